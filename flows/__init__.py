@@ -1,0 +1,1 @@
+"""Prefect wiring: flows call the stage functions of ``pipeline`` and do no work of their own."""

@@ -1,0 +1,1 @@
+"""Grids, rasters, boundaries and GeoTIFFs; knows nothing of models."""

@@ -1,0 +1,1 @@
+"""Models of bags: plain arrays in, posterior out; knows nothing of geography."""

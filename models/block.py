@@ -1,0 +1,133 @@
+"""Bags of pixels as plain arrays: the only shape in which data reaches a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.errors import BagsError
+
+
+@dataclass(frozen=True)
+class BagBlock:
+    """Some whole bags, their pixels stored one bag after the other (CSR).
+
+    Attributes
+    ----------
+    x : (n_pix, n_feat) float array
+        Covariates as measured, not scaled.
+    weight : (n_pix,) float array
+        Exposure of the pixel inside its bag, >= 0 (people, say).
+    coords : (n_pix, 2) float64 array or None
+        Position, km.
+    offsets : (n_bag + 1,) int64 array
+        Pixels of bag ``a`` are ``offsets[a]:offsets[a + 1]``.
+    y : (n_bag,) float64 array
+        Observed response of each bag.
+    bag : (n_bag,) int64 array
+        Number of each bag in the whole data set.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    coords: np.ndarray | None
+    offsets: np.ndarray
+    y: np.ndarray
+    bag: np.ndarray
+
+    @property
+    def n_pix(self) -> int:
+        """Number of pixels."""
+        return int(self.x.shape[0])
+
+    @property
+    def n_bag(self) -> int:
+        """Number of bags."""
+        return int(self.y.shape[0])
+
+    def select(self, keep: np.ndarray) -> BagBlock:
+        """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
+        if keep.all():
+            return self
+        sizes = np.diff(self.offsets)
+        pixel = np.repeat(keep, sizes)
+        offsets = np.concatenate([[0], np.cumsum(sizes[keep])]).astype(np.int64)
+        coords = None if self.coords is None else self.coords[pixel]
+        return BagBlock(
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep]
+        )
+
+
+class Bags(BagBlock):
+    """Bags given by hand: checks the arrays, then is an ordinary :class:`BagBlock`.
+
+    Parameters
+    ----------
+    x : (n_pix, n_feat) array_like
+        Covariates.
+    offsets : (n_bag + 1,) array_like of int
+        CSR offsets: starts at 0, ends at ``n_pix``, strictly increasing.
+    y : (n_bag,) array_like
+        Responses.
+    weight : (n_pix,) array_like, optional
+        Exposure of each pixel; 1 where not given.
+    coords : (n_pix, 2) array_like, optional
+        Positions, km; needed by kernels with a spatial part.
+
+    Raises
+    ------
+    BagsError
+        If shapes disagree, a value is not finite, a weight is negative or a bag is empty.
+    """
+
+    def __init__(self, x, offsets, y, weight=None, coords=None) -> None:  # type: ignore[no-untyped-def]
+        x = np.asarray(x)
+        if x.dtype not in (np.float32, np.float64):
+            x = x.astype(np.float64)
+        offsets = np.asarray(offsets, dtype=np.int64)
+        y = np.asarray(y, dtype=np.float64)
+        n_pix = x.shape[0] if x.ndim else 0
+        weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
+        coords = None if coords is None else np.asarray(coords, dtype=np.float64)
+        _check(x, offsets, y, weight, coords)
+        for name, value in zip(
+            ("x", "weight", "coords", "offsets", "y", "bag"),
+            (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64)),
+            strict=True,
+        ):
+            object.__setattr__(self, name, value)
+
+
+def _check(
+    x: np.ndarray,
+    offsets: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    coords: np.ndarray | None,
+) -> None:
+    found = None
+    if x.ndim != 2:
+        found = f"x has shape {x.shape}; give (n_pix, n_feat)"
+    elif y.ndim != 1 or offsets.shape != (y.shape[0] + 1,):
+        found = f"offsets has shape {offsets.shape} and y {y.shape}; give n_bag + 1 and n_bag"
+    elif offsets[0] != 0 or offsets[-1] != x.shape[0]:
+        found = f"offsets run from {offsets[0]} to {offsets[-1]}; give 0 to n_pix = {x.shape[0]}"
+    elif (np.diff(offsets) <= 0).any():
+        bag = int(np.argmax(np.diff(offsets) <= 0))
+        found = f"bag {bag} is empty or its offset falls; drop empty bags"
+    elif weight.shape != (x.shape[0],):
+        found = f"weight has shape {weight.shape}; give one value for each of {x.shape[0]} pixels"
+    elif coords is not None and coords.shape != (x.shape[0], 2):
+        found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
+    elif not np.isfinite(x).all():
+        row = int(np.argmax(~np.isfinite(x).all(axis=1)))
+        found = f"x holds NaN or infinity, first in pixel {row}; leave such pixels out"
+    elif not np.isfinite(y).all():
+        found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; drop that bag"
+    elif not (np.isfinite(weight).all() and (weight >= 0).all()):
+        found = "weight holds a negative or non-finite value; give exposures >= 0"
+    elif coords is not None and not np.isfinite(coords).all():
+        found = "coords hold a non-finite value; leave such pixels out"
+    if found:
+        raise BagsError(found)

@@ -1,0 +1,1 @@
+"""The pipeline: configuration, bag store, engine, prediction, evaluation and the command line."""
