@@ -1,0 +1,271 @@
+"""How good is a prediction: pure functions of counts, expectations and predictive draws.
+
+A central interval of a discrete distribution covers more than its nominal level, the more so the
+smaller the counts, and a finite number of draws adds its own rounding. So coverage here is that of
+the randomised probability integral transform [1]_ averaged over its randomisation: the observation
+is ranked among the draws, and its transform is uniform on the slot(s) that its rank and its ties
+leave open. Under a calibrated prediction the expected coverage is then *exactly* the nominal level
+for counts of any size and any number of draws. The plain share of counts inside the closed
+interval of whole numbers is given beside it as ``closed``.
+
+References
+----------
+.. [1] Czado, Gneiting and Held (2009), Predictive model assessment for count data, Biometrics 65.
+.. [2] Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation,
+   JASA 102, equations 20-21 (CRPS) and 43 (interval score).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+from scipy.stats import rankdata
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slot of the probability integral transform that each observation falls into.
+
+    Parameters
+    ----------
+    draws : (n_draws, n) array
+        Draws of the predictive distribution of each observation.
+    y : (n,) array
+        Observations.
+
+    Returns
+    -------
+    lower, upper : (n,) float64 arrays in [0, 1], ``lower < upper``
+        The transform is uniform on [lower, upper]: were ``y`` one more draw, a uniform number
+        drawn from that slot would be uniform on [0, 1], ties or no ties.
+    """
+    n_draws = draws.shape[0]
+    below = (draws < y).sum(axis=0)
+    equal = (draws == y).sum(axis=0)
+    return below / (n_draws + 1), (below + equal + 1) / (n_draws + 1)
+
+
+def pit_coverage(lower: np.ndarray, upper: np.ndarray, level: float) -> np.ndarray:
+    """Probability that a transform uniform on [lower, upper] lies in the central ``level``.
+
+    Returns
+    -------
+    (n,) float64 array in [0, 1]
+        Its mean is the coverage; 0 or 1 for most observations, a share for those on the edge.
+    """
+    low, high = (1 - level) / 2, (1 + level) / 2
+    inside = np.clip(np.minimum(upper, high) - np.maximum(lower, low), 0, None)
+    return inside / (upper - lower)
+
+
+def crps(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Continuous ranked probability score from draws, unbiased by their number.
+
+    ``E|X - y| - E|X - X'| / 2`` ([2]_, equation 21) with pairs of different draws only.
+
+    Parameters
+    ----------
+    draws : (n_draws, n) array
+        Draws of the predictive distribution.
+    y : (n,) array
+        Observations.
+
+    Returns
+    -------
+    (n,) float64 array, in the unit of y
+    """
+    n_draws = draws.shape[0]
+    ordered = np.sort(draws, axis=0).astype(np.float64)
+    miss = np.abs(ordered - y).mean(axis=0)
+    if n_draws < 2:
+        return miss
+    rank = 2.0 * np.arange(1, n_draws + 1) - n_draws - 1
+    return miss - rank @ ordered / (n_draws * (n_draws - 1))
+
+
+def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float) -> np.ndarray:
+    """Width of an interval plus the penalty for missing ([2]_, equation 43), in the unit of y."""
+    alpha = 1 - level
+    miss = np.clip(lower - y, 0, None) + np.clip(y - upper, 0, None)
+    return upper - lower + 2 / alpha * miss
+
+
+def poisson_deviance(y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Deviance ``2 (y log(y / mean) - y + mean)`` of each count, infinite where mean is 0 < y."""
+    with np.errstate(divide="ignore"):
+        ratio = np.where(y > 0, y, 1.0) / np.where(y > 0, mean, 1.0)
+    return 2 * (xlogy(y, ratio) - y + mean)
+
+
+def pearson(a: np.ndarray, b: np.ndarray) -> float:
+    """Correlation, NaN where either side is constant or fewer than two pairs exist."""
+    if a.shape[0] < 2:
+        return float("nan")
+    a, b = a - a.mean(), b - b.mean()
+    scale_a, scale_b = np.abs(a).max(), np.abs(b).max()
+    if scale_a == 0 or scale_b == 0 or not np.isfinite(scale_a * scale_b):
+        return float("nan")
+    a, b = a / scale_a, b / scale_b
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1, 1))
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation, NaN where either side is constant."""
+    return pearson(rankdata(a), rankdata(b))
+
+
+def rmse(a: np.ndarray, b: np.ndarray) -> float:
+    """Root of the mean squared difference."""
+    return float(np.sqrt(np.mean((a - b) ** 2)))
+
+
+def mae(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean absolute difference."""
+    return float(np.mean(np.abs(a - b)))
+
+
+def point_scores(y: np.ndarray, mean: np.ndarray, people: np.ndarray) -> dict[str, Any]:
+    """Scores of expected counts against observed ones.
+
+    Logarithms are of counts and expectations plus one half, so that zeros have one.
+
+    Parameters
+    ----------
+    y, mean : (n_bag,) arrays
+        Observed and expected counts.
+    people : (n_bag,) array
+        Exposure; a rate is a count over its exposure.
+
+    Returns
+    -------
+    dict
+        ``poisson_deviance`` (mean over areas), and of ``counts``, ``rates`` and ``log_counts``
+        each ``rmse``, ``mae``, ``correlation``; ``spearman`` of counts and of rates.
+    """
+    people = np.where(people > 0, people, np.nan)
+    rate, expected = y / people, mean / people
+    known = np.isfinite(rate) & np.isfinite(expected)
+    log_y, log_mean = np.log(np.clip(y, 0, None) + 0.5), np.log(np.clip(mean, 0, None) + 0.5)
+    pairs = {
+        "counts": (y, mean),
+        "rates": (rate[known], expected[known]),
+        "log_counts": (log_y, log_mean),
+    }
+    result: dict[str, Any] = {"poisson_deviance": float(poisson_deviance(y, mean).mean())}
+    for name, (observed, fitted) in pairs.items():
+        empty = observed.shape[0] == 0
+        result[name] = {
+            "rmse": float("nan") if empty else rmse(observed, fitted),
+            "mae": float("nan") if empty else mae(observed, fitted),
+            "correlation": pearson(observed, fitted),
+        }
+        if name != "log_counts":  # the ranks of the logarithms are those of the counts
+            result[name]["spearman"] = float("nan") if empty else spearman(observed, fitted)
+    return result
+
+
+def predictive_scores(
+    y: np.ndarray,
+    draws: np.ndarray,
+    log_density: np.ndarray,
+    levels: Sequence[float] = LEVELS,
+) -> dict[str, Any]:
+    """Scores of predictive distributions given by draws of the counts.
+
+    Parameters
+    ----------
+    y : (n_bag,) array
+        Observed counts.
+    draws : (n_draws, n_bag) array
+        Draws of the counts, observation noise included.
+    log_density : (n_bag,) array
+        Log predictive density of each observed count.
+    levels : sequence of float
+        Central levels at which intervals are judged.
+
+    Returns
+    -------
+    dict
+        ``nll`` (mean over areas), ``n_impossible`` (areas whose predictive density is zero),
+        ``crps``, and ``intervals``: for each level ``coverage`` (randomised transform, averaged),
+        ``closed`` (share inside the closed interval of draws), ``width`` and ``score``.
+    """
+    lower, upper = pit_bounds(draws, y)
+    intervals = {}
+    for level in levels:
+        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        intervals[f"{level:g}"] = {
+            "coverage": float(pit_coverage(lower, upper, level).mean()),
+            "closed": float(((low <= y) & (y <= high)).mean()),
+            "width": float((high - low).mean()),
+            "score": float(interval_score(y, low, high, level).mean()),
+        }
+    return {
+        "nll": float(-np.mean(log_density)),
+        "n_impossible": int(np.sum(~np.isfinite(log_density))),
+        "crps": float(crps(draws, y).mean()),
+        "intervals": intervals,
+    }
+
+
+def pit_histogram(draws: np.ndarray, y: np.ndarray, n_bin: int = 10) -> list[float]:
+    """Share of the observations in equal bins of the transform ([1]_, section 2), flat if right."""
+    lower, upper = pit_bounds(draws, y)
+    edges = np.linspace(0, 1, n_bin + 1)[:, None]
+    cumulative = np.clip((edges - lower) / (upper - lower), 0, 1).mean(axis=1)
+    return [float(share) for share in np.diff(cumulative)]
+
+
+class PairMoments:
+    """Weighted moments of pairs, added up part by part: for what does not fit in memory.
+
+    Parts are merged by the pairwise update of Chan, Golub and LeVeque (1983), so that nothing
+    cancels however many there are.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.weight = 0.0
+        self.mean = np.zeros(2)
+        self.scatter = np.zeros((2, 2))
+        self.absolute = 0.0
+        self.squared = 0.0
+
+    def add(self, a: np.ndarray, b: np.ndarray, weight: np.ndarray | None = None) -> None:
+        """Add pairs (a, b), each (n,), with weights >= 0 (n,), 1 where not given."""
+        weight = np.ones(a.shape[0]) if weight is None else weight
+        total = float(weight.sum())
+        self.n += a.shape[0]
+        if total == 0:
+            return
+        pair = np.stack([a, b]).astype(np.float64)
+        mean = pair @ weight / total
+        centred = pair - mean[:, None]
+        shift = mean - self.mean
+        both = self.weight + total
+        self.scatter += (centred * weight) @ centred.T
+        self.scatter += np.outer(shift, shift) * (self.weight * total / both)
+        self.mean += shift * (total / both)
+        self.weight = both
+        self.absolute += float(weight @ np.abs(pair[0] - pair[1]))
+        self.squared += float(weight @ (pair[0] - pair[1]) ** 2)
+
+    def summary(self) -> dict[str, float]:
+        """Return ``correlation``, ``rmse``, ``mae`` and ``bias`` (mean of b - a)."""
+        if self.weight == 0:
+            return dict.fromkeys(("correlation", "rmse", "mae", "bias"), float("nan"))
+        variance = np.diag(self.scatter)
+        constant = bool((variance <= 1e-24 * self.weight * self.mean**2).any())
+        correlation = float("nan")
+        if not constant:
+            correlation = float(np.clip(self.scatter[0, 1] / np.sqrt(variance.prod()), -1, 1))
+        return {
+            "correlation": correlation,
+            "rmse": float(np.sqrt(self.squared / self.weight)),
+            "mae": self.absolute / self.weight,
+            "bias": float(self.mean[1] - self.mean[0]),
+        }
