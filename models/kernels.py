@@ -1,0 +1,516 @@
+r"""Covariance functions with hand-derived adjoints.
+
+A kernel is a small immutable tree. It owns no numbers: its parameters are an array of logarithms,
+``theta``, whose layout :attr:`Kernel.names` describes, so that an optimiser sees one vector. For
+``K = k(Z, W)`` and the adjoint ``dK = d objective / dK``, :meth:`Kernel.backward` returns the
+adjoints of ``theta`` and of ``W`` (Law et al. 2018, section 3.2; METHODS section 1).
+
+Inputs are scaled features and, in the last two columns where a kernel has a spatial part, scaled
+coordinates. Parameters are variances and LENGTH-SCALES (the paper prints squared length-scales).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from models.errors import ParameterError
+from models.xp import namespace
+
+SQRT3, SQRT5 = np.sqrt(3.0), np.sqrt(5.0)
+
+
+class Kernel(ABC):
+    """What every kernel does; ``theta`` holds the natural logarithms of its parameters."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Name of each element of ``theta``, such as ``ard.lengthscale[3]``."""
+
+    @property
+    def n_theta(self) -> int:
+        """Number of parameters."""
+        return len(self.names)
+
+    @abstractmethod
+    def start(self, variance: float) -> np.ndarray:
+        """Return the starting ``theta`` for a total prior variance of about ``variance``."""
+
+    @abstractmethod
+    def diag(self, theta: Any, z: Any) -> Any:
+        """Return ``k(z_i, z_i)``: (n,)."""
+
+    @abstractmethod
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """Return d/d theta of ``sum_i adjoint_i k(z_i, z_i)``: (n_theta,) float64."""
+
+    @abstractmethod
+    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+        """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse."""
+
+    @abstractmethod
+    def backward(
+        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+    ) -> tuple[Any, Any]:
+        """Return the adjoints of ``theta`` (n_theta,) and of ``w`` (m, n_dim; None unless wanted)."""
+
+    @abstractmethod
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """Return random features whose inner products have expectation ``k``."""
+
+    def matrix(self, theta: Any, z: Any, w: Any) -> Any:
+        """Return ``k(z, w)``: (n, m)."""
+        return self.forward(theta, z, w)[0]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Random Fourier features ``phi(z)`` with ``E phi(z)'phi(z') = k(z, z')``.
+
+    ``phi = amplitude * cos(z frequency + phase)``, or ``z frequency`` where ``phase`` is None (the
+    linear kernel). ``parts`` joins features of a sum of kernels side by side.
+    """
+
+    frequency: Any
+    phase: Any
+    amplitude: Any
+    parts: tuple[Features, ...] = ()
+
+    @property
+    def n_feature(self) -> int:
+        """Number of features."""
+        if self.parts:
+            return sum(part.n_feature for part in self.parts)
+        return int(self.frequency.shape[1])
+
+    def __call__(self, z: Any) -> Any:
+        """Return ``phi(z)``: (n, n_feature)."""
+        xp = namespace(z)
+        if self.parts:
+            return xp.concatenate([part(z) for part in self.parts], axis=1)
+        n_column = self.frequency.shape[0]  # columns to the right belong to other parts
+        phi = z[:, :n_column] @ xp.asarray(self.frequency, dtype=z.dtype)
+        if self.phase is None:
+            return phi
+        phi += xp.asarray(self.phase, dtype=z.dtype)
+        xp.cos(phi, out=phi)
+        phi *= xp.asarray(self.amplitude, dtype=z.dtype)
+        return phi
+
+
+def _rbf(xp: Any, d2: Any) -> tuple[Any, Any]:
+    value = xp.exp(-0.5 * d2)
+    return value, -0.5 * value
+
+
+def _matern12(xp: Any, d2: Any) -> tuple[Any, Any]:
+    r = xp.sqrt(d2)
+    value = xp.exp(-r)
+    # k' = -e^-r / (2 r): infinite at r = 0, where it only ever multiplies a zero difference.
+    return value, -0.5 * value / xp.maximum(r, 1e-12)
+
+
+def _matern32(xp: Any, d2: Any) -> tuple[Any, Any]:
+    a = xp.sqrt(d2)
+    a *= a.dtype.type(SQRT3)
+    decay = xp.exp(-a)
+    a += 1
+    a *= decay
+    decay *= -1.5
+    return a, decay
+
+
+def _matern52(xp: Any, d2: Any) -> tuple[Any, Any]:
+    a = xp.sqrt(d2)
+    a *= a.dtype.type(SQRT5)
+    decay = xp.exp(-a)
+    return (1 + a + a * a / 3) * decay, (-5.0 / 6.0) * (1 + a) * decay
+
+
+# Each shape maps the squared scaled distance to (k, dk / d squared distance), both for variance 1.
+SHAPES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "rbf": _rbf,
+    "matern12": _matern12,
+    "matern32": _matern32,
+    "matern52": _matern52,
+}
+# Degrees of freedom of the multivariate t law of the frequencies (2 nu); None is the normal law.
+DEGREES = {"rbf": None, "matern12": 1, "matern32": 3, "matern52": 5}
+
+
+@dataclass(frozen=True)
+class Radial(Kernel):
+    """Stationary kernel ``variance * shape(|(z - w) / lengthscale|^2)`` on some columns.
+
+    Parameters
+    ----------
+    shape : {"rbf", "matern12", "matern32", "matern52"}
+        Decay with distance; ``rbf`` is ``exp(-d^2 / 2)``, Matern-3/2 ``(1 + sqrt3 d) e^{-sqrt3 d}``.
+    columns : tuple of int
+        First and last + 1 column of the inputs that it looks at.
+    ard : bool
+        One length-scale for each column (automatic relevance determination), or one for all.
+    label : str
+        Prefix of its parameters' names.
+    """
+
+    shape: str
+    columns: tuple[int, int]
+    ard: bool
+    label: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Kernel`."""
+        scales = (
+            [f"{self.label}.lengthscale[{k}]" for k in range(self.columns[1] - self.columns[0])]
+            if self.ard
+            else [f"{self.label}.lengthscale"]
+        )
+        return (f"{self.label}.variance", *scales)
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`: length-scales grow with the square root of the dimension."""
+        n_dim = self.columns[1] - self.columns[0]
+        theta = np.full(self.n_theta, 0.5 * np.log(max(n_dim, 1)))
+        theta[0] = np.log(variance)
+        return theta
+
+    def _scaled(self, theta: Any, z: Any) -> Any:
+        xp = namespace(z)
+        part = z[:, self.columns[0] : self.columns[1]]
+        return part * xp.exp(-theta[1:]).astype(z.dtype)
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        return xp.full(z.shape[0], xp.exp(theta[0]), dtype=z.dtype)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        grad = xp.zeros(self.n_theta)
+        grad[0] = xp.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
+        return grad
+
+    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        zs, ws = self._scaled(theta, z), self._scaled(theta, w)
+        d2 = zs @ (-2 * ws.T)
+        d2 += (zs * zs).sum(axis=1)[:, None]
+        d2 += (ws * ws).sum(axis=1)[None, :]
+        xp.maximum(d2, 0, out=d2)
+        value, slope = SHAPES[self.shape](xp, d2)
+        variance = value.dtype.type(np.exp(float(theta[0])))
+        value *= variance
+        slope *= variance
+        return value, (value, slope, zs, ws)
+
+    def backward(
+        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, so that only matrix products remain."""
+        xp = namespace(z)
+        value, slope, zs, ws = cache
+        grad = xp.empty(self.n_theta)
+        grad[0] = xp.vdot(adjoint, value)
+        g = adjoint * slope
+        rows, cols = g.sum(axis=1), g.sum(axis=0)
+        gz = g.T @ zs
+        per_column = (
+            (rows[:, None] * zs * zs).sum(axis=0, dtype=xp.float64)
+            + (cols[:, None] * ws * ws).sum(axis=0, dtype=xp.float64)
+            - 2 * (gz * ws).sum(axis=0, dtype=xp.float64)
+        )
+        per_column *= -2  # d(d2)/d log lengthscale = -2 d2
+        grad[1:] = per_column if self.ard else per_column.sum()
+        if not want_w:
+            return grad, None
+        dw = xp.zeros(w.shape)
+        scale = xp.exp(-theta[1:])
+        dw[:, self.columns[0] : self.columns[1]] = -2 * (gz - cols[:, None] * ws) * scale
+        return grad, dw
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: frequencies from the spectral law, a Student t for the Materns."""
+        n_dim = self.columns[1] - self.columns[0]
+        omega = rng.standard_normal((n_dim, n_feature))
+        nu2 = DEGREES[self.shape]
+        if nu2 is not None:
+            omega /= np.sqrt(rng.chisquare(nu2, n_feature) / nu2)
+        omega *= np.exp(-np.asarray(theta[1:]))[:, None]
+        frequency = np.zeros((self.columns[1], n_feature))
+        frequency[self.columns[0] :] = omega
+        amplitude = np.full(n_feature, np.sqrt(2 * np.exp(float(theta[0])) / n_feature))
+        return Features(frequency, rng.uniform(0, 2 * np.pi, n_feature), amplitude)
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """``sum_k variance_k z_k w_k``: a linear regression with independent coefficients."""
+
+    columns: tuple[int, int]
+    label: str = "linear"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Kernel`."""
+        n_dim = self.columns[1] - self.columns[0]
+        return tuple(f"{self.label}.variance[{k}]" for k in range(n_dim))
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`."""
+        return np.full(self.n_theta, np.log(variance / self.n_theta))
+
+    def _part(self, z: Any) -> Any:
+        return z[:, self.columns[0] : self.columns[1]]
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        part = self._part(z)
+        return (part * part) @ namespace(z).exp(theta).astype(z.dtype)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        part = self._part(z)
+        return xp.exp(theta) * (adjoint @ (part * part)).astype(xp.float64)
+
+    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        return (self._part(z) * namespace(z).exp(theta).astype(z.dtype)) @ self._part(w).T, None
+
+    def backward(
+        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        del cache
+        gz = adjoint.T @ self._part(z)
+        variance = xp.exp(theta)
+        grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
+        if not want_w:
+            return grad, None
+        dw = xp.zeros(w.shape)
+        dw[:, self.columns[0] : self.columns[1]] = gz * variance
+        return grad, dw
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: exact, one feature for each column."""
+        del n_feature, rng
+        frequency = np.zeros((self.columns[1], self.n_theta))
+        frequency[self.columns[0] :] = np.diag(np.exp(0.5 * np.asarray(theta)))
+        return Features(frequency, None, None)
+
+
+@dataclass(frozen=True)
+class _Pair(Kernel):
+    """Two kernels joined; parameters are those of the left, then of the right."""
+
+    left: Kernel
+    right: Kernel
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Kernel`."""
+        return self.left.names + self.right.names
+
+    def _split(self, theta: Any) -> tuple[Any, Any]:
+        return theta[: self.left.n_theta], theta[self.left.n_theta :]
+
+    def _embedded(
+        self, theta: Any, n_feature: int, rng: np.random.Generator
+    ) -> tuple[Features, Features]:
+        a, b = self._split(theta)
+        return self.left.features(a, n_feature, rng), self.right.features(b, n_feature, rng)
+
+
+@dataclass(frozen=True)
+class Sum(_Pair):
+    """``k_left + k_right``."""
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`: the variance is shared equally between the terms."""
+        share = variance / (_n_term(self.left) + _n_term(self.right))
+        return np.concatenate(
+            [
+                self.left.start(share * _n_term(self.left)),
+                self.right.start(share * _n_term(self.right)),
+            ]
+        )
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return self.left.diag(a, z) + self.right.diag(b, z)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return namespace(z).concatenate(
+            [self.left.diag_backward(a, z, adjoint), self.right.diag_backward(b, z, adjoint)]
+        )
+
+    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ka, cache_a = self.left.forward(a, z, w)
+        kb, cache_b = self.right.forward(b, z, w)
+        return ka + kb, (cache_a, cache_b)
+
+    def backward(
+        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w)
+        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w)
+        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: side by side."""
+        a, b = self._embedded(theta, n_feature, rng)
+        return Features(None, None, None, (a, b))
+
+
+@dataclass(frozen=True)
+class Product(_Pair):
+    """``k_left * k_right``."""
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`: the left factor has variance 1 to begin with."""
+        return np.concatenate([self.left.start(1.0), self.right.start(variance)])
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return self.left.diag(a, z) * self.right.diag(b, z)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return namespace(z).concatenate(
+            [
+                self.left.diag_backward(a, z, adjoint * self.right.diag(b, z)),
+                self.right.diag_backward(b, z, adjoint * self.left.diag(a, z)),
+            ]
+        )
+
+    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ka, cache_a = self.left.forward(a, z, w)
+        kb, cache_b = self.right.forward(b, z, w)
+        return ka * kb, (ka, cache_a, kb, cache_b)
+
+    def backward(
+        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ka, cache_a, kb, cache_b = cache
+        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w)
+        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w)
+        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: the frequencies of independent factors add up."""
+        a, b = self._embedded(theta, n_feature, rng)
+        if a.parts or b.parts or a.phase is None or b.phase is None:
+            raise ParameterError(
+                "joint draws of a product of sums or of linear kernels are not available; "
+                "write the product out as a sum of products of stationary kernels"
+            )
+        width = max(a.frequency.shape[0], b.frequency.shape[0])
+        frequency = _widened(a.frequency, width) + _widened(b.frequency, width)
+        n = frequency.shape[1]
+        amplitude = a.amplitude * b.amplitude * np.sqrt(n / 2)
+        return Features(frequency, a.phase, amplitude)
+
+
+def _widened(frequency: np.ndarray, n_row: int) -> np.ndarray:
+    return np.pad(frequency, ((0, n_row - frequency.shape[0]), (0, 0)))
+
+
+def _n_term(kernel: Kernel) -> int:
+    """Count the terms of a sum: each has a share of the starting variance."""
+    return _n_term(kernel.left) + _n_term(kernel.right) if isinstance(kernel, Sum) else 1
+
+
+NAMED = {"additive": "ard(x) + matern32(space)"}
+FACTORS = ("ard", "rbf", "matern12", "matern32", "matern52", "linear")
+_FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
+
+
+def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
+    """Build a kernel from its description.
+
+    Parameters
+    ----------
+    text : str
+        Factors joined by ``*`` and ``+``: ``ard rbf matern12 matern32 matern52 linear``, each with
+        ``(x)`` for the covariates (the default; for the Materns, the coordinates where there are
+        any) or ``(space)`` for the coordinates; or ``additive``, the VBAgg paper's
+        ``ard(x) + matern32(space)``.
+    n_feat : int
+        Number of covariates.
+    has_coords : bool
+        Whether coordinates follow the covariates in the inputs.
+
+    Raises
+    ------
+    ParameterError
+        If a word is unknown, or coordinates are asked for and there are none.
+    """
+    terms = [
+        [_factor(part, n_feat, has_coords=has_coords) for part in term.split("*")]
+        for term in NAMED.get(text.strip(), text).split("+")
+    ]
+    kernels = [_joined(Product, factors) for factors in _labelled(terms)]
+    return _joined(Sum, kernels)
+
+
+def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
+    match = _FACTOR.match(text)
+    if not match or match[1] not in FACTORS:
+        raise ParameterError(
+            f"kernel: {text.strip()!r} is not known; join {', '.join(FACTORS)} by + and *, "
+            f"each with (x) or (space), or say {', '.join(NAMED)}"
+        )
+    kind = match[1]
+    place = match[2] or ("space" if kind.startswith("matern") and has_coords else "x")
+    if place == "space" and not has_coords:
+        raise ParameterError(f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)")
+    columns = (0, n_feat) if place == "x" else (n_feat, n_feat + 2)
+    label = f"{kind}_{place}"
+    if kind == "linear":
+        return Linear(columns, label)
+    return Radial("rbf" if kind == "ard" else kind, columns, ard=kind == "ard", label=label)
+
+
+def _labelled(terms: list[list[Radial | Linear]]) -> list[list[Kernel]]:
+    """Number the factors of the same name, so that every parameter has a name of its own."""
+    seen: dict[str, int] = {}
+    out: list[list[Kernel]] = []
+    for term in terms:
+        row: list[Kernel] = []
+        for factor in term:
+            seen[factor.label] = seen.get(factor.label, 0) + 1
+            count = seen[factor.label]
+            row.append(replace(factor, label=f"{factor.label}_{count}") if count > 1 else factor)
+        out.append(row)
+    return out
+
+
+def _joined(pair: type[_Pair], kernels: list[Kernel]) -> Kernel:
+    joined = kernels[0]
+    for kernel in kernels[1:]:
+        joined = pair(joined, kernel)
+    return joined

@@ -1,0 +1,104 @@
+"""The one place that knows which array library is in use.
+
+Every array operation of the models goes through the module that :func:`namespace` returns for its
+arguments (NumPy, or CuPy when the arrays live on a GPU), or through a function of this file where
+the two libraries differ. Nothing else in the tree imports CuPy.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+
+def namespace(*arrays: Any) -> ModuleType:
+    """Return ``cupy`` if any argument lives on a GPU, else ``numpy``."""
+    for array in arrays:
+        if type(array).__module__.partition(".")[0] == "cupy":
+            import cupy
+
+            return cupy
+    return np
+
+
+def _special(array: Any) -> ModuleType:
+    if namespace(array) is np:
+        return scipy.special
+    import cupyx.scipy.special
+
+    return cupyx.scipy.special
+
+
+def to_host(array: Any) -> np.ndarray:
+    """Copy to a NumPy array (no copy where it is one)."""
+    xp = namespace(array)
+    return np.asarray(array) if xp is np else xp.asnumpy(array)
+
+
+def like(array: np.ndarray, device: Any, dtype: Any = None) -> Any:
+    """Bring ``array`` to where ``device`` (an array) lives, as ``dtype``."""
+    return namespace(device).asarray(array, dtype=dtype)
+
+
+def segment_sum(values: Any, offsets: Any) -> Any:
+    """Sum each CSR segment, in float64.
+
+    Parameters
+    ----------
+    values : (n,) or (k, n) array
+    offsets : (n_bag + 1,) int array, strictly increasing
+
+    Returns
+    -------
+    (n_bag,) or (k, n_bag) float64 array
+    """
+    xp = namespace(values)
+    values = values.astype(xp.float64, copy=False)
+    if xp is np:
+        return np.add.reduceat(values, offsets[:-1], axis=-1)
+    total = xp.cumsum(values, axis=-1)
+    total = xp.concatenate([xp.zeros_like(total[..., :1]), total], axis=-1)
+    return total[..., offsets[1:]] - total[..., offsets[:-1]]
+
+
+def segment_max(values: Any, offsets: Any) -> Any:
+    """Largest value of each CSR segment: (n,) -> (n_bag,)."""
+    xp = namespace(values)
+    if xp is np:
+        return np.maximum.reduceat(values, offsets[:-1])
+    host = np.maximum.reduceat(to_host(values), to_host(offsets[:-1]))
+    return xp.asarray(host)
+
+
+def ndtr(x: Any) -> Any:
+    """Standard normal distribution function."""
+    return _special(x).ndtr(x)
+
+
+def ndtri(x: Any) -> Any:
+    """Standard normal quantile function."""
+    return _special(x).ndtri(x)
+
+
+def gammaln(x: Any) -> Any:
+    """Log of the gamma function."""
+    return _special(x).gammaln(x)
+
+
+def cholesky(a: Any) -> Any:
+    """Lower Cholesky factor; raises ``numpy.linalg.LinAlgError`` if not positive definite."""
+    return namespace(a).linalg.cholesky(a)
+
+
+def solve_lower(factor: Any, b: Any, *, transposed: bool = False) -> Any:
+    """Solve ``L x = b`` (or ``L' x = b``) for a lower triangular ``L``."""
+    trans = 1 if transposed else 0
+    if namespace(factor) is np:
+        return scipy.linalg.solve_triangular(factor, b, lower=True, trans=trans, check_finite=False)
+    import cupyx.scipy.linalg
+
+    return cupyx.scipy.linalg.solve_triangular(factor, b, lower=True, trans=trans)
