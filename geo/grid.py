@@ -1,0 +1,342 @@
+"""The one grid that everything is brought to: a frozen value, without I/O of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from affine import Affine
+from pyproj import CRS, Geod, Proj, Transformer
+from pyproj.exceptions import CRSError
+
+from geo.errors import GridError
+
+Bounds = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle of a grid's pixels: first row and column, numbers of rows and columns."""
+
+    row: int
+    col: int
+    n_row: int
+    n_col: int
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        """Rows and columns as slices, to index an array of the whole grid."""
+        return (
+            slice(self.row, self.row + self.n_row),
+            slice(self.col, self.col + self.n_col),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.n_row, self.n_col
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Pixels of equal size in a coordinate reference system, north up.
+
+    Two grids are equal when shape and transform are, and their CRSs mean the same
+    whatever text they were written as.
+
+    Parameters
+    ----------
+    crs : pyproj.CRS
+        Coordinate reference system; anything ``CRS.from_user_input`` takes.
+    transform : affine.Affine
+        From (column, row) to (x, y), in units of the CRS.
+    shape : tuple of int
+        Numbers of rows and columns.
+
+    Raises
+    ------
+    GridError
+        If the grid is rotated or south-up, has no pixel, or the CRS cannot be understood.
+    """
+
+    crs: CRS
+    transform: Affine
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        """Check, and bring the parts to their types."""
+        try:
+            crs = CRS.from_user_input(self.crs)
+        except CRSError as error:
+            msg = f"the grid's CRS {self.crs!r} is not known ({error}); give one as EPSG:xxxx"
+            raise GridError(msg) from error
+        t = Affine(*(float(v) for v in tuple(self.transform)[:6]))
+        n_row, n_col = (int(n) for n in self.shape)
+        # Rotation that moves no corner by a thousandth of a pixel is rounding in the file.
+        if abs(t.b) * n_row > 1e-3 * abs(t.a) or abs(t.d) * n_col > 1e-3 * abs(t.e):
+            msg = f"the grid is rotated (transform {tuple(t)[:6]}); warp it north-up (gdalwarp)"
+            raise GridError(msg)
+        if not (t.a > 0 and t.e < 0):
+            msg = (
+                f"the grid's pixels are {t.a:g} x {t.e:g}, not north-up (expected > 0 and < 0); "
+                "warp it north-up (gdalwarp)"
+            )
+            raise GridError(msg)
+        if n_row < 1 or n_col < 1:
+            msg = f"the grid has {n_row} rows and {n_col} columns; give at least one of each"
+            raise GridError(msg)
+        object.__setattr__(self, "crs", crs)
+        object.__setattr__(self, "transform", Affine(t.a, 0.0, t.c, 0.0, t.e, t.f))
+        object.__setattr__(self, "shape", (n_row, n_col))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare shape, transform and the meaning of the CRS."""
+        if not isinstance(other, Grid):
+            return NotImplemented
+        return (
+            self.shape == other.shape
+            and tuple(self.transform) == tuple(other.transform)
+            and same_crs(self.crs, other.crs)
+        )
+
+    def __hash__(self) -> int:
+        """Hash without the CRS: equal systems may be written in different words."""
+        return hash((tuple(self.transform), self.shape))
+
+    @classmethod
+    def from_raster(cls, path: str | Path) -> Grid:
+        """Return the grid of a raster file.
+
+        Raises
+        ------
+        GridError
+            If the file has no CRS, or is rotated or south-up.
+        """
+        with rasterio.open(path) as src:
+            if src.crs is None:
+                msg = f"{path}: has no CRS; assign the right one (gdal_edit.py -a_srs EPSG:xxxx)"
+                raise GridError(msg)
+            return cls(CRS.from_user_input(src.crs), src.transform, (src.height, src.width))
+
+    @classmethod
+    def from_bounds(cls, crs: Any, bounds: Bounds, res: float | tuple[float, float]) -> Grid:
+        """Return the smallest grid of resolution ``res`` that covers ``bounds``.
+
+        Its edges lie on multiples of ``res``, so that grids made for neighbouring
+        bounds share their pixels.
+
+        Parameters
+        ----------
+        crs : pyproj.CRS or str
+            Coordinate reference system.
+        bounds : tuple of float
+            Left, bottom, right, top, in units of the CRS.
+        res : float or tuple of float
+            Size of a pixel, in units of the CRS.
+        """
+        res_x, res_y = (float(r) for r in (res if isinstance(res, tuple) else (res, res)))
+        left, bottom, right, top = (float(b) for b in bounds)
+        finite = all(map(math.isfinite, (left, bottom, right, top)))
+        if not (res_x > 0 and res_y > 0 and finite and right > left and top > bottom):
+            msg = f"no grid of resolution {res} covers bounds {tuple(bounds)}; give both > 0"
+            raise GridError(msg)
+        # A millionth of a pixel of slack: bounds on an edge shall not add an empty column.
+        col_0, col_1 = math.floor(left / res_x + 1e-6), math.ceil(right / res_x - 1e-6)
+        row_0, row_1 = math.floor(bottom / res_y + 1e-6), math.ceil(top / res_y - 1e-6)
+        transform = Affine(res_x, 0.0, col_0 * res_x, 0.0, -res_y, row_1 * res_y)
+        return cls(crs, transform, (max(row_1 - row_0, 1), max(col_1 - col_0, 1)))
+
+    @property
+    def n_pix(self) -> int:
+        """Number of pixels."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def res(self) -> tuple[float, float]:
+        """Width and height of a pixel, in units of the CRS."""
+        return self.transform.a, -self.transform.e
+
+    @property
+    def bounds(self) -> Bounds:
+        """Left, bottom, right, top, in units of the CRS."""
+        return self.tile_bounds(self.whole)
+
+    @property
+    def whole(self) -> Tile:
+        """The tile of all pixels."""
+        return Tile(0, 0, *self.shape)
+
+    def tile_bounds(self, tile: Tile) -> Bounds:
+        """Return left, bottom, right, top of a tile, in units of the CRS."""
+        t = self.transform
+        return (
+            t.c + tile.col * t.a,
+            t.f + (tile.row + tile.n_row) * t.e,
+            t.c + (tile.col + tile.n_col) * t.a,
+            t.f + tile.row * t.e,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the grid as JSON-able values: crs (WKT), transform (6 floats), shape."""
+        return {
+            "crs": self.crs.to_wkt(),
+            "transform": [float(v) for v in tuple(self.transform)[:6]],
+            "shape": list(self.shape),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Grid:
+        """Return the grid that :meth:`to_dict` wrote."""
+        n_row, n_col = values["shape"]
+        return cls(CRS.from_wkt(values["crs"]), Affine(*values["transform"]), (n_row, n_col))
+
+    def tiles(self, size: int = 512) -> Iterator[Tile]:
+        """Yield tiles of at most ``size`` x ``size`` pixels, row by row, that cover the grid."""
+        for row in range(0, self.shape[0], size):
+            for col in range(0, self.shape[1], size):
+                yield Tile(
+                    row, col, min(size, self.shape[0] - row), min(size, self.shape[1] - col)
+                )
+
+    def window(self, bounds: Bounds) -> Tile | None:
+        """Return the pixels that ``bounds`` touch, clipped to the grid; None where none do."""
+        left, bottom, right, top = bounds
+        t = self.transform
+        values = (left - t.c) / t.a, (right - t.c) / t.a, (top - t.f) / t.e, (bottom - t.f) / t.e
+        if not all(map(math.isfinite, values)):
+            return None
+        col_0, col_1 = max(math.floor(values[0]), 0), min(math.ceil(values[1]), self.shape[1])
+        row_0, row_1 = max(math.floor(values[2]), 0), min(math.ceil(values[3]), self.shape[0])
+        if col_1 <= col_0 or row_1 <= row_0:
+            return None
+        return Tile(row_0, col_0, row_1 - row_0, col_1 - col_0)
+
+    def centres(self, tile: Tile | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the centres of a tile's pixels: x and y, each (n_row, n_col), units of the CRS."""
+        tile = tile or self.whole
+        x = self.transform.c + (tile.col + np.arange(tile.n_col) + 0.5) * self.transform.a
+        y = self.transform.f + (tile.row + np.arange(tile.n_row) + 0.5) * self.transform.e
+        return np.broadcast_to(x, tile.shape), np.broadcast_to(y[:, None], tile.shape)
+
+    def pixel_index(self, row: Any, col: Any) -> np.ndarray:
+        """Return the number of a pixel in the grid, ``row * n_col + col``, int64."""
+        return np.asarray(row, np.int64) * self.shape[1] + np.asarray(col, np.int64)
+
+    def row_col(self, pixel: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and columns, int64, of the numbers that :meth:`pixel_index` gave."""
+        row, col = np.divmod(np.asarray(pixel, np.int64), self.shape[1])
+        return row, col
+
+    def area_km2(self, tile: Tile | None = None) -> np.ndarray:
+        """Return the true area on the ellipsoid of each pixel of a tile.
+
+        A geographic pixel lies between two parallels: its area is the difference of the
+        closed form of Snyder (1987), eq. 3-12. A projected pixel's planar area is divided
+        by the projection's areal scale at its centre.
+
+        Returns
+        -------
+        (n_row, n_col) float64 array, km2
+        """
+        tile = tile or self.whole
+        if self.crs.is_geographic:
+            rows = np.arange(tile.row, tile.row + tile.n_row)
+            return np.repeat(self._zone_km2(rows)[:, None], tile.n_col, axis=1)
+        x, y = self.centres(tile)
+        return self._planar_km2() / _areal_scale(self.crs, x, y)
+
+    def row_area_km2(self, rows: Any) -> np.ndarray:
+        """Return the true area of a pixel of each row, (n,) float64, km2.
+
+        Every pixel of a row has the same area in a geographic CRS and in cylindrical
+        projections; in others this is the pixel of the middle column (in UTM the rest of
+        the row differs by less than 0.2 %; :meth:`area_km2` has each pixel's own).
+        """
+        rows = np.asarray(rows)
+        if self.crs.is_geographic:
+            return self._zone_km2(rows)
+        x = np.full(rows.shape, 0.5 * (self.bounds[0] + self.bounds[2]))
+        y = self.transform.f + (rows + 0.5) * self.transform.e
+        return self._planar_km2() / _areal_scale(self.crs, x, y)
+
+    def _planar_km2(self) -> float:
+        unit_m = self.crs.axis_info[0].unit_conversion_factor
+        return self.res[0] * self.res[1] * unit_m**2 / 1e6
+
+    def _zone_km2(self, rows: np.ndarray) -> np.ndarray:
+        geod = self.crs.get_geod() or Geod(ellps="WGS84")
+        unit = self.crs.axis_info[0].unit_conversion_factor  # radians in one unit (a degree)
+        top = np.clip((self.transform.f + rows * self.transform.e) * unit, -np.pi / 2, np.pi / 2)
+        bottom = (self.transform.f + (rows + 1) * self.transform.e) * unit
+        bottom = np.clip(bottom, -np.pi / 2, np.pi / 2)
+        e = math.sqrt(geod.es)
+
+        def zone(latitude: np.ndarray) -> np.ndarray:
+            s = np.sin(latitude)
+            inverse = np.arctanh(e * s) / e if e > 0 else s
+            return s / (1.0 - geod.es * s * s) + inverse
+
+        half_b2 = 0.5 * geod.b**2 / 1e6
+        return half_b2 * self.transform.a * unit * (zone(top) - zone(bottom))
+
+
+def _areal_scale(crs: CRS, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return planar over true area at points of a projected CRS (1 for equal-area ones)."""
+    proj = Proj(crs)
+    lon, lat = proj(np.asarray(x), np.asarray(y), inverse=True)
+    scale = np.asarray(proj.get_factors(lon, lat).areal_scale, np.float64)
+    return np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+
+
+@lru_cache(maxsize=256)
+def _same_wkt(a: str, b: str) -> bool:
+    first, second = CRS.from_wkt(a), CRS.from_wkt(b)
+    if first.equals(second, ignore_axis_order=True):
+        return True
+    # The same system out of a GeoTIFF and out of EPSG may differ in a name alone.
+    if bool(rasterio.crs.CRS.from_wkt(a) == rasterio.crs.CRS.from_wkt(b)):
+        return True
+    code = first.to_epsg()
+    return code is not None and code == second.to_epsg()
+
+
+def same_crs(a: CRS, b: CRS) -> bool:
+    """Return whether two CRSs mean the same, whatever words and axis order they are in."""
+    return a is b or _same_wkt(a.to_wkt(), b.to_wkt())
+
+
+def plane_km(grid: Grid) -> CRS:
+    """Return the CRS, in metres, in which distances on a grid are measured.
+
+    The grid's own where that is projected in metres; else Lambert's azimuthal
+    equal-area projection on the grid's centre.
+    """
+    if grid.crs.is_projected and math.isclose(grid.crs.axis_info[0].unit_conversion_factor, 1.0):
+        return grid.crs
+    left, bottom, right, top = grid.bounds
+    geographic = grid.crs.geodetic_crs or CRS.from_epsg(4326)
+    lon, lat = Transformer.from_crs(grid.crs, geographic, always_xy=True).transform(
+        0.5 * (left + right), 0.5 * (bottom + top)
+    )
+    # Rounded to a thousandth of a degree, so that the text is the same on every machine.
+    text = f"+proj=laea +lat_0={lat:.3f} +lon_0={lon:.3f} +units=m +no_defs +type=crs"
+    geod = grid.crs.get_geod()
+    ellipsoid = f" +a={geod.a} +b={geod.b}" if geod is not None else " +ellps=WGS84"
+    return CRS.from_proj4(text + ellipsoid)
+
+
+def coords_km(grid: Grid, row: Any, col: Any) -> np.ndarray:
+    """Return the positions of pixel centres in :func:`plane_km`, (n, 2) float64, km."""
+    x = grid.transform.c + (np.asarray(col, np.float64) + 0.5) * grid.transform.a
+    y = grid.transform.f + (np.asarray(row, np.float64) + 0.5) * grid.transform.e
+    plane = plane_km(grid)
+    if plane is not grid.crs:
+        # From the grid's own geodetic system: a datum shift would only move every point alike.
+        x, y = Transformer.from_crs(grid.crs, plane, always_xy=True).transform(x, y)
+    return np.column_stack([x, y]) / 1000.0
