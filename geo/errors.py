@@ -1,9 +1,21 @@
-"""What can be wrong with an input, said so that a person can mend it."""
+"""What can be wrong with geographic input, said so that a person can mend it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+
+class GeoError(Exception):
+    """Any error of the package."""
+
+
+class GridError(GeoError, ValueError):
+    """A grid cannot be described: rotated, south-up, empty or without a usable CRS."""
+
+
+class ResamplingError(GeoError, ValueError):
+    """A resampling was asked for that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +40,12 @@ class Problem:
         return f"{self.place}: {self.found}; {self.remedy}"
 
 
-class InputError(ValueError):
+class InputError(GeoError, ValueError):
     """The inputs or the configuration are unusable; ``problems`` has every reason found.
 
     Parameters
     ----------
-    problems : iterable of Problem
+    problems : Problem or iterable of Problem
         At least one.
     """
 
@@ -46,3 +58,9 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
         # The default would rebuild it from the message alone: workers send errors by pickle.
         return type(self), (self.problems,)
+
+
+def name_first(items: Sequence[object], limit: int = 5) -> str:
+    """Return the first ``limit`` items as text, with the number of all where some are left out."""
+    text = ", ".join(str(item) for item in items[:limit])
+    return text if len(items) <= limit else f"{text}, ... ({len(items)} in all)"

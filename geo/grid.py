@@ -200,9 +200,7 @@ class Grid:
         """Yield tiles of at most ``size`` x ``size`` pixels, row by row, that cover the grid."""
         for row in range(0, self.shape[0], size):
             for col in range(0, self.shape[1], size):
-                yield Tile(
-                    row, col, min(size, self.shape[0] - row), min(size, self.shape[1] - col)
-                )
+                yield Tile(row, col, min(size, self.shape[0] - row), min(size, self.shape[1] - col))
 
     def window(self, bounds: Bounds) -> Tile | None:
         """Return the pixels that ``bounds`` touch, clipped to the grid; None where none do."""

@@ -1,0 +1,306 @@
+"""Windowed reads of one band of a raster: float64, NaN where there is no value."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from affine import Affine
+from pyproj import CRS
+from pyproj.exceptions import CRSError
+from rasterio.enums import MaskFlags
+from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio.windows import Window
+
+from geo.errors import GridError, InputError, Problem
+from geo.grid import Grid, Tile
+
+#: Blocks whose place in the file is looked up when a raster is opened.
+N_BLOCK_PROBED = 4096
+
+
+class RasterSource:
+    """One band of a raster, opened when it is first read.
+
+    Safe to share between threads (each has a handle of its own) and to pickle (it
+    reopens by path).
+
+    Parameters
+    ----------
+    path : str or Path
+        A file, or an address that GDAL reads (s3://, gs://, https://, /vsi...).
+    band : int
+        Band number, from 1.
+
+    Attributes
+    ----------
+    crs : pyproj.CRS or None
+        Coordinate reference system; None where the file has none.
+    transform : affine.Affine
+        From (column, row) to (x, y).
+    shape : tuple of int
+        Rows, columns.
+    nodata : float or None
+        The value that stands for "missing" in the file.
+    dtype : str
+        Type of the stored values.
+    unit : str
+        Unit of the band, as the file says; "" where it says nothing.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened as a raster, or has no such band.
+    """
+
+    def __init__(self, path: str | Path, band: int = 1) -> None:
+        self.path = str(path)
+        self.band = int(band)
+        self._local = threading.local()
+        with self._reading():
+            src = self._open()
+            if not 1 <= self.band <= src.count:
+                raise InputError(
+                    Problem(
+                        self.path,
+                        f"has {src.count} band(s), band {self.band} was asked for",
+                        f"give a band from 1 to {src.count}",
+                    )
+                )
+            self.crs = _crs(src)
+            self.transform: Affine = src.transform
+            self.shape: tuple[int, int] = (src.height, src.width)
+            self.nodata: float | None = src.nodatavals[self.band - 1]
+            self.dtype: str = src.dtypes[self.band - 1]
+            self.unit: str = src.units[self.band - 1] or ""
+            self.description: str = src.descriptions[self.band - 1] or ""
+            self.scale: float = src.scales[self.band - 1]
+            self.offset: float = src.offsets[self.band - 1]
+            flags = src.mask_flag_enums[self.band - 1]
+            # A mask stored beside the values, not one that follows from the nodata value.
+            self._masked: bool = MaskFlags.per_dataset in flags or MaskFlags.alpha in flags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the open handles behind."""
+        return {key: value for key, value in self.__dict__.items() if key != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Reopen at the first read."""
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+    def __repr__(self) -> str:
+        """Return path and shape."""
+        return f"RasterSource({self.path!r}, band={self.band}, shape={self.shape})"
+
+    @property
+    def grid(self) -> Grid:
+        """The source's own grid.
+
+        Raises
+        ------
+        GridError
+            If the source is rotated, south-up or without a CRS.
+        """
+        if self.crs is None:
+            msg = f"{self.path}: has no CRS; assign the one it is in (gdal_edit.py -a_srs)"
+            raise GridError(msg)
+        return Grid(self.crs, self.transform, self.shape)
+
+    @property
+    def north_up(self) -> bool:
+        """Whether rows run from north to south and nothing is rotated."""
+        t = self.transform
+        return t.b == 0 and t.d == 0 and t.a > 0 and t.e < 0
+
+    def read(self, window: Tile | None = None) -> np.ndarray:
+        """Return the values of a window (all of the raster by default).
+
+        Parameters
+        ----------
+        window : Tile, optional
+            Must lie inside the raster.
+
+        Returns
+        -------
+        (n_row, n_col) float64 array
+            In the band's unit, its scale and offset applied; NaN where missing.
+
+        Raises
+        ------
+        InputError
+            If the file's content cannot be read: truncated or damaged.
+        """
+        tile = window or Tile(0, 0, *self.shape)
+        where = Window(tile.col, tile.row, tile.n_col, tile.n_row)
+        with self._reading(where=f" at row {tile.row}, column {tile.col}"):
+            src = self._open()
+            raw = src.read(self.band, window=where)
+            mask = src.read_masks(self.band, window=where) == 0 if self._masked else None
+        if np.iscomplexobj(raw):
+            raw = raw.real
+        missing = self._is_nodata(raw)
+        if mask is not None:
+            missing |= mask
+        values = raw.astype(np.float64)
+        if self.scale != 1.0 or self.offset != 0.0:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = values * self.scale + self.offset
+        missing |= ~np.isfinite(values)
+        values[missing] = np.nan
+        return values
+
+    def _is_nodata(self, raw: np.ndarray) -> np.ndarray:
+        """Compare in the stored type: a float32 nodata need not survive the way to float64."""
+        if self.nodata is None or math.isnan(self.nodata):
+            return np.zeros(raw.shape, bool)  # NaN itself is found with the non-finite values
+        if raw.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                missing = raw == raw.dtype.type(self.nodata)
+            if abs(self.nodata) > 1e30:
+                # Written as text or by another program, -3.4e38 and the lowest float32 are
+                # both "the lowest float": nothing that is measured comes near either.
+                missing |= np.abs(raw) > 0.9 * abs(self.nodata)
+            return missing
+        info = np.iinfo(raw.dtype) if raw.dtype.kind in "iu" else None
+        if info is None or not info.min <= self.nodata <= info.max:
+            return np.zeros(raw.shape, bool)
+        return raw == raw.dtype.type(self.nodata)
+
+    def _open(self) -> Any:
+        if getattr(self._local, "dataset", None) is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotGeoreferencedWarning)
+                self._local.dataset = rasterio.open(self.path)
+        return self._local.dataset
+
+    def close(self) -> None:
+        """Close this thread's handle; the next read opens it anew."""
+        dataset = getattr(self._local, "dataset", None)
+        if dataset is not None:
+            dataset.close()
+            self._local.dataset = None
+
+    def _reading(self, where: str = "") -> _Reading:
+        return _Reading(self, where)
+
+
+class _Reading:
+    """Turn what GDAL raises into an InputError that names the file."""
+
+    def __init__(self, source: RasterSource, where: str) -> None:
+        self.source, self.where = source, where
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, RasterioError | OSError):
+            self.source.close()
+            raise InputError(_unreadable(self.source.path, error, self.where)) from error
+
+
+def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
+    local = "://" not in path and not path.startswith("/vsi")
+    if local and not Path(path).exists():
+        return Problem(path, "no such file", "correct the path")
+    if local and Path(path).is_dir():
+        return Problem(path, "is a directory", "give a raster file, a GeoTIFF say")
+    cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "not recognized as being in a supported file format" in cause:
+        return Problem(path, "is not a raster that GDAL reads", "give a GeoTIFF")
+    found = f"cannot be read{where}: truncated or damaged ({cause})"
+    return Problem(path, found, "copy or download the file again")
+
+
+def _crs(src: Any) -> CRS | None:
+    if src.crs is None:
+        return None
+    try:
+        return CRS.from_user_input(src.crs)
+    except CRSError:
+        return None
+
+
+def open_raster(
+    path: str | Path, place: str, problems: list[Problem], band: int = 1
+) -> RasterSource | None:
+    """Open a raster and check what can be checked without reading its values.
+
+    Parameters
+    ----------
+    path : str or Path
+        File or address.
+    place : str
+        Configuration key, to name in a problem ("covariates.rainfall").
+    problems : list of Problem
+        What is wrong is appended: no such file, not a raster, truncated, no CRS, no
+        georeferencing.
+    band : int
+        Band number, from 1.
+
+    Returns
+    -------
+    RasterSource or None
+        None where a problem was found.
+    """
+    name = f"{place} ({path})"
+    try:
+        source = RasterSource(path, band)
+    except InputError as error:
+        problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
+        return None
+    n_before = len(problems)
+    if source.crs is None:
+        found = "has no coordinate reference system (CRS)"
+        problems.append(Problem(name, found, "assign the one it is in (gdal_edit.py -a_srs)"))
+    elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
+        found = f"has a CRS that is no map ({source.crs.name})"
+        problems.append(Problem(name, found, "give a geographic or projected raster"))
+    if source.transform.is_identity or source.transform.is_degenerate:
+        found = "has no georeferencing (no transform from pixels to coordinates)"
+        problems.append(Problem(name, found, "assign its bounds (gdal_edit.py -a_ullr)"))
+    if np.dtype(source.dtype).kind == "c":
+        problems.append(Problem(name, "holds complex numbers", "give a real-valued band"))
+    lost = _first_lost_block(source)
+    if lost:
+        problems.append(Problem(name, lost, "copy or download the file again"))
+    if len(problems) > n_before:
+        source.close()
+        return None
+    return source
+
+
+def _first_lost_block(source: RasterSource) -> str:
+    """Say which block of a local GeoTIFF lies past the end of the file, "" where none does.
+
+    A download that broke off leaves a file that opens; where each block lies stands in
+    its header, so that finding out takes no reading of values.
+    """
+    path = Path(source.path)
+    if not path.is_file():
+        return ""
+    src = source._open()
+    if src.driver != "GTiff":
+        return ""
+    size = path.stat().st_size
+    n_high, n_wide = (
+        math.ceil(n / block) for n, block in zip(src.shape, src.block_shapes[0], strict=True)
+    )
+    step = max(1, math.ceil(n_high * n_wide / N_BLOCK_PROBED))
+    last = n_high * n_wide - 1
+    for block in {*range(0, last + 1, step), last}:
+        i, j = divmod(block, n_wide)
+        begin = src.get_tag_item(f"BLOCK_OFFSET_{j}_{i}", "TIFF", bidx=source.band)
+        length = src.get_tag_item(f"BLOCK_SIZE_{j}_{i}", "TIFF", bidx=source.band)
+        if begin and length and int(begin) + int(length) > size:
+            return (
+                f"is truncated: block at row {i}, column {j} should end at byte "
+                f"{int(begin) + int(length)}, the file has {size}"
+            )
+    return ""
