@@ -1,0 +1,216 @@
+"""Which pixels an area has, and how much of each: exact covered fractions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import exactextract
+import geopandas as gpd
+import numpy as np
+import shapely
+from exactextract.raster import RasterSource as ExactRasterSource
+from pyproj import Transformer
+
+from geo.errors import GridError
+from geo.grid import Grid, Tile, same_crs
+
+#: Polygons measured in one call; bounds the memory of the tables in between.
+N_POLYGON_AT_ONCE = 256
+#: Pixels of the widest window held at once (one byte each).
+N_CELL_IN_MEMORY = 16_000_000
+#: A fraction this close to 1 is 1; the arithmetic of a covered pixel is float32.
+EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Pixels of each area, one area after the other (CSR), ascending within an area.
+
+    Attributes
+    ----------
+    bag : (n,) int64 array
+        Number of the area, in the order of the polygons.
+    pixel : (n,) int64 array
+        Number of the pixel in the grid, ``row * n_col + col``.
+    fraction : (n,) float64 array
+        Share of the pixel that the area covers, in (0, 1].
+    n_bag : int
+        Number of areas, those without a pixel included.
+    """
+
+    bag: np.ndarray
+    pixel: np.ndarray
+    fraction: np.ndarray
+    n_bag: int
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``; (n_bag + 1,) int64."""
+        return np.searchsorted(self.bag, np.arange(self.n_bag + 1)).astype(np.int64)
+
+    def coverage(self, grid: Grid, tile: Tile | None = None) -> np.ndarray:
+        """Return the share of each pixel of a tile that lies in any area.
+
+        Returns
+        -------
+        (n_row, n_col) float64 array
+            In [0, 1]; where areas overlap, the sum is cut at 1.
+        """
+        tile = tile or grid.whole
+        row, col = np.divmod(self.pixel, grid.shape[1])
+        row, col = row - tile.row, col - tile.col
+        inside = (row >= 0) & (row < tile.n_row) & (col >= 0) & (col < tile.n_col)
+        flat = row[inside] * tile.n_col + col[inside]
+        total = np.bincount(flat, self.fraction[inside], tile.n_row * tile.n_col)
+        total[np.abs(total - 1.0) < EDGE] = 1.0
+        return np.minimum(total, 1.0).reshape(tile.shape)
+
+
+def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
+    """Return the pixels of each polygon and the share of each that it covers.
+
+    Fractions are exact (Baston's exactextract: the polygon is cut at the edges of the
+    pixels), so those of adjoining areas add up to 1 and an area smaller than a pixel has
+    its share. Each polygon is measured in a window of its own: neither time nor memory
+    depends on the size of the grid.
+
+    Parameters
+    ----------
+    geometry : geopandas.GeoSeries
+        Valid polygons; brought to the grid's CRS where they are in another.
+    grid : Grid
+        The grid.
+
+    Returns
+    -------
+    Membership
+        Parts of a polygon outside the grid are absent; a polygon wholly outside has no
+        pixel.
+
+    Raises
+    ------
+    GridError
+        If the polygons have no CRS or cannot be brought to the grid's.
+
+    References
+    ----------
+    D. Baston, "exactextract", https://github.com/isciences/exactextract
+    """
+    polygons = np.asarray(reproject(geometry, grid).array)
+    t = grid.transform
+    origin, scale = np.array([t.c, t.f]), np.array([t.a, t.e])
+
+    def to_pixels(xy: np.ndarray) -> np.ndarray:
+        # In pixels, y upwards from the last row: no digits are lost to large eastings.
+        in_pixels = (xy - origin) / scale
+        in_pixels[:, 1] = grid.shape[0] - in_pixels[:, 1]
+        return in_pixels
+
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for first in range(0, len(polygons), N_POLYGON_AT_ONCE):
+        chunk = shapely.transform(polygons[first : first + N_POLYGON_AT_ONCE], to_pixels)
+        parts += _measure(chunk, first, grid)
+    if not parts:
+        empty = np.empty(0, np.int64)
+        return Membership(empty, empty.copy(), np.empty(0), len(polygons))
+    bag, pixel, fraction = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return Membership(bag, pixel, fraction, len(polygons))
+
+
+def _measure(
+    polygons: np.ndarray, first: int, grid: Grid
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return (bag, pixel, fraction) of each polygon that touches the grid; pixel units."""
+    n_row, n_col = grid.shape
+    left, bottom, right, top = shapely.bounds(polygons).T
+    with np.errstate(invalid="ignore"):
+        touches = (left < n_col) & (right > 0) & (bottom < n_row) & (top > 0)
+    touches &= ~(shapely.is_missing(polygons) | shapely.is_empty(polygons))
+    numbers = np.flatnonzero(touches)
+    if numbers.size == 0:
+        return []
+    frame = gpd.GeoDataFrame(geometry=polygons[numbers], crs=grid.crs)
+    table = exactextract.exact_extract(
+        _Cells(grid.shape),
+        frame,
+        ["cell_id", "coverage"],
+        output="pandas",
+        max_cells_in_memory=N_CELL_IN_MEMORY,
+    )
+    parts = []
+    for number, cell, share in zip(numbers, table["cell_id"], table["coverage"], strict=True):
+        # Where a window had to be cut in pieces, a cell comes once but not in order.
+        order = np.argsort(cell, kind="stable")
+        pixel = np.asarray(cell, np.int64)[order]
+        fraction = np.asarray(share, np.float64)[order]
+        fraction[np.abs(fraction - 1.0) < EDGE] = 1.0
+        keep = fraction > 0.0
+        bag = np.full(int(keep.sum()), first + int(number), np.int64)
+        parts.append((bag, pixel[keep], fraction[keep]))
+    return parts
+
+
+class _Cells(ExactRasterSource):
+    """A raster of the grid's shape whose values nobody looks at: made as they are asked for."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def res(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def extent(self) -> tuple[float, float, float, float]:
+        return 0.0, 0.0, float(self.shape[1]), float(self.shape[0])
+
+    def nodata_value(self) -> None:
+        return None
+
+    def srs_wkt(self) -> None:
+        return None
+
+    def read_window(self, x0: int, y0: int, nx: int, ny: int) -> np.ndarray:  # noqa: ARG002
+        return np.zeros((ny, nx), np.uint8)
+
+
+def reproject(geometry: gpd.GeoSeries, grid: Grid) -> gpd.GeoSeries:
+    """Return polygons in the grid's CRS, their edges followed point by point.
+
+    A straight edge in one CRS is curved in another. Edges are cut into pieces of about
+    a pixel first, so that they bend by far less than a pixel between two points.
+
+    Raises
+    ------
+    GridError
+        If the polygons have no CRS, or points of them have no place in the grid's.
+    """
+    if geometry.crs is None:
+        msg = "the polygons have no CRS; set the one they are in (set_crs)"
+        raise GridError(msg)
+    if same_crs(geometry.crs, grid.crs):
+        return geometry
+    dense = geometry.segmentize(_pixel_in(geometry.crs, grid))
+    moved = dense.to_crs(grid.crs)
+    bounds = shapely.bounds(np.asarray(moved.array))
+    lost = ~np.isfinite(bounds).all(axis=1) & ~np.asarray(geometry.is_empty | geometry.isna())
+    if lost.any():
+        msg = (
+            f"{int(lost.sum())} polygon(s), first number {int(np.argmax(lost))}, have no place in "
+            f"the grid's CRS {grid.crs.name}; choose a grid CRS that covers all areas"
+        )
+        raise GridError(msg)
+    return moved
+
+
+def _pixel_in(crs: Any, grid: Grid) -> float:
+    """Return the size of the grid's middle pixel in units of another CRS."""
+    left, bottom, right, top = grid.bounds
+    x, y = 0.5 * (left + right), 0.5 * (bottom + top)
+    there = Transformer.from_crs(grid.crs, crs, always_xy=True)
+    xs, ys = there.transform([x, x + grid.res[0], x], [y, y, y + grid.res[1]])
+    size = min(np.hypot(xs[1] - xs[0], ys[1] - ys[0]), np.hypot(xs[2] - xs[0], ys[2] - ys[0]))
+    if not (np.isfinite(size) and size > 0):
+        msg = f"the grid's centre has no place in the polygons' CRS {crs.name}; check both CRSs"
+        raise GridError(msg)
+    return float(size)
