@@ -1,0 +1,379 @@
+"""The one configuration of a run: typed, frozen, and read from YAML at the edge only.
+
+The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`` is
+``fit: {batch_areas: ...}``. Reading, with every mistake reported at once, is in
+``pipeline.yamlconfig``; this module only says what a valid configuration is.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from geo.errors import InputError, Problem
+
+_REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
+_BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
+
+
+def _wrong(*, remedy: str, found: str = "") -> PydanticCustomError:
+    """Build an error whose remedy (and, if it says more than the value, finding) is ours."""
+    return PydanticCustomError("disagg", "{found}; {remedy}", {"found": found, "remedy": remedy})
+
+
+def is_remote(path: str) -> bool:
+    """Tell whether a path is a URL or one of GDAL's virtual paths, not a local file."""
+    return bool(_REMOTE.match(path))
+
+
+def _resolve(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise _wrong(found="an empty path", remedy="give a file")
+    if is_remote(path):
+        return path
+    base = (info.context or {}).get("base", Path())
+    return str((base / Path(path).expanduser()).resolve())
+
+
+def _resolve_dir(path: Path, info: ValidationInfo) -> Path:
+    if is_remote(str(path)):
+        raise _wrong(remedy="give a local directory; copy the maps to a bucket after the run")
+    return Path(_resolve(str(path), info))
+
+
+def _plain_number(value: Any) -> Any:
+    # YAML reads yes/on/true as booleans, and Python counts a boolean as a number.
+    if isinstance(value, bool):
+        raise _wrong(remedy="give a number")
+    return value
+
+
+def _workers(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise _wrong(remedy="give 'auto' or a whole number of at least 1")
+
+
+def _memory(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, str) and _BYTES.match(value)):
+        return value
+    raise _wrong(remedy="give 'auto' or an amount such as 8GiB")
+
+
+def _scheduler(value: Any) -> Any:
+    if value == "local" or (isinstance(value, str) and "://" in value):
+        return value
+    raise _wrong(remedy="give 'local' or an address such as tcp://host:8786")
+
+
+def _folds(value: Any) -> Any:
+    if isinstance(value, dict | FoldsFile):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+        return value
+    raise _wrong(
+        remedy="give a whole number of at least 2, or a file: {path: ..., id: ..., fold: ...}"
+    )
+
+
+def _crs(value: str) -> str:
+    from pyproj import CRS
+    from pyproj.exceptions import CRSError
+
+    try:
+        CRS.from_user_input(value)
+    except CRSError:
+        raise _wrong(
+            found=f"PROJ knows no coordinate reference system {value!r}",
+            remedy="give one such as EPSG:32738",
+        ) from None
+    return value
+
+
+def _kernel(value: str) -> str:
+    from models.errors import ParameterError
+    from models.kernels import parse_kernel
+
+    try:
+        # The number of covariates is not known here; the words do not depend on it.
+        parse_kernel(value, 1, has_coords=True)
+    except ParameterError as error:
+        found, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
+        raise _wrong(found=found, remedy=remedy) from None
+    return value
+
+
+InputPath = Annotated[str, AfterValidator(_resolve)]
+"""A file that is read: an absolute local path, or a URL or GDAL virtual path as it was given."""
+
+Number = Annotated[float, BeforeValidator(_plain_number)]
+Whole = Annotated[int, BeforeValidator(_plain_number)]
+Seed = Annotated[Whole, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Any mapping of the configuration: frozen, and no key that it does not know."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,  # a column named 2020 is a number to YAML
+        validate_default=True,
+    )
+
+
+class Areas(Section):
+    """``areas``: the boundaries, and the column that identifies them."""
+
+    path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
+    layer: str | None = Field(None, description="layer of the file; the only one by default")
+    id: str = Field(description="column that identifies an area")
+
+
+class Counts(Section):
+    """``counts``: cases for each area; without a path, a column of the areas file."""
+
+    path: InputPath | None = Field(None, description="table of counts: CSV or Parquet")
+    id: str | None = Field(None, description="column with the area's id; areas.id by default")
+    value: str = Field(description="column with the counts")
+    period: str | None = Field(None, description="column with the period, for a time series")
+
+
+class Population(Section):
+    """``population``: people per pixel, or per square kilometre with ``density``."""
+
+    path: InputPath = Field(description="raster of people per pixel")
+    density: bool = Field(False, description="true where the raster is people per km2")
+
+
+class Covariate(Section):
+    """``covariates.<name>``: one raster and how it reaches the grid."""
+
+    path: InputPath = Field(description="raster")
+    band: Annotated[Whole, Field(ge=1)] = Field(1, description="band of the raster, from 1")
+    resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
+        "auto", description="how pixels of another size become pixels of the grid"
+    )
+    transform: Literal["none", "log1p", "log", "sqrt"] = Field(
+        "none", description="function of the resampled values"
+    )
+
+
+class GridSpec(Section):
+    """``grid``: the one grid of the run; like a raster, or by CRS and resolution."""
+
+    like: InputPath | None = Field(None, description="raster whose grid to use")
+    crs: Annotated[str, AfterValidator(_crs)] | None = Field(
+        None, description="coordinate reference system, such as EPSG:32738"
+    )
+    resolution: Annotated[Number, Field(gt=0)] | None = Field(
+        None, description="pixel size in units of the CRS"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> GridSpec:
+        by_crs = (self.crs is not None, self.resolution is not None)
+        if any(by_crs) if self.like is not None else not all(by_crs):
+            raise _wrong(
+                found="neither, or both, of a raster and a CRS",
+                remedy="give either {like: raster.tif}, or {crs: EPSG:..., resolution: ...}",
+            )
+        return self
+
+
+class ModelSpec(Section):
+    """``model``: which model, and its structure."""
+
+    kind: Literal["vbagg"] = Field("vbagg", description="the model")
+    likelihood: Literal["poisson"] = Field("poisson", description="distribution of the counts")
+    link: Literal["square", "exp"] = Field("square", description="from the latent field to a rate")
+    inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
+    kernel: Annotated[str, AfterValidator(_kernel)] = Field(
+        "additive",
+        description="covariance: 'additive', 'ard', or a sum such as 'ard + matern32(space)'",
+    )
+    learn_inducing: bool = Field(False, description="move the inducing points as the fit goes on")
+
+
+class Fit(Section):
+    """``fit``: how the model is trained."""
+
+    batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
+    max_epochs: Annotated[Whole, Field(ge=1)] = Field(
+        300, description="passes over all areas, at most"
+    )
+    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.01, description="Adam's step")
+    seed: Seed = Field(0, description="seed of everything random in the fit")
+
+
+class Compute(Section):
+    """``compute``: where the work is done."""
+
+    scheduler: Annotated[str, BeforeValidator(_scheduler)] = Field(
+        "local", description="'local', or a Dask scheduler's address"
+    )
+    workers: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = Field(
+        "auto", description="number of workers"
+    )
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="what does the arithmetic")
+    memory: Annotated[str, BeforeValidator(_memory)] = Field(
+        "auto", description="memory of a worker, such as 8GiB"
+    )
+
+
+class Output(Section):
+    """``output``: where the maps go and what they show."""
+
+    dir: Annotated[Path, AfterValidator(_resolve_dir)] = Field(
+        Path("out"), description="local directory of the results"
+    )
+    rate_per: Annotated[Number, Field(gt=0)] = Field(1000, description="people a rate is per")
+    interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
+        0.9, description="probability that an interval holds"
+    )
+    exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
+        (), description="rates, per rate_per people, whose exceedance is mapped"
+    )
+    draws: Annotated[Whole, Field(ge=2)] = Field(500, description="joint draws of the area totals")
+    mask: Literal["areas", "all"] = Field(
+        "areas", description="map pixels inside areas only, or all with covariates"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_exceedance(cls, data: Any) -> Any:
+        # A single threshold is a list of one to whoever types it.
+        if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
+            return {**data, "exceedance": [data["exceedance"]]}
+        return data
+
+
+class FoldsFile(Section):
+    """``evaluate.folds`` as a file: the fold of each area."""
+
+    path: InputPath = Field(description="table with a fold for each area")
+    id: str = Field(description="column with the area's id")
+    fold: str = Field(description="column with the fold")
+
+
+class Evaluate(Section):
+    """``evaluate``: how the run is cross-validated."""
+
+    folds: Annotated[int | FoldsFile, BeforeValidator(_folds)] = Field(
+        5, description="number of folds, or a file that names them"
+    )
+    schemes: Annotated[tuple[Literal["area", "block"], ...], Field(min_length=1)] = Field(
+        ("area", "block"), description="areas left out at random, or in spatial blocks"
+    )
+    seed: Seed = Field(0, description="seed of the folds")
+
+
+class Truth(Section):
+    """``truth``: of a simulated country, the rate that the counts were drawn from."""
+
+    path: InputPath = Field(description="raster of the true rate per person")
+
+
+class Config(Section):
+    """A whole configuration; every path in it is absolute or remote.
+
+    Read one with `load_config`. Build one in code with ``Config.model_validate(mapping,
+    context={"base": directory})``.
+    """
+
+    name: str = Field("disagg", description="name of the run, in tags and titles")
+    areas: Areas = Field(description="the boundaries")
+    counts: Counts = Field(description="cases for each area")
+    population: Population | None = Field(None, description="people; without it, rates are per km2")
+    covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
+        description="at least one raster that explains the rate"
+    )
+    grid: GridSpec = Field(description="the grid; the population's by default")
+    model: ModelSpec = Field(default_factory=ModelSpec)
+    fit: Fit = Field(default_factory=Fit)
+    compute: Compute = Field(default_factory=Compute)
+    output: Output = Field(default_factory=Output)
+    evaluate: Evaluate = Field(default_factory=Evaluate)
+    truth: Truth | None = Field(None, description="of a simulated country, its true rate")
+
+    _source: Path | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_from_others(cls, data: Any) -> Any:
+        # Two defaults repeat what another section said, so that readers need not know that.
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        population, areas, counts = (data.get(k) for k in ("population", "areas", "counts"))
+        if data.get("grid") is None and isinstance(population, dict) and "path" in population:
+            data["grid"] = {"like": population["path"]}
+        if isinstance(areas, dict) and isinstance(counts, dict) and counts.get("id") is None:
+            data["counts"] = {**counts, "id": areas.get("id")}
+        return data
+
+    @property
+    def source(self) -> Path | None:
+        """The YAML file that this was read from."""
+        return self._source
+
+    def input_paths(self) -> dict[str, str]:
+        """Every file that a run reads, by configuration key, in a fixed order."""
+        paths: dict[str, str | None] = {
+            "areas.path": self.areas.path,
+            "counts.path": self.counts.path,
+        }
+        if self.population is not None:
+            paths["population.path"] = self.population.path
+        for name, covariate in self.covariates.items():
+            paths[f"covariates.{name}.path"] = covariate.path
+        paths["grid.like"] = self.grid.like
+        if isinstance(self.evaluate.folds, FoldsFile):
+            paths["evaluate.folds.path"] = self.evaluate.folds.path
+        if self.truth is not None:
+            paths["truth.path"] = self.truth.path
+        return {key: path for key, path in paths.items() if path is not None}
+
+
+def load_config(path: str | Path) -> Config:
+    """Read a configuration file.
+
+    Parameters
+    ----------
+    path : path
+        The YAML file. Relative paths in it are relative to its directory; ``${NAME}`` in any
+        text is the environment variable NAME.
+
+    Returns
+    -------
+    Config
+        Complete, with every default filled in.
+
+    Raises
+    ------
+    geo.errors.InputError
+        Everything that is wrong with the file, and every local input that does not exist, at once.
+    """
+    from pipeline.yamlconfig import missing_files, read_config
+
+    problems: list[Problem] = []
+    config = read_config(path, problems)
+    if config is not None:
+        missing_files(config, problems)
+    if config is None or problems:
+        raise InputError(problems)
+    return config
