@@ -1,1 +1,30 @@
 """Models of bags: plain arrays in, posterior out; knows nothing of geography."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from models.base import Estimator
+from models.block import BagBlock, Bags
+from models.errors import FormatError
+from models.persist import read_meta
+from models.vbagg import VBAgg
+
+__all__ = ["BagBlock", "Bags", "VBAgg", "load"]
+
+CLASSES: dict[str, type[Estimator]] = {"VBAgg": VBAgg}
+
+
+def load(path: str | os.PathLike[str]) -> Estimator:
+    """Read a model that ``model.save(path)`` wrote.
+
+    Raises
+    ------
+    models.errors.FormatError
+        If it is damaged, or of an unknown class or version.
+    """
+    meta = read_meta(Path(path))
+    if meta["class"] not in CLASSES:
+        raise FormatError(f"{path}: holds a {meta['class']}; known are {', '.join(CLASSES)}")
+    return CLASSES[meta["class"]].restore(Path(path), meta)

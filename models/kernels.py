@@ -110,10 +110,12 @@ def _rbf(xp: Any, d2: Any) -> tuple[Any, Any]:
 
 
 def _matern12(xp: Any, d2: Any) -> tuple[Any, Any]:
-    r = xp.sqrt(d2)
+    # The expanded square leaves rounding where z = w, which the square root here would magnify; and
+    # k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
+    apart = d2 > 64 * xp.finfo(d2.dtype).eps
+    r = xp.sqrt(xp.where(apart, d2, 0))
     value = xp.exp(-r)
-    # k' = -e^-r / (2 r): infinite at r = 0, where it only ever multiplies a zero difference.
-    return value, -0.5 * value / xp.maximum(r, 1e-12)
+    return value, xp.where(apart, -0.5 * value / xp.where(apart, r, 1), 0)
 
 
 def _matern32(xp: Any, d2: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Adam, on a dictionary of arrays (Kingma & Ba 2015), and the schedule of its rate."""
+"""Adam on a dictionary of arrays, and the schedule of its rate."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
+from models.protocol import Arrays
+
+DECAY_MEAN, DECAY_SQUARE, EPSILON = 0.9, 0.999, 1e-8
 
 
-@dataclass
-class Adam:
-    """First and second moments of the gradient; plain arrays, so that a checkpoint can hold them.
+def adam_step(
+    params: Arrays, grad: Arrays, memory: Arrays, step: int, rate: float
+) -> tuple[Arrays, Arrays]:
+    """Take one step of Adam up the gradient (Kingma & Ba 2015, algorithm 1).
 
-    Attributes
+    Parameters
     ----------
-    mean, square : dict of arrays
-        Running means of the gradient and of its square, by parameter.
-    count : int
-        Steps taken.
+    params : dict of arrays
+    grad : dict of arrays
+        Gradient of what is maximised; a parameter without an entry stays as it is.
+    memory : dict of arrays
+        ``mean.NAME`` and ``square.NAME``; empty at the start.
+    step : int
+        Steps made before this one.
+    rate : float
+
+    Returns
+    -------
+    params, memory : dict of arrays
+        New dictionaries; the old ones are not changed.
     """
-
-    mean: Arrays = field(default_factory=dict)
-    square: Arrays = field(default_factory=dict)
-    count: int = 0
-    decay: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-
-    def ascend(self, params: Arrays, grad: Arrays, rate: float) -> Arrays:
-        """Return the parameters one step up the gradient; frozen ones have no entry in ``grad``."""
-        self.count += 1
-        b1, b2 = self.decay
-        new = dict(params)
-        for name, g in grad.items():
-            mean = self.mean.get(name, np.zeros_like(g))
-            square = self.square.get(name, np.zeros_like(g))
-            self.mean[name] = b1 * mean + (1 - b1) * g
-            self.square[name] = b2 * square + (1 - b2) * g * g
-            step = self.mean[name] / (1 - b1**self.count)
-            step /= np.sqrt(self.square[name] / (1 - b2**self.count)) + self.epsilon
-            new[name] = params[name] + rate * step
-        return new
+    new, moments = dict(params), dict(memory)
+    for name, g in grad.items():
+        mean = DECAY_MEAN * memory.get(f"mean.{name}", 0.0) + (1 - DECAY_MEAN) * g
+        square = DECAY_SQUARE * memory.get(f"square.{name}", 0.0) + (1 - DECAY_SQUARE) * g * g
+        moments[f"mean.{name}"], moments[f"square.{name}"] = mean, square
+        spread = np.sqrt(square / (1 - DECAY_SQUARE ** (step + 1))) + EPSILON
+        new[name] = params[name] + rate * mean / (1 - DECAY_MEAN ** (step + 1)) / spread
+    return new, moments
 
 
 @dataclass
@@ -48,16 +47,19 @@ class Plateau:
     """Lower the learning rate when the bound stops rising, and say when to stop.
 
     The bound of an epoch is noisy, so the means of two successive windows of ``patience`` epochs
-    are compared. The rate falls to a third each time; after ``n_drop`` falls, the fit has converged.
+    are compared. The rate falls to a third each time they do not rise; when they do not rise after
+    ``n_drop`` falls, the fit has converged.
 
     Attributes
     ----------
     tolerance : float
         Rise of the bound, nats per bag and epoch, that still counts as progress.
+    bounds : list of float
+        What was seen, nats per bag.
     """
 
     tolerance: float
-    patience: int = 10
+    patience: int = 8
     n_drop: int = 3
     factor: float = 1.0
     drops: int = 0
@@ -68,11 +70,11 @@ class Plateau:
         """Take in the bound of an epoch, nats per bag; return whether the fit has converged."""
         self.bounds.append(bound_per_bag)
         self.since += 1
-        w = self.patience
-        if self.since < 2 * w:
+        window = self.patience
+        if self.since < 2 * window:
             return False
-        recent, before = np.mean(self.bounds[-w:]), np.mean(self.bounds[-2 * w : -w])
-        if recent - before > self.tolerance * w:
+        recent, before = self.bounds[-window:], self.bounds[-2 * window : -window]
+        if np.mean(recent) - np.mean(before) > self.tolerance * window:
             return False
         if self.drops == self.n_drop:
             return True

@@ -1,0 +1,91 @@
+"""States on disk: arrays in an ``.npz``, the rest in JSON; no pickle, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.errors import FormatError
+from models.protocol import State
+
+FORMAT, VERSION = "disagg-model", 1
+GROUPS = ("params", "fixed", "memory")
+
+
+def state_arrays(state: State) -> dict[str, np.ndarray]:
+    """Flatten a state into named arrays, ``group/name``."""
+    flat = {
+        f"{group}/{name}": array
+        for group in GROUPS
+        for name, array in getattr(state, group).items()
+    }
+    flat["step"], flat["rate"] = np.array(state.step), np.array(state.rate)
+    return flat
+
+
+def state_from(flat: dict[str, np.ndarray]) -> State:
+    """Undo :func:`state_arrays`."""
+    groups: dict[str, dict[str, np.ndarray]] = {group: {} for group in GROUPS}
+    for key, array in flat.items():
+        group, _, name = key.partition("/")
+        if name:
+            groups[group][name] = array
+    return State(**groups, step=int(flat["step"]), rate=float(flat["rate"]))
+
+
+def write_model(path: Path, meta: dict[str, Any], state: State) -> None:
+    """Write a folder with ``model.json`` and ``arrays.npz``; it replaces an old one in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        with (temp / "arrays.npz").open("wb") as file:
+            np.savez(file, allow_pickle=False, **state_arrays(state))
+            _sync(file)
+        with (temp / "model.json").open("w", encoding="utf-8") as text:
+            json.dump({"format": FORMAT, "version": VERSION, **meta}, text, indent=1)
+            _sync(text)
+        old = None
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            path.rename(old / path.name)
+        temp.rename(path)
+        if old is not None:
+            shutil.rmtree(old)
+    except BaseException:
+        shutil.rmtree(temp, ignore_errors=True)
+        raise
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Read ``model.json``, checking format and version."""
+    try:
+        meta = json.loads((path / "model.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: not a saved model ({error}); fit and save it again") from error
+    if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+        raise FormatError(
+            f"{path}: format {meta.get('format')} version {meta.get('version')}, expected "
+            f"{FORMAT} version {VERSION}; fit it again with this version"
+        )
+    return dict(meta)
+
+
+def load_arrays(path: Path) -> State:
+    """Read the state out of a saved model's folder."""
+    try:
+        with np.load(path / "arrays.npz", allow_pickle=False) as file:
+            return state_from({name: file[name] for name in file.files})
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise FormatError(f"{path}: arrays.npz is damaged ({error}); fit it again") from error
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,120 @@
+"""The contract that hosts every model in the one training loop.
+
+A model says what a worker adds up over a block of bags (:meth:`Model.block_stats`) and what the
+driver does with the sum (:meth:`Model.update`): a gradient step, or a closed form. The loop
+(:mod:`models.training`) knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from models.block import BagBlock
+
+Arrays = dict[str, np.ndarray]
+Sweep = Literal["minibatch", "full", "single"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a model may know of the training data before it starts.
+
+    Attributes
+    ----------
+    x : (n_sample, n_feat) float64
+        Covariates of a random sample of pixels, as measured.
+    coords : (n_sample, 2) float64 or None
+        Their positions, km.
+    x_mean, x_sd : (n_feat,) float64
+        Scaling of the covariates over the training pixels alone.
+    total_y, total_weight : float
+        Sums over the training bags.
+    n_bag, n_pix : int
+        Numbers of training bags and pixels.
+    """
+
+    x: np.ndarray
+    coords: np.ndarray | None
+    x_mean: np.ndarray
+    x_sd: np.ndarray
+    total_y: float
+    total_weight: float
+    n_bag: int
+    n_pix: int
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a model learns and remembers; plain arrays, so that a checkpoint can hold it.
+
+    Attributes
+    ----------
+    params : dict of arrays
+        What is learnt, unconstrained.
+    fixed : dict of arrays
+        What the data set at the start (scalings, say).
+    memory : dict of arrays
+        The optimiser's moments, or the memory of an EM algorithm.
+    step : int
+        Updates made.
+    rate : float
+        Learning rate of the next update; set by the loop's schedule.
+    """
+
+    params: Arrays
+    fixed: Arrays
+    memory: Arrays = field(default_factory=dict)
+    step: int = 0
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Sums over the bags of some blocks: they add leaf by leaf, in float64.
+
+    Attributes
+    ----------
+    bound : float
+        Sum of the bags' parts of the bound, nats.
+    n_bag : int
+        Bags summed over.
+    sums : dict of float64 arrays
+        Whatever the model's update needs.
+    """
+
+    bound: float
+    n_bag: int
+    sums: Arrays
+
+    def __add__(self, other: Stats) -> Stats:
+        """Add leaf by leaf."""
+        sums = {name: value + other.sums[name] for name, value in self.sums.items()}
+        return Stats(self.bound + other.bound, self.n_bag + other.n_bag, sums)
+
+
+@dataclass(frozen=True)
+class Info:
+    """What an update tells the loop: the bound on the whole data set that the step estimated."""
+
+    bound: float
+
+
+class Model(Protocol):
+    """What the training loop and the pipeline ask of a model."""
+
+    sweep: ClassVar[Sweep]
+
+    def init(self, sample: Summary, rng: np.random.Generator) -> State:
+        """Return the starting state."""
+
+    def block_params(self, state: State) -> Arrays:
+        """Return what a block needs to know, and no more: it is sent to every worker each step."""
+
+    def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
+        """Return the block's sums; ``local`` is what the model keeps with this block, or None."""
+
+    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
+        """Make one step from the sums over a minibatch (or over everything)."""

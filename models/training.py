@@ -1,0 +1,314 @@
+"""The only training loop: every model goes through it, whatever feeds it and whoever computes.
+
+It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in a notebook and
+``disagg run`` on a cluster are the same loop (docs/design/training.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Protocol
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from models.block import BagBlock
+from models.optim import Plateau
+from models.protocol import Arrays, Model, State, Stats, Summary
+
+BLOCK_PIXELS, BLOCK_BAGS = 4096, 8
+N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+
+
+class BlockSource(Protocol):
+    """Blocks of whole training bags, by number."""
+
+    @property
+    def block_bags(self) -> np.ndarray:
+        """Number of training bags in each block: (n_block,) int."""
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """Return what models may know of the training data before they start."""
+
+    def read(self, number: int) -> BagBlock:
+        """Return block ``number``, training bags alone."""
+
+
+class Executor(Protocol):
+    """Computes the sums of blocks, somewhere."""
+
+    def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
+        """Yield the sums of each block, in the order given."""
+
+
+@dataclass
+class Training:
+    """A fit, finished or not: all that a checkpoint must hold.
+
+    Attributes
+    ----------
+    state : State
+    plateau : Plateau
+        Schedule of the learning rate.
+    epoch : int
+        Epochs finished.
+    history : list of dict
+        For each epoch: ``epoch``, ``bound`` (nats, all bags), ``rate``, ``seconds``.
+    converged : bool
+    """
+
+    state: State
+    plateau: Plateau
+    epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    converged: bool = False
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a progress bar shows after each step."""
+
+    epoch: int
+    step: int
+    n_step: int
+    bound: float
+    rate: float
+
+
+def start_training(
+    model: Model, source: BlockSource, *, seed: int, learning_rate: float, tolerance: float
+) -> Training:
+    """Return a fit before its first step."""
+    rng = np.random.default_rng([seed, 0])
+    state = model.init(source.summary(rng), rng)
+    return Training(replace(state, rate=learning_rate), Plateau(tolerance))
+
+
+def train(
+    model: Model,
+    source: BlockSource,
+    executor: Executor,
+    training: Training,
+    *,
+    seed: int,
+    learning_rate: float,
+    batch_bags: int,
+    max_epochs: int,
+    on_epoch: Callable[[Training], None] | None = None,
+    on_step: Callable[[StepReport], None] | None = None,
+) -> Training:
+    """Run epochs until the bound no longer rises or ``max_epochs`` are done.
+
+    The order of blocks is drawn from ``(seed, epoch)`` alone, sums over blocks are made in that
+    order in float64, and ``training`` holds everything else: a fit taken up again from a finished
+    epoch, on any number of workers, gives the same numbers.
+
+    Parameters
+    ----------
+    model, source, executor
+        What is fitted, to what, and who computes.
+    training : Training
+        From :func:`start_training` or a checkpoint; it is carried on in place.
+    on_epoch, on_step : callable, optional
+        Called after each epoch (a checkpoint) and each step (a progress bar).
+
+    Returns
+    -------
+    Training
+        The same object; ``converged`` is a status, not an exception.
+    """
+    block_bags = source.block_bags
+    n_bag = int(block_bags.sum())
+    while training.epoch < max_epochs and not training.converged:
+        started = time.perf_counter()
+        rng = np.random.default_rng([seed, 1, training.epoch])
+        steps = plan_epoch(block_bags, n_bag if model.sweep == "full" else batch_bags, rng)
+        total, state = 0.0, training.state
+        for number, blocks in enumerate(steps):
+            stats = reduce(add, executor.map(model.block_params(state), blocks))
+            state, info = model.update(state, stats, n_bag)
+            total += info.bound * stats.n_bag
+            if on_step is not None:
+                on_step(
+                    StepReport(training.epoch + 1, number + 1, len(steps), info.bound, state.rate)
+                )
+        bound = total / n_bag
+        seconds = time.perf_counter() - started
+        training.epoch += 1
+        training.history.append(
+            {"epoch": training.epoch, "bound": bound, "rate": state.rate, "seconds": seconds}
+        )
+        training.converged = training.plateau.see(bound / n_bag)
+        training.state = replace(state, rate=learning_rate * training.plateau.factor)
+        if on_epoch is not None:
+            on_epoch(training)
+    return training
+
+
+def plan_epoch(
+    block_bags: np.ndarray, batch_bags: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """Share the blocks out to steps of at least ``batch_bags`` bags, in random order.
+
+    Parameters
+    ----------
+    block_bags : (n_block,) int
+        Training bags in each block; a block without any is left out.
+    batch_bags : int
+    rng : numpy Generator
+
+    Returns
+    -------
+    list of list of int
+        Block numbers of each step. A rest smaller than half a step joins the last one, because the
+        bound estimated from a few bags alone would be wild.
+    """
+    steps: list[list[int]] = []
+    sizes: list[int] = []
+    current: list[int] = []
+    count = 0
+    for number in rng.permutation(block_bags.shape[0]).tolist():
+        if block_bags[number] == 0:
+            continue
+        current.append(number)
+        count += int(block_bags[number])
+        if count >= batch_bags:
+            steps.append(current)
+            sizes.append(count)
+            current, count = [], 0
+    if current and (2 * count >= batch_bags or not steps):
+        steps.append(current)
+    elif current:
+        steps[-1].extend(current)
+    return steps
+
+
+class ThreadExecutor:
+    """Blocks on threads of this process, one BLAS thread each.
+
+    NumPy lets go of the interpreter lock in its loops, so threads over blocks also keep all cores
+    busy in the elementwise work that BLAS threads would leave to one.
+
+    Parameters
+    ----------
+    model : Model
+    source : BlockSource
+    n_thread : int
+    """
+
+    def __init__(self, model: Model, source: BlockSource, n_thread: int) -> None:
+        self._model = model
+        self._source = source
+        self._blas = ThreadpoolController()
+        self._pool = ThreadPoolExecutor(n_thread, thread_name_prefix="block")
+
+    def __enter__(self) -> ThreadExecutor:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
+        """See :class:`Executor`."""
+        # One BLAS thread even on a single worker: the same numbers whatever the number of workers.
+        with self._blas.limit(limits=1, user_api="blas"):
+            yield from self._pool.map(lambda number: self._stats(params, number), blocks)
+
+    def _stats(self, params: Arrays, number: int) -> Stats:
+        return self._model.block_stats(params, self._source.read(number), None)[0]
+
+
+class BagsSource:
+    """Bags in memory, cut into blocks of whole bags in a seeded random order.
+
+    Parameters
+    ----------
+    bags : BagBlock
+    seed : int
+    block_pixels, block_bags : int
+        A block is closed once it holds so many pixels or bags.
+    """
+
+    def __init__(
+        self,
+        bags: BagBlock,
+        seed: int,
+        block_pixels: int = BLOCK_PIXELS,
+        block_bags: int = BLOCK_BAGS,
+    ) -> None:
+        self._bags = bags
+        order = np.random.default_rng([seed, 2]).permutation(bags.n_bag)
+        sizes = np.diff(bags.offsets)[order]
+        self._members = [
+            order[part] for part in cut_blocks(sizes, block_pixels=block_pixels, block_bags=block_bags)
+        ]
+        self.block_bags = np.array([len(members) for members in self._members])
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """See :class:`BlockSource`."""
+        bags = self._bags
+        mean, sd = bags.x.mean(axis=0, dtype=np.float64), bags.x.std(axis=0, dtype=np.float64)
+        rows = np.sort(rng.permutation(bags.n_pix)[:N_SAMPLE])
+        return Summary(
+            x=bags.x[rows].astype(np.float64),
+            coords=None if bags.coords is None else bags.coords[rows],
+            x_mean=mean,
+            x_sd=np.where(sd > 0, sd, 1.0),
+            total_y=float(bags.y.sum()),
+            total_weight=float(bags.weight.sum(dtype=np.float64)),
+            n_bag=bags.n_bag,
+            n_pix=bags.n_pix,
+        )
+
+    def read(self, number: int) -> BagBlock:
+        """See :class:`BlockSource`."""
+        bags, members = self._bags, self._members[number]
+        pixels = np.concatenate(
+            [np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members]
+        )
+        offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
+        return BagBlock(
+            bags.x[pixels],
+            bags.weight[pixels],
+            None if bags.coords is None else bags.coords[pixels],
+            offsets.astype(np.int64),
+            bags.y[members],
+            bags.bag[members],
+        )
+
+
+def cut_blocks(sizes: np.ndarray, *, block_pixels: int, block_bags: int) -> list[slice]:
+    """Cut a sequence of bags into blocks of whole bags.
+
+    Parameters
+    ----------
+    sizes : (n_bag,) int
+        Pixels of each bag, in the order of storage.
+    block_pixels, block_bags : int
+        A block is closed once it holds so many pixels or bags; a bag larger than ``block_pixels``
+        that comes when a block is open closes it first, and has a block of its own.
+
+    Returns
+    -------
+    list of slice
+        Into the sequence of bags; together they cover it.
+    """
+    cuts, pixels, start = [], 0, 0
+    for a, size in enumerate(sizes.tolist()):
+        if a > start and size > block_pixels:
+            cuts.append(slice(start, a))
+            start, pixels = a, 0
+        pixels += size
+        if pixels >= block_pixels or a + 1 - start >= block_bags:
+            cuts.append(slice(start, a + 1))
+            start, pixels = a + 1, 0
+    if start < len(sizes):
+        cuts.append(slice(start, len(sizes)))
+    return cuts
