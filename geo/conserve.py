@@ -1,0 +1,192 @@
+"""Sums and averages over the area of pixels: what is in a source pixel goes somewhere, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.sparse
+
+from geo.grid import Grid, Tile
+
+#: Edges this close, in source pixels, are one edge: the rounding of resolutions in headers.
+SNAP = 1e-6
+#: Points that at least fall into each target pixel, along one side (8 x 8 of them).
+N_POINT_SIDE = 8
+#: Points worked on at once.
+N_POINT_AT_ONCE = 2_000_000
+
+#: Corner rows and columns of source pixels -> fractional rows and columns of the grid.
+ToGrid = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def overlap_sum(
+    values: np.ndarray, window: Tile, row_edges: np.ndarray, col_edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum a source over target pixels with parallel edges, each split by exact area.
+
+    With both sets of edges parallel, the area that two pixels share is the product of the
+    shares along rows and along columns, so that the sum is ``R V C'`` with sparse ``R``, ``C``.
+
+    Parameters
+    ----------
+    values : (n, m) float64 array
+        Source values in ``window``, NaN where missing.
+    window : Tile
+        Where they lie in the source.
+    row_edges, col_edges : (n_row + 1,), (n_col + 1,) float64 array
+        Edges of the target pixels in fractional source rows and columns, ascending.
+
+    Returns
+    -------
+    total : (n_row, n_col) float64 array
+        Sum of the valid values, each times the share of its pixel.
+    valid : (n_row, n_col) float64 array
+        The same sum of ones: valid area, in source pixels.
+    """
+    by_row = _shares(row_edges, window.row, window.n_row)
+    by_col = _shares(col_edges, window.col, window.n_col)
+    known = ~np.isnan(values)
+    total = by_row @ np.where(known, values, 0.0) @ by_col.T
+    valid = by_row @ known.astype(np.float64) @ by_col.T
+    return total, valid
+
+
+def _shares(edges: np.ndarray, first: int, n_source: int) -> scipy.sparse.csr_array:
+    """Return the share of each source row in each target row, (n_target, n_source)."""
+    whole = np.rint(edges)
+    edges = np.where(np.abs(edges - whole) < SNAP, whole, edges)
+    begin, end = edges[:-1], edges[1:]
+    # A target row meets at most this many source rows: few, so a loop over them is short.
+    reach = int(np.ceil((end - begin).max())) + 1
+    target = np.arange(begin.size)
+    low = np.floor(begin).astype(np.int64)
+    rows, cols, shares = [], [], []
+    for step in range(reach):
+        source = low + step
+        share = np.minimum(end, source + 1) - np.maximum(begin, source)
+        use = (share > 0) & (source >= first) & (source < first + n_source)
+        rows.append(target[use])
+        cols.append(source[use] - first)
+        shares.append(share[use])
+    return scipy.sparse.csr_array(
+        (np.concatenate(shares), (np.concatenate(rows), np.concatenate(cols))),
+        shape=(begin.size, n_source),
+    )
+
+
+def scatter_sum(
+    values: np.ndarray, window: Tile, to_grid: ToGrid, tile: Tile, n_side: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum a source over the pixels of a tile in another CRS, each split in equal parts.
+
+    The corners of each source pixel are projected; ``n_side`` x ``n_side`` points between
+    them (bilinear: they bend by centimetres across a kilometre) each carry an equal part.
+    A point falls into exactly one pixel of the whole grid, and into the same one whatever
+    the tile, so that tiles add up to what the source holds.
+
+    Parameters
+    ----------
+    values : (n, m) float64 array
+        Source values in ``window``, NaN where missing.
+    window : Tile
+        Where they lie in the source.
+    to_grid : callable
+        From fractional source (row, column) to fractional grid (row, column).
+    tile : Tile
+        Pixels of the grid to sum for.
+    n_side : int
+        Points along one side of a source pixel.
+
+    Returns
+    -------
+    total, valid : (n_row, n_col) float64 array
+        As of :func:`overlap_sum`.
+    """
+    total = np.zeros(tile.n_row * tile.n_col)
+    valid = np.zeros(tile.n_row * tile.n_col)
+    for flat, value in _points(values, window, to_grid, tile, n_side):
+        total += np.bincount(flat, value, total.size)
+        valid += np.bincount(flat, minlength=valid.size)
+    share = 1.0 / n_side**2
+    return (total * share).reshape(tile.shape), (valid * share).reshape(tile.shape)
+
+
+def scatter_mode(
+    values: np.ndarray, window: Tile, to_grid: ToGrid, tile: Tile, n_side: int
+) -> np.ndarray:
+    """Return the value that covers most of each pixel of a tile, by the same points.
+
+    Parameters are those of :func:`scatter_sum`. Where two values cover as much, the
+    smaller is taken.
+
+    Returns
+    -------
+    (n_row, n_col) float64 array
+        NaN where no valid point falls.
+    """
+    classes = np.unique(values[~np.isnan(values)])
+    keys, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for flat, value in _points(values, window, to_grid, tile, n_side):
+        key = flat * max(classes.size, 1) + np.searchsorted(classes, value)
+        found = np.unique(key, return_counts=True)
+        keys.append(found[0])
+        counts.append(found[1])
+    key, place = np.unique(np.concatenate(keys), return_inverse=True)
+    count = np.bincount(place, np.concatenate(counts), key.size)
+    flat, code = np.divmod(key, max(classes.size, 1))
+    # Ascending by pixel, then count, then from large to small value: the last one wins.
+    order = np.lexsort((-code, count, flat))
+    result = np.full(tile.n_row * tile.n_col, np.nan)
+    result[flat[order]] = classes[code[order]]
+    return result.reshape(tile.shape)
+
+
+def _points(
+    values: np.ndarray, window: Tile, to_grid: ToGrid, tile: Tile, n_side: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the points in a tile: pixels of the tile (flat, int64) and values, some at a time."""
+    n_at_once = max(1, N_POINT_AT_ONCE // (max(window.n_col, 1) * n_side))
+    along = (np.arange(n_side)[:, None, None] + 0.5) / n_side
+    for begin in range(0, window.n_row, n_at_once):
+        part = values[begin : begin + n_at_once]
+        known = ~np.isnan(part)
+        if not known.any():
+            continue
+        rows = window.row + begin + np.arange(part.shape[0] + 1, dtype=np.float64)
+        cols = window.col + np.arange(window.n_col + 1, dtype=np.float64)
+        row, col = to_grid(*np.meshgrid(rows, cols, indexing="ij"))
+        for down in along.ravel():
+            with np.errstate(invalid="ignore"):
+                i = np.floor(_between(row, down, along)) - tile.row
+                j = np.floor(_between(col, down, along)) - tile.col
+                inside = (i >= 0) & (i < tile.n_row) & (j >= 0) & (j < tile.n_col) & known
+            if inside.any():
+                flat = i[inside].astype(np.int64) * tile.n_col + j[inside].astype(np.int64)
+                yield flat, np.broadcast_to(part, inside.shape)[inside]
+
+
+def _between(corner: np.ndarray, down: float, along: np.ndarray) -> np.ndarray:
+    """Interpolate between four corners: (n + 1, m + 1) -> (n_side, n, m)."""
+    side = corner[:-1] * (1.0 - down) + corner[1:] * down
+    return side[:, :-1] * (1.0 - along) + side[:, 1:] * along
+
+
+def points_per_side(ratio: float) -> int:
+    """Return the points along a source pixel's side for a ratio of source to target size.
+
+    At least 8 x 8 fall into a target pixel, and a source pixel is never moved as a whole.
+    """
+    return max(2, int(np.ceil(N_POINT_SIDE * ratio)))
+
+
+def edges_in_source(grid: Grid, tile: Tile, source: Grid) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges of a tile's pixels in fractional rows and columns of the source.
+
+    Both grids have the same CRS. From the numbers of the whole grid, so that two tiles
+    share the edge between them to the last bit.
+    """
+    t, s = grid.transform, source.transform
+    rows = tile.row + np.arange(tile.n_row + 1)
+    cols = tile.col + np.arange(tile.n_col + 1)
+    return (t.f + rows * t.e - s.f) / s.e, (t.c + cols * t.a - s.c) / s.a

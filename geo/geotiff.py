@@ -1,0 +1,262 @@
+"""Windows of a map -> tiled GeoTIFF -> cloud-optimised GeoTIFF, complete or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+import rasterio
+import rasterio.shutil
+from rasterio.enums import Resampling
+from rasterio.windows import Window
+
+from geo.errors import GridError
+from geo.grid import Grid, Tile
+
+#: Side of a block, in pixels.
+BLOCK = 256
+#: Eight colours of a ramp from dark to light whose lightness rises evenly (like "magma").
+RAMP = (
+    "#000004", "#231151", "#5f187f", "#982d80", "#d3436e", "#f8765c", "#febb81", "#fcfdbf",
+)  # fmt: skip
+
+
+class TiledWriter:
+    """Writes a map tile by tile; leaving the context turns it into a COG.
+
+    The file appears under its name in one step when all of it is there; after an
+    exception nothing is left, and a file of that name from before stays as it was. Memory
+    does not depend on the size of the map. May be called from several threads.
+
+    Parameters
+    ----------
+    path : str or Path
+        File to make.
+    grid : Grid
+        Its grid.
+    dtype : str
+        Type of the pixels.
+    nodata : float
+        The one value that stands for "missing": NaN by default; a number for integers.
+    description : str
+        Description of the band.
+    unit : str
+        Unit of the band.
+    tags : mapping, optional
+        Metadata of the file; values become text.
+    overview_resampling : str
+        "average" for quantities, "nearest" or "mode" for classes.
+
+    Raises
+    ------
+    GridError
+        If a tile lies outside the grid or its array has another shape.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        grid: Grid,
+        *,
+        dtype: str = "float32",
+        nodata: float = math.nan,
+        description: str = "",
+        unit: str = "",
+        tags: Mapping[str, object] | None = None,
+        overview_resampling: str = "average",
+    ) -> None:
+        self.path = Path(path)
+        self.grid = grid
+        self.dtype = np.dtype(dtype)
+        self.nodata = nodata
+        if self.dtype.kind != "f" and not float(nodata).is_integer():
+            msg = f"nodata {nodata} cannot be stored as {dtype}; give a whole number"
+            raise GridError(msg)
+        self.description, self.unit = description, unit
+        self.tags = {str(key): str(value) for key, value in (tags or {}).items()}
+        self.overview_resampling = Resampling[overview_resampling].name
+        self._lock = threading.Lock()
+        self._dataset: Any = None
+        mark = uuid.uuid4().hex[:8]
+        self._draft = self.path.with_name(f".{self.path.name}.{mark}.draft.tif")
+        self._done = self.path.with_name(f".{self.path.name}.{mark}.cog.tif")
+
+    def __enter__(self) -> TiledWriter:
+        """Create the draft."""
+        n_row, n_col = self.grid.shape
+        self._dataset = rasterio.open(
+            self._draft,
+            "w",
+            driver="GTiff",
+            height=n_row,
+            width=n_col,
+            count=1,
+            dtype=self.dtype.name,
+            crs=rasterio.crs.CRS.from_wkt(self.grid.crs.to_wkt()),
+            transform=self.grid.transform,
+            nodata=self.nodata,
+            tiled=True,
+            blockxsize=BLOCK,
+            blockysize=BLOCK,
+            # What is never written stays nodata and takes no room.
+            SPARSE_OK="TRUE",
+            BIGTIFF="IF_SAFER",
+        )
+        return self
+
+    def write(self, tile: Tile, values: np.ndarray) -> None:
+        """Write a tile; values that are not finite become nodata.
+
+        Parameters
+        ----------
+        tile : Tile
+            Where.
+        values : (n_row, n_col) array
+            In the band's unit.
+        """
+        values = np.asarray(values)
+        inside = tile.row >= 0 and tile.col >= 0
+        inside &= tile.row + tile.n_row <= self.grid.shape[0]
+        inside &= tile.col + tile.n_col <= self.grid.shape[1]
+        if not inside or values.shape != tile.shape:
+            msg = (
+                f"{self.path}: {tile} with an array of shape {values.shape} on a grid of "
+                f"{self.grid.shape}; give an array of the tile's shape inside the grid"
+            )
+            raise GridError(msg)
+        if values.dtype.kind == "f":
+            values = np.where(np.isfinite(values), values, self.nodata)
+        with np.errstate(over="ignore"):
+            stored = values.astype(self.dtype)
+        if self.dtype.kind == "f":
+            stored[np.isinf(stored)] = self.nodata  # too large for the type
+        with self._lock:
+            self._dataset.write(stored, 1, window=Window(tile.col, tile.row, *stored.shape[::-1]))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Translate the draft into a COG under the final name, or remove all."""
+        try:
+            if error is None:
+                self._dataset.update_tags(**self.tags)
+                self._dataset.set_band_description(1, self.description)
+                self._dataset.set_band_unit(1, self.unit)
+            self._dataset.close()
+            if error is None:
+                self._translate()
+                os.replace(self._done, self.path)
+        finally:
+            for path in (self._draft, self._done):
+                for leftover in (path, Path(f"{path}.aux.xml"), Path(f"{path}.ovr.tmp")):
+                    with contextlib.suppress(FileNotFoundError):
+                        leftover.unlink()
+
+    def _translate(self) -> None:
+        """Copy with GDAL's COG driver, which reads by blocks and keeps unit and description.
+
+        rio-cogeo's own translation drops the unit and writes the file once more; it is
+        used in the tests to validate what this leaves.
+        """
+        with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO"):
+            rasterio.shutil.copy(
+                self._draft,
+                self._done,
+                driver="COG",
+                compress="DEFLATE",
+                predictor="FLOATING_POINT" if self.dtype.kind == "f" else "STANDARD",
+                blocksize=BLOCK,
+                overview_resampling=self.overview_resampling,
+                bigtiff="IF_SAFER",
+            )
+
+
+def write_style(
+    path: str | Path,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    label: str = "",
+    colours: Sequence[str] = RAMP,
+) -> Path:
+    """Write a QGIS style (.qml) beside a GeoTIFF: one band in false colours.
+
+    Parameters
+    ----------
+    path : str or Path
+        The GeoTIFF; the style has its name with ``.qml``.
+    low, high : float, optional
+        Values of the first and last colour; the 2nd and 98th percentile of the map's
+        overview by default, so that a few extreme pixels do not darken the rest.
+    label : str
+        Unit, to stand behind the numbers of the legend.
+    colours : sequence of str
+        From low to high, ``#rrggbb``.
+
+    Returns
+    -------
+    Path
+        The style file.
+    """
+    path = Path(path)
+    if low is None or high is None:
+        found = _range(path)
+        low, high = (
+            given if given is not None else f for given, f in zip((low, high), found, strict=True)
+        )
+    if not high > low:
+        high = low + 1.0
+    items = "\n".join(
+        f'          <item color="{colour}" value="{value:.10g}" alpha="255" '
+        f"label={quoteattr(f'{value:.4g} {label}'.strip())}/>"
+        for value, colour in zip(np.linspace(low, high, len(colours)), colours, strict=True)
+    )
+    text = f"""<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>
+<qgis version="3.0" styleCategories="Symbology">
+  <pipe>
+    <rasterrenderer type="singlebandpseudocolor" band="1" opacity="1" alphaBand="-1"
+      classificationMin="{low:.10g}" classificationMax="{high:.10g}">
+      <rastershader>
+        <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0"
+          minimumValue="{low:.10g}" maximumValue="{high:.10g}">
+{items}
+        </colorrampshader>
+      </rastershader>
+    </rasterrenderer>
+  </pipe>
+  <layerTitle>{escape(path.stem)}</layerTitle>
+</qgis>
+"""
+    style = path.with_suffix(".qml")
+    draft = style.with_name(f".{style.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, style)
+    finally:
+        draft.unlink(missing_ok=True)
+    return style
+
+
+def _range(path: Path) -> tuple[float, float]:
+    with rasterio.open(path) as src:
+        step = max(1.0, max(src.shape) / 1024)
+        shape = tuple(max(1, int(n / step)) for n in src.shape)
+        values = src.read(1, out_shape=shape, masked=True).astype(np.float64)
+    known = values.compressed()
+    known = known[np.isfinite(known)]
+    if known.size == 0:
+        return 0.0, 1.0
+    low, high = np.percentile(known, [2.0, 98.0])
+    return float(low), float(high)
