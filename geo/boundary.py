@@ -1,0 +1,178 @@
+"""Areas: read, and every reason why they cannot be used said at once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pyogrio
+import pyogrio.errors
+import shapely
+from pyproj import CRS
+from pyproj.exceptions import CRSError
+
+from geo.counts import check_ids, choose, has_column, id_text, is_local, one_line, read_counts
+from geo.errors import Problem, name_first
+
+__all__ = ["id_text", "read_areas", "read_counts"]
+
+
+def read_areas(
+    path: str | Path,
+    layer: str | None,
+    id_column: str,
+    place: str,
+    problems: list[Problem],
+) -> gpd.GeoDataFrame | None:
+    """Read areas from GeoPackage, Shapefile, GeoJSON or GeoParquet, and check them.
+
+    Nothing is repaired silently: a polygon that crosses itself has no certain inside.
+
+    Parameters
+    ----------
+    path : str or Path
+        File or address.
+    layer : str or None
+        Layer; None for the only one.
+    id_column : str
+        Column of the areas' ids.
+    place : str
+        Configuration key, to name in a problem ("areas").
+    problems : list of Problem
+        What is wrong is appended: no such file, layer or column, no CRS, ids that are
+        missing or come twice, geometries that are missing, empty, no polygons or cross
+        themselves.
+
+    Returns
+    -------
+    GeoDataFrame or None
+        All columns of the file, ``id`` (text) and ``geometry``, in the order of the file;
+        None where a problem was found.
+    """
+    name = f"{place} ({path})"
+    n_before = len(problems)
+    frame = _read_vector(path, layer, name, problems)
+    if frame is None:
+        return None
+    if len(frame) == 0:
+        problems.append(Problem(name, "holds no area", "give a layer with polygons"))
+        return None
+    ids = None
+    if has_column(
+        frame.columns.drop(frame.geometry.name), id_column, name, f"{place}.id", problems
+    ):
+        ids = id_text(frame[id_column])
+        check_ids(ids, np.arange(1, len(ids) + 1), name, "feature", problems)
+    if frame.crs is None:
+        found = "has no coordinate reference system (CRS)"
+        problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
+    labels = [
+        f"feature {number + 1}" + (f" (id {ids.iloc[number]})" if ids is not None else "")
+        for number in range(len(frame))
+    ]
+    _check_polygons(frame.geometry, labels, name, problems)
+    if len(problems) > n_before or ids is None:
+        return None
+    frame = frame.rename_geometry("geometry") if frame.geometry.name != "geometry" else frame
+    frame["id"] = ids.to_numpy()
+    frame.geometry = gpd.GeoSeries(shapely.force_2d(frame.geometry.array), crs=frame.crs)
+    return frame.reset_index(drop=True)
+
+
+def _read_vector(
+    path: str | Path, layer: str | None, name: str, problems: list[Problem]
+) -> gpd.GeoDataFrame | None:
+    if is_local(path) and not Path(path).exists():
+        problems.append(Problem(name, "no such file", "correct the path"))
+        return None
+    remedy = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
+    if str(path).lower().endswith((".parquet", ".geoparquet")):
+        try:
+            return gpd.read_parquet(path)
+        except (ValueError, OSError, KeyError) as error:
+            problems.append(
+                Problem(name, f"cannot be read as GeoParquet ({one_line(error)})", remedy)
+            )
+            return None
+    try:
+        layers = [str(found) for found in pyogrio.list_layers(path)[:, 0]]
+        if layer is not None and layer not in layers:
+            found = f"has no layer {layer!r}"
+            problems.append(Problem(name, found, choose(layer, layers, "layer")))
+            return None
+        if layer is None and len(layers) > 1:
+            found = f"has {len(layers)} layers ({name_first(layers)})"
+            problems.append(Problem(name, found, "name one as `layer`"))
+            return None
+        # Invalid rings must reach our own check, which says where they cross.
+        frame = gpd.read_file(path, layer=layer, engine="pyogrio", on_invalid="ignore")
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
+        problems.append(Problem(name, f"cannot be read as vector data ({one_line(error)})", remedy))
+        return None
+    except CRSError as error:
+        found = f"has a CRS that cannot be understood ({one_line(error)})"
+        problems.append(Problem(name, found, "assign one known by its EPSG code"))
+        return None
+    if not isinstance(frame, gpd.GeoDataFrame):
+        problems.append(Problem(name, "has no geometry", "give a layer with polygons"))
+        return None
+    return frame
+
+
+def _check_polygons(
+    geometry: gpd.GeoSeries, labels: list[str], name: str, problems: list[Problem]
+) -> None:
+    shapes = np.asarray(geometry.array)
+    kinds = shapely.get_type_id(shapes)
+    absent = (kinds < 0) | shapely.is_empty(shapes)
+    polygon = (kinds == 3) | (kinds == 6)
+    if absent.any():
+        which = [labels[i] for i in np.flatnonzero(absent)]
+        found = f"no geometry in {name_first(which)}"
+        problems.append(Problem(name, found, "draw the area or drop the feature"))
+    other = ~absent & ~polygon
+    if other.any():
+        which = [f"{labels[i]} is a {shapes[i].geom_type}" for i in np.flatnonzero(other)]
+        problems.append(Problem(name, name_first(which), "give polygons or multipolygons only"))
+    broken = polygon & ~absent & ~shapely.is_valid(shapes)
+    if broken.any():
+        reasons = shapely.is_valid_reason(shapes[broken])
+        which = [
+            f"{labels[i]}: {_where(str(reason))}"
+            for i, reason in zip(np.flatnonzero(broken), reasons, strict=True)
+        ]
+        remedy = "mend it (QGIS: Fix geometries), then look at what became of the area"
+        problems.append(Problem(name, f"invalid polygon, {name_first(which)}", remedy))
+    areas = shapely.area(shapes)
+    flat = polygon & ~absent & ~broken & ~(areas > 0)
+    if flat.any():
+        which = [labels[i] for i in np.flatnonzero(flat)]
+        problems.append(Problem(name, f"no area in {name_first(which)}", "drop the feature"))
+    _check_coordinates(geometry, absent, name, problems)
+
+
+def _check_coordinates(
+    geometry: gpd.GeoSeries, absent: np.ndarray, name: str, problems: list[Problem]
+) -> None:
+    """Find degrees that are no degrees: projected coordinates under a geographic CRS."""
+    if geometry.crs is None or absent.all() or not CRS(geometry.crs).is_geographic:
+        return
+    left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))
+    if left < -361 or right > 361 or bottom < -91 or top > 91:
+        found = (
+            f"coordinates reach from ({left:.6g}, {bottom:.6g}) to ({right:.6g}, {top:.6g}), "
+            "which are no degrees, though the CRS is geographic"
+        )
+        problems.append(Problem(name, found, "assign the CRS that the coordinates are in"))
+
+
+def _where(reason: str) -> str:
+    """Turn GEOS' "Self-intersection[1 2]" into words."""
+    match = re.match(r"^(.*)\[(\S+) (\S+)\]$", reason)
+    if not match:
+        return reason.lower()
+    kind = match[1].lower()
+    kind = "crosses itself" if kind == "self-intersection" else kind
+    return f"{kind} at ({match[2]}, {match[3]})"
