@@ -1,0 +1,164 @@
+"""Held-out predictions: fit without a fold's counts, predict them, keep what is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln
+
+from pipeline.areas import AreaDraws, draw_areas
+
+FitFold = Callable[[np.ndarray, Path], Any]
+
+
+def cross_validate(
+    fold: np.ndarray,
+    store: Any,
+    fit_fold: FitFold,
+    n_draws: int,
+    seed: int,
+    directory: Path,
+    fingerprint: str,
+    advance: Callable[[int], None] | None = None,
+) -> tuple[AreaDraws, np.ndarray]:
+    """Predict each area from a model that never saw its count.
+
+    What a fold predicts is kept in ``directory`` under the fingerprint of everything that it
+    depends on, so that an evaluation that was interrupted goes on where it stopped. Predictions of
+    other fingerprints are removed.
+
+    Parameters
+    ----------
+    fold : (n_bag,) int array
+        Fold of each area, in the store's order; -1 trains always.
+    store : BagStore
+        Scaling of covariates is the fold's own: from its training areas alone.
+    fit_fold : callable
+        Given the training areas, (n_bag,) bool, and a directory for checkpoints, returns a fitted
+        model.
+    n_draws : int
+        Functions drawn for a fold.
+    seed : int
+        Of the draws.
+    directory : Path
+        Where finished folds are kept.
+    fingerprint : str
+        Of the data, the model and its training.
+    advance : callable, optional
+        Called with 1 after each fold.
+
+    Returns
+    -------
+    draws : AreaDraws
+        Of the held-out areas, fold after fold.
+    fold_of : (n,) int64 array
+        Fold of each of them.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = {}
+    for number in range(int(fold.max()) + 1):
+        text = f"{fingerprint} {n_draws} {seed} {number} ".encode()
+        key = hashlib.sha256(text + (fold == number).tobytes() + (fold >= 0).tobytes())
+        wanted[number] = directory / f"fold-{number}-{key.hexdigest()[:16]}.npz"
+    for old in directory.iterdir():
+        if old.suffix == ".npz" and old not in wanted.values():
+            old.unlink()
+    parts = []
+    for number, path in wanted.items():
+        checkpoint = directory / f"{path.stem}.checkpoint"
+        if not path.is_file():
+            held_out = fold == number
+            model = fit_fold(~held_out, checkpoint)
+            draw_areas(model, store, n_draws, seed + 1000 * (number + 1), held_out).save(path)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        parts.append(AreaDraws.load(path))
+        if advance:
+            advance(1)
+    fold_of = np.repeat(list(wanted), [part.bag.shape[0] for part in parts])
+    return AreaDraws.concatenate(parts), fold_of.astype(np.int64)
+
+
+def hold_out_constant(
+    fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
+) -> AreaDraws:
+    """Predict each fold by the one rate of the training areas, with their overdispersion.
+
+    The counts are negative binomial with mean ``rate x people`` and one size, the size of highest
+    likelihood: a yardstick whose intervals are as wide as areas are different. With no more spread
+    than Poisson's the size goes to infinity and the counts are Poisson.
+
+    Parameters
+    ----------
+    fold : (n_bag,) int array
+        Fold of each area; -1 trains always.
+    y, people : (n_bag,) float64 arrays
+        Counts and exposures, in the order of the bags.
+    n_draws, seed : int
+        Draws of the counts, and what fixes them.
+
+    Returns
+    -------
+    AreaDraws
+        In the same order as :func:`cross_validate`.
+    """
+    parts = []
+    for number in range(int(fold.max()) + 1):
+        held_out = fold == number
+        train = ~held_out
+        total = float(people[train].sum())
+        rate = float(y[train].sum()) / total if total > 0 else 0.0
+        # A rate of zero makes any later case impossible: half a case stands in for none.
+        rate = max(rate, 0.5 / total if total > 0 else 1.0)
+        size = negative_binomial_size(y[train], rate * people[train])
+        mean = rate * people[held_out]
+        rng = np.random.default_rng([seed, 3, number])
+        shape = (n_draws, mean.shape[0])
+        expected = np.broadcast_to(mean, shape).astype(np.float64)
+        noise = rng.gamma(size, 1 / size, shape) if np.isfinite(size) else 1.0
+        parts.append(
+            AreaDraws(
+                bag=np.flatnonzero(held_out),
+                y=y[held_out],
+                people=people[held_out],
+                mean=mean,
+                expected=expected,
+                counts=rng.poisson(expected * noise).astype(np.float64),
+                log_density=count_log_density(y[held_out], mean, size),
+            )
+        )
+    return AreaDraws.concatenate(parts)
+
+
+def count_log_density(y: np.ndarray, mean: np.ndarray, size: float) -> np.ndarray:
+    """Log density of negative binomial counts; Poisson where ``size`` is infinite.
+
+    Counts need not be whole (they may be adjusted for reporting): gamma functions, not factorials.
+    """
+    positive = np.where(mean > 0, mean, 1.0)
+    if np.isfinite(size):
+        tail = gammaln(y + size) - gammaln(size) - gammaln(y + 1)
+        result = tail + y * np.log(positive / (positive + size)) - size * np.log1p(positive / size)
+    else:
+        result = y * np.log(positive) - positive - gammaln(y + 1)
+    return np.where(mean > 0, result, np.where(y > 0, -np.inf, 0.0))
+
+
+def negative_binomial_size(y: np.ndarray, mean: np.ndarray) -> float:
+    """Size of highest likelihood given the means; infinite where Poisson is no worse."""
+    use = mean > 0
+    y, mean = y[use], mean[use]
+    if y.shape[0] < 2:
+        return float("inf")
+
+    def loss(log_size: float) -> float:
+        return -float(count_log_density(y, mean, float(np.exp(log_size))).sum())
+
+    found = minimize_scalar(loss, bounds=(-7.0, 16.0), method="bounded")
+    poisson_loss = -float(count_log_density(y, mean, float("inf")).sum())
+    return float(np.exp(found.x)) if found.fun < poisson_loss - 1e-6 else float("inf")

@@ -1,0 +1,127 @@
+"""Which areas are held out together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.cluster import KMeans
+
+from geo.errors import InputError, Problem
+
+
+def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
+    """Deal the areas at random into folds whose sizes differ by one at most.
+
+    Returns
+    -------
+    (n_bag,) int64 array
+        Fold of each area, 0 to ``min(n_fold, n_bag) - 1``.
+    """
+    order = np.random.default_rng([seed, 11]).permutation(n_bag)
+    fold = np.empty(n_bag, dtype=np.int64)
+    fold[order] = np.arange(n_bag) % max(1, min(n_fold, n_bag))
+    return fold
+
+
+def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
+    """Group the areas into one compact region a fold, by k-means of their centres.
+
+    A held-out area then has no neighbours in the training set but at the region's edge: the score
+    is that of the map where there are no counts at all.
+
+    Parameters
+    ----------
+    centres : (n_bag, 2) array, km
+        Centre of each area.
+    n_fold : int
+        Number of folds; fewer come back where there are fewer different centres.
+    seed : int
+        Of the k-means starts.
+
+    Returns
+    -------
+    (n_bag,) int64 array
+        Fold of each area, numbered from 0 without gaps, from west to east.
+    """
+    n_distinct = np.unique(centres, axis=0).shape[0]
+    n_fold = max(1, min(n_fold, n_distinct))
+    scale = max(float(np.abs(centres - centres.mean(axis=0)).max()), 1e-300)
+    found = KMeans(n_fold, n_init=10, random_state=seed).fit(
+        (centres - centres.mean(axis=0)) / scale
+    )
+    west_first = np.argsort(found.cluster_centers_[:, 0], kind="stable")
+    rank = np.empty(n_fold, dtype=np.int64)
+    rank[west_first] = np.arange(n_fold)
+    return rank[found.labels_]
+
+
+def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str]) -> np.ndarray:
+    """Read the fold of each area from a CSV or Parquet file.
+
+    Areas of the file that the store lacks are ignored; an area whose fold is empty is never held
+    out (-1) and always trains.
+
+    Returns
+    -------
+    (n_bag,) int64 array
+        Fold of each area in the order of ``ids``, numbered from 0 in the order of their labels.
+
+    Raises
+    ------
+    InputError
+        If the file, a column or the fold of an area is missing, or an area appears twice.
+    """
+    place = Path(path).name
+    if not Path(path).is_file():
+        raise InputError([Problem("evaluate.folds.path", f"no file {path}", "correct the path")])
+    parquet = Path(path).suffix.lower() in {".parquet", ".pq"}
+    table = pd.read_parquet(path) if parquet else pd.read_csv(path, dtype={id_column: str})
+    problems = [
+        Problem(
+            f"evaluate.folds.{key}",
+            f"{place} has no column {column!r}",
+            f"name one of {', '.join(map(str, table.columns))}",
+        )
+        for key, column in (("id", id_column), ("fold", fold_column))
+        if column not in table.columns
+    ]
+    if problems:
+        raise InputError(problems)
+    keys = table[id_column].map(_plain)
+    twice = sorted(set(keys[keys.duplicated()]))
+    if twice:
+        problems.append(
+            Problem(place, f"areas given twice: {_some(twice)}", "give each area one fold")
+        )
+    by_id = dict(zip(keys, table[fold_column], strict=True))
+    missing = [area for area in ids if _plain(area) not in by_id]
+    if missing:
+        problems.append(
+            Problem(
+                place,
+                f"{len(missing)} areas have no row: {_some(missing)}",
+                "give each area a fold, or leave its fold empty to train on it always",
+            )
+        )
+    if problems:
+        raise InputError(problems)
+    labels = [by_id[_plain(area)] for area in ids]
+    known = [label for label in labels if not pd.isna(label)]
+    rank = {label: number for number, label in enumerate(sorted(set(known)))}
+    if len(rank) < 2:
+        raise InputError(
+            [Problem(place, f"{len(rank)} folds in {fold_column!r}", "give two folds or more")]
+        )
+    return np.array([-1 if pd.isna(label) else rank[label] for label in labels], dtype=np.int64)
+
+
+def _plain(value: object) -> str:
+    """Write an id as text, the same whether a reader took it for a number or not."""
+    text = str(value).strip()
+    return text[:-2] if text.endswith(".0") and text[:-2].lstrip("-").isdigit() else text
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

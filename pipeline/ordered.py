@@ -1,0 +1,50 @@
+"""Work on a few threads whose results come back in the order of the items."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], n_thread: int = 2, ahead: int = 1
+) -> Iterator[Result]:
+    """Apply a function on threads, yielding the results one after the other.
+
+    At most ``n_thread + ahead`` items are begun and not yet consumed, so memory does not grow with
+    their number. An exception comes out where its result would have; what has not begun by then
+    is dropped.
+
+    Parameters
+    ----------
+    function : callable
+        Must be safe to call on several threads.
+    items : iterable
+        Taken on the calling thread, lazily.
+    n_thread : int
+        Threads; 1 with ``ahead=1`` reads the next item while the caller uses this one.
+    ahead : int
+        Finished results that may wait beyond those being computed.
+
+    Yields
+    ------
+    Result
+        In the order of ``items``.
+    """
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(max_workers=n_thread, thread_name_prefix="disagg") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= n_thread + ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

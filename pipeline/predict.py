@@ -1,0 +1,306 @@
+"""The predict stage: the posterior over the whole grid, tile by tile, and over the areas.
+
+Everything is written into a hidden directory beside the results and moved over at the end, file by
+file, so that a reader never sees half a raster and a run that dies leaves the last maps standing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+import models
+from geo.boundary import read_areas
+from geo.errors import InputError, Problem
+from geo.geotiff import TiledWriter, write_style
+from geo.grid import Grid, Tile, coords_km
+from pipeline.areas import draw_areas, tabulate_areas, write_areas
+from pipeline.config import Config
+from pipeline.ordered import map_in_order
+from pipeline.preview import render_preview
+from pipeline.store import BagStore
+
+#: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
+CHUNK_PIXELS = 16384
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One raster of the results.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, without its suffix.
+    description, unit : str
+        Written into the band.
+    values : callable
+        From a prediction of n_pix pixels and their people (n_pix,) to (n_pix,) values.
+    """
+
+    name: str
+    description: str
+    unit: str
+    values: Callable[[Any, np.ndarray], np.ndarray]
+
+
+def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
+    """Write the maps, the table of areas and the preview.
+
+    Parameters
+    ----------
+    config : Config
+        Its ``output.dir`` holds ``work/`` with the cube, the bag store and the fitted model.
+    progress : Progress
+        Told of tiles and areas as they are done.
+
+    Returns
+    -------
+    dict
+        ``n_pix`` predicted, ``files`` written, total of observed and fitted counts, and the share
+        of areas inside their predictive interval.
+
+    Raises
+    ------
+    InputError
+        If the areas can no longer be read.
+    StoreError
+        If the bag store is absent or damaged.
+    """
+    out = Path(config.output.dir)
+    work = out / "work"
+    model = models.load(work / "model")
+    store = BagStore.open(work / "bags.zarr")
+    tags = _tags(config, store)
+    with _staging(out) as staging:
+        n_pix = _write_rasters(config, model, work / "grid.zarr", staging, tags, progress)
+        with progress.task("areas", store.n_bag) as task:
+            draws = draw_areas(
+                model, store, config.output.draws, config.fit.seed, advance=task.advance
+            )
+        table = tabulate_areas(
+            draws, list(store.ids), config.output.interval, config.output.rate_per
+        )
+        write_areas(_areas(config), table, config.areas.id, staging)
+        render_preview(
+            staging,
+            staging / "preview.png",
+            config.name,
+            config.output.interval,
+            rate_unit(config),
+        )
+        files = _publish(staging, out)
+    inside = (table["count_lower"] <= table["observed"]) & (
+        table["observed"] <= table["count_upper"]
+    )
+    return {
+        "n_pix": n_pix,
+        "n_areas": len(table),
+        "observed_total": float(table["observed"].sum()),
+        "fitted_total": float(table["fitted"].sum()),
+        "share_inside_interval": float(inside.mean()),
+        "files": files,
+    }
+
+
+def rate_unit(config: Config) -> str:
+    """Say what a rate is: ``cases per 1,000 people``, or per km2 without a population."""
+    per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
+    what = "people" if config.population is not None else "km2"
+    return " ".join(part for part in ("cases per", per, what) if part)
+
+
+def layers(config: Config) -> list[Layer]:
+    """List the rasters that a configuration asks for.
+
+    Rates are per ``output.rate_per`` people; ``lower`` and ``upper`` bound the central
+    ``output.interval`` of the rate itself, without the noise of counts.
+    """
+    per, interval = config.output.rate_per, config.output.interval
+    low, high = (1 - interval) / 2, (1 + interval) / 2
+    unit, percent = rate_unit(config), f"{100 * interval:g} %"
+    result = [
+        Layer("rate_mean", "mean rate", unit, lambda p, _: per * p.mean),
+        Layer("rate_sd", "standard deviation of the rate", unit, lambda p, _: per * p.sd),
+        Layer(
+            "rate_lower",
+            f"lower end of the central {percent} interval of the rate",
+            unit,
+            lambda p, _: per * p.quantile(low),
+        ),
+        Layer(
+            "rate_upper",
+            f"upper end of the central {percent} interval of the rate",
+            unit,
+            lambda p, _: per * p.quantile(high),
+        ),
+        Layer("rate_median", "median rate", unit, lambda p, _: per * p.quantile(0.5)),
+        Layer("cases_mean", "expected cases", "cases", lambda p, people: p.mean * people),
+    ]
+    for threshold in dict.fromkeys(config.output.exceedance):
+        result.append(
+            Layer(
+                f"exceedance_{threshold:g}",
+                f"probability that the rate is above {threshold:g} {unit}",
+                "1",
+                lambda p, _, c=threshold / per: p.exceed(c),
+            )
+        )
+    return result
+
+
+def predict_tile(
+    model: Any, cube: Any, grid: Grid, tile: Tile, wanted: list[Layer], mask: str
+) -> np.ndarray:
+    """Predict one tile.
+
+    Parameters
+    ----------
+    model : fitted model
+        With ``predict_pixels``.
+    cube : zarr group
+        ``covariates`` (n_feat, n_row, n_col), ``population`` and ``coverage`` (n_row, n_col).
+    grid : Grid
+        Of the cube.
+    tile : Tile
+        What to predict.
+    wanted : list of Layer
+        What of it.
+    mask : {"areas", "all"}
+        Pixels in areas only, or every pixel with all its covariates.
+
+    Returns
+    -------
+    (n_layer, n_row, n_col) float32 array
+        NaN where there is no prediction.
+    """
+    result = np.full((len(wanted), tile.n_row, tile.n_col), np.nan, dtype=np.float32)
+    rows, cols = tile.slices
+    inside = np.ones((tile.n_row, tile.n_col), dtype=bool)
+    if mask == "areas":
+        inside = np.asarray(cube["coverage"][rows, cols]) > 0
+        if not inside.any():
+            return result
+    x = np.asarray(cube["covariates"][:, rows, cols])
+    valid = inside & np.isfinite(x).all(axis=0)
+    row, col = np.nonzero(valid)
+    people = np.asarray(cube["population"][rows, cols], dtype=np.float64)
+    for start in range(0, row.shape[0], CHUNK_PIXELS):
+        at = row[start : start + CHUNK_PIXELS], col[start : start + CHUNK_PIXELS]
+        prediction = model.predict_pixels(
+            x[:, at[0], at[1]].T, coords_km(grid, tile.row + at[0], tile.col + at[1])
+        )
+        for number, layer in enumerate(wanted):
+            result[number, at[0], at[1]] = layer.values(prediction, people[at])
+    return result
+
+
+def _write_rasters(
+    config: Config, model: Any, cube_path: Path, staging: Path, tags: dict[str, str], progress: Any
+) -> int:
+    """Stream the cube through the model into the rasters; return the pixels predicted."""
+    cube = zarr.open_group(cube_path, mode="r")
+    grid = Grid.from_dict(dict(cube.attrs)["grid"])
+    wanted = layers(config)
+    tiles = list(grid.tiles(int(cube["covariates"].chunks[-1])))  # type: ignore[union-attr]
+    n_pix = 0
+
+    def compute(tile: Tile) -> np.ndarray:
+        return predict_tile(model, cube, grid, tile, wanted, config.output.mask)
+
+    with contextlib.ExitStack() as stack:
+        task = stack.enter_context(progress.task("predict", len(tiles)))
+        writers = [
+            stack.enter_context(
+                TiledWriter(
+                    staging / f"{layer.name}.tif",
+                    grid,
+                    description=layer.description,
+                    unit=layer.unit,
+                    tags=tags,
+                )
+            )
+            for layer in wanted
+        ]
+        for tile, values in zip(tiles, map_in_order(compute, tiles, n_thread=2), strict=True):
+            for writer, band in zip(writers, values, strict=True):
+                writer.write(tile, band)
+            n_pix += int(np.isfinite(values[0]).sum())
+            task.advance(1)
+    for layer in wanted:
+        probability = layer.name.startswith("exceedance")
+        write_style(
+            staging / f"{layer.name}.tif",
+            low=0.0 if probability else None,
+            high=1.0 if probability else None,
+            label="" if probability else layer.unit,
+        )
+    return n_pix
+
+
+def _tags(config: Config, store: BagStore) -> dict[str, str]:
+    """Describe the run, for the rasters' tags."""
+    return {
+        "TIFFTAG_SOFTWARE": f"disagg {software_version()}",
+        "name": config.name,
+        "model": config.model.kind,
+        "model_parameters": json.dumps(config.model.model_dump(mode="json"), sort_keys=True),
+        "likelihood": config.model.likelihood,
+        "link": config.model.link,
+        "interval": f"{config.output.interval:g}",
+        "rate_per": f"{config.output.rate_per:g}",
+        "fingerprint": store.fingerprint,
+    }
+
+
+def software_version() -> str:
+    """Version of this software, as installed."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("disagg")
+    return "not installed"
+
+
+def _areas(config: Config) -> Any:
+    problems: list[Problem] = []
+    areas = read_areas(
+        config.areas.path, config.areas.layer, config.areas.id, "areas", problems
+    )
+    if areas is None:
+        raise InputError(problems)
+    return areas
+
+
+@contextlib.contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """Give a hidden, empty directory in ``out``, gone afterwards whatever happens."""
+    staging = out / ".predict.partial"
+    shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _publish(staging: Path, out: Path) -> list[str]:
+    """Move every file to where users look, and drop maps that are no longer asked for."""
+    names = sorted(path.name for path in staging.iterdir() if path.is_file())
+    for name in names:
+        (staging / name).replace(out / name)
+    # A threshold taken out of the configuration must not leave its map of an older fit behind.
+    for pattern in ("exceedance_*.tif", "exceedance_*.qml"):
+        for path in out.glob(pattern):
+            if path.name not in names:
+                path.unlink()
+    for path in out.glob("*.tif.aux.xml"):  # statistics that GIS programs keep of older values
+        path.unlink()
+    return names

@@ -1,0 +1,122 @@
+"""An evaluation as tables of text: one line a score, one column a question."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("NLL per area, nats", ("nll",)),
+    ("Poisson deviance per area", ("poisson_deviance",)),
+    ("CRPS, cases", ("crps",)),
+    ("counts: RMSE", ("counts", "rmse")),
+    ("counts: MAE", ("counts", "mae")),
+    ("counts: correlation", ("counts", "correlation")),
+    ("rates: RMSE", ("rates", "rmse")),
+    ("rates: MAE", ("rates", "mae")),
+    ("rates: correlation", ("rates", "correlation")),
+    ("rates: rank correlation", ("rates", "spearman")),
+    ("log counts: RMSE", ("log_counts", "rmse")),
+)
+
+
+def render_scorecard(report: dict[str, Any], width: int = 100) -> str:
+    """Write an evaluation as text.
+
+    Parameters
+    ----------
+    report : dict
+        As in ``evaluation.json``.
+    width : int
+        Columns of the terminal.
+    """
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(area_table(report))
+    if "truth" in report:
+        console.print(truth_table(report["truth"]))
+    return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+
+def area_table(report: dict[str, Any]) -> Table:
+    """Scores of areas: in sample, held out, and the constant rate beside them."""
+    columns = [("in sample", report["in_sample"])]
+    for scheme, held_out in report["held_out"].items():
+        if "model" in held_out:
+            columns.append((f"held out\nby {scheme}", held_out["model"]))
+            columns.append((f"constant\nby {scheme}", held_out["constant"]))
+    table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
+    for name, path in _LINES:
+        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+    for level in report["in_sample"]["intervals"]:
+        path = ("intervals", level, "coverage")
+        table.add_row(
+            f"{100 * float(level):g} % interval covers",
+            *(_percent(_at(scores, path)) for _, scores in columns),
+        )
+    return table
+
+
+def truth_table(truth: dict[str, Any]) -> Table:
+    """Scores of pixels against the truth; beside them the areas' observed rates laid out flat."""
+    table = _table(
+        f"truth: {truth['n_pix']:,} pixels in areas",
+        [
+            "model\nby pixel",
+            "model\nby people",
+            "observed rate\nby pixel",
+            "observed rate\nby people",
+        ],
+    )
+    ways = (truth["pixels"], truth["people"])
+    for name, path in (
+        ("log rate: correlation", ("log_rate", "correlation")),
+        ("log rate: RMSE", ("log_rate", "rmse")),
+        ("log rate: bias", ("log_rate", "bias")),
+        ("rate: RMSE", ("rate", "rmse")),
+    ):
+        model = [_number(_at(way, path)) for way in ways]
+        flat = [_number(_at(way["observed_rate"], path)) for way in ways]
+        table.add_row(name, *model, *flat)
+    table.add_row(
+        "log rate within areas: correlation",
+        *(_number(way["within_areas"]["correlation"]) for way in ways),
+        "-",
+        "-",
+    )
+    for level in truth["pixels"]["coverage"]:
+        table.add_row(
+            f"{100 * float(level):g} % interval covers",
+            *(_percent(way["coverage"][level]) for way in ways),
+            "-",
+            "-",
+        )
+    return table
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _at(scores: dict[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = scores
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
