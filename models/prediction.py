@@ -66,19 +66,18 @@ class Prediction:
             return self.scale * np.exp(self.m + sd * ndtri(q))
         return self.scale * _folded_quantile(np.abs(self.m), sd, q) ** 2
 
-    def exceed(self, c: float) -> np.ndarray:
-        """Probability that the rate is above ``c``: (n_pix,)."""
-        if c < 0:
-            return np.ones_like(self.m)
+    def exceed(self, c: float | np.ndarray) -> np.ndarray:
+        """Probability that the rate is above ``c``, one number or one a pixel: (n_pix,)."""
+        edge = np.maximum(c, 0.0) / self.scale
         with np.errstate(divide="ignore", invalid="ignore"):
             sd = np.sqrt(self.s)
             if self.link == "exp":
-                edge = np.log(c / self.scale)
-                p = ndtr((self.m - edge) / sd)
+                p = ndtr((self.m - np.log(edge)) / sd)
             else:
-                edge = np.sqrt(c / self.scale)
-                p = ndtr((self.m - edge) / sd) + ndtr((-self.m - edge) / sd)
-        return np.where(sd > 0, p, (link_value(self.link, self.m) * self.scale > c) * 1.0)
+                root = np.sqrt(edge)
+                p = ndtr((self.m - root) / sd) + ndtr((-self.m - root) / sd)
+        p = np.where(sd > 0, p, (link_value(self.link, self.m) * self.scale > c) * 1.0)
+        return np.where(np.less(c, 0), 1.0, p)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw each pixel by itself: (n, n_pix). Never add such draws up over pixels."""
