@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rasterio
 from affine import Affine
-from pyproj import CRS, Geod, Proj, Transformer
+from pyproj import CRS, Geod, Transformer
 from pyproj.exceptions import CRSError
 
 from geo.errors import GridError
@@ -234,20 +235,22 @@ class Grid:
     def area_km2(self, tile: Tile | None = None) -> np.ndarray:
         """Return the true area on the ellipsoid of each pixel of a tile.
 
-        A geographic pixel lies between two parallels: its area is the difference of the
-        closed form of Snyder (1987), eq. 3-12. A projected pixel's planar area is divided
-        by the projection's areal scale at its centre.
+        Exact where the CRS is geographic (Snyder 1987, eq. 3-12: the zone between two
+        parallels); in a projection the corners are brought to Lambert's cylindrical
+        equal-area plane, where the pixel is a quadrilateral. Planar area would be wrong by
+        the scale of the projection: 12 % in Web Mercator at 20 degrees, 0.1 % in UTM.
 
         Returns
         -------
         (n_row, n_col) float64 array, km2
         """
         tile = tile or self.whole
+        x = self.transform.c + (tile.col + np.arange(tile.n_col + 1)) * self.transform.a
+        y = self.transform.f + (tile.row + np.arange(tile.n_row + 1)) * self.transform.e
         if self.crs.is_geographic:
-            rows = np.arange(tile.row, tile.row + tile.n_row)
-            return np.repeat(self._zone_km2(rows)[:, None], tile.n_col, axis=1)
-        x, y = self.centres(tile)
-        return self._planar_km2() / _areal_scale(self.crs, x, y)
+            # Every pixel of a row has the same area.
+            return np.repeat(self._quadrilaterals_km2(x[:2], y), tile.n_col, axis=1)
+        return self._quadrilaterals_km2(x, y)
 
     def row_area_km2(self, rows: Any) -> np.ndarray:
         """Return the true area of a pixel of each row, (n,) float64, km2.
@@ -256,40 +259,47 @@ class Grid:
         projections; in others this is the pixel of the middle column (in UTM the rest of
         the row differs by less than 0.2 %; :meth:`area_km2` has each pixel's own).
         """
-        rows = np.asarray(rows)
-        if self.crs.is_geographic:
-            return self._zone_km2(rows)
-        x = np.full(rows.shape, 0.5 * (self.bounds[0] + self.bounds[2]))
-        y = self.transform.f + (rows + 0.5) * self.transform.e
-        return self._planar_km2() / _areal_scale(self.crs, x, y)
+        rows = np.asarray(rows, np.int64)
+        if rows.size == 0:
+            return np.empty(0)
+        low, high = int(rows.min()), int(rows.max())
+        column = self.area_km2(Tile(low, self.shape[1] // 2, high - low + 1, 1))
+        return column[rows - low, 0]
 
-    def _planar_km2(self) -> float:
-        unit_m = self.crs.axis_info[0].unit_conversion_factor
-        return self.res[0] * self.res[1] * unit_m**2 / 1e6
-
-    def _zone_km2(self, rows: np.ndarray) -> np.ndarray:
+    def _quadrilaterals_km2(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the areas of the pixels between corner columns ``x`` and rows ``y``, km2."""
         geod = self.crs.get_geod() or Geod(ellps="WGS84")
-        unit = self.crs.axis_info[0].unit_conversion_factor  # radians in one unit (a degree)
-        top = np.clip((self.transform.f + rows * self.transform.e) * unit, -np.pi / 2, np.pi / 2)
-        bottom = (self.transform.f + (rows + 1) * self.transform.e) * unit
-        bottom = np.clip(bottom, -np.pi / 2, np.pi / 2)
-        e = math.sqrt(geod.es)
+        if self.crs.is_geographic:
+            unit = self.crs.axis_info[0].unit_conversion_factor  # radians in one unit (a degree)
+            lon, lat = np.meshgrid(x * unit, y * unit)
+        else:
+            geographic = self.crs.geodetic_crs or CRS.from_epsg(4326)
+            there = Transformer.from_crs(self.crs, geographic, always_xy=True)
+            unit = geographic.axis_info[0].unit_conversion_factor
+            lon, lat = (np.asarray(v) * unit for v in there.transform(*np.meshgrid(x, y)))
+        height = _authalic_height_km2(np.clip(lat, -np.pi / 2, np.pi / 2), geod)
+        # Relative to the first corner, and the short way round where the date line runs through.
+        corners = [
+            (_short_way(lon[s] - lon[:-1, :-1]), height[s] - height[:-1, :-1])
+            for s in (np.s_[:-1, 1:], np.s_[1:, 1:], np.s_[1:, :-1])
+        ]
+        twice = sum(a[0] * b[1] - a[1] * b[0] for a, b in pairwise(corners))
+        return np.abs(0.5 * np.asarray(twice))
 
-        def zone(latitude: np.ndarray) -> np.ndarray:
-            s = np.sin(latitude)
-            inverse = np.arctanh(e * s) / e if e > 0 else s
-            return s / (1.0 - geod.es * s * s) + inverse
 
-        half_b2 = 0.5 * geod.b**2 / 1e6
-        return half_b2 * self.transform.a * unit * (zone(top) - zone(bottom))
+def _short_way(angle: np.ndarray) -> np.ndarray:
+    """Return an angle between neighbours without a turn of the circle, radians."""
+    return angle - 2 * np.pi * np.round(angle / (2 * np.pi))
 
 
-def _areal_scale(crs: CRS, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return planar over true area at points of a projected CRS (1 for equal-area ones)."""
-    proj = Proj(crs)
-    lon, lat = proj(np.asarray(x), np.asarray(y), inverse=True)
-    scale = np.asarray(proj.get_factors(lon, lat).areal_scale, np.float64)
-    return np.where(np.isfinite(scale) & (scale > 0), scale, 1.0)
+def _authalic_height_km2(latitude: np.ndarray, geod: Geod) -> np.ndarray:
+    """Return the area per radian of longitude between the equator and a latitude, km2.
+
+    Snyder (1987), Map projections, eq. 3-12 times half the squared equatorial radius.
+    """
+    e, s = math.sqrt(geod.es), np.sin(latitude)
+    inverse = np.arctanh(e * s) / e if e > 0 else s
+    return 0.5 * geod.b**2 / 1e6 * (s / (1.0 - geod.es * s * s) + inverse)
 
 
 @lru_cache(maxsize=256)
