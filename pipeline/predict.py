@@ -271,9 +271,7 @@ def software_version() -> str:
 
 def _areas(config: Config) -> Any:
     problems: list[Problem] = []
-    areas = read_areas(
-        config.areas.path, config.areas.layer, config.areas.id, "areas", problems
-    )
+    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
     if areas is None:
         raise InputError(problems)
     return areas

@@ -1,0 +1,134 @@
+"""A country of 12 areas, ingested and fitted, for the stages that come after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import rasterio
+import zarr
+from affine import Affine
+from shapely.geometry import box
+
+from geo.grid import Grid, coords_km
+from models import Bags, VBAgg
+from pipeline.config import Config
+from pipeline.store import BagStore, PixelRows, write_bags
+
+N_ROW, N_COL, SIDE = 21, 28, 6
+
+
+@dataclass
+class World:
+    """What an ingested and fitted run has on disk, and the arrays it was made of."""
+
+    directory: Path
+    config: Config
+    grid: Grid
+    x: np.ndarray
+    population: np.ndarray
+    coverage: np.ndarray
+    truth: np.ndarray
+    store: BagStore
+    model: Any
+
+    def with_config(self, **sections: dict[str, Any]) -> Config:
+        """Return the configuration with some values of some sections changed."""
+        dump = self.config.model_dump(mode="json")
+        for section, values in sections.items():
+            dump[section] = {**(dump[section] or {}), **values}
+        return Config.model_validate(dump, context={"base": self.directory})
+
+
+def make_world(directory: Path) -> World:
+    rng = np.random.default_rng(5)
+    grid = Grid("EPSG:32738", Affine(1000, 0, 5e5, 0, -1000, 8e6), (N_ROW, N_COL))
+    row, col = np.mgrid[:N_ROW, :N_COL]
+    x = np.stack([np.sin(col / 5) + 0.1 * rng.normal(size=col.shape), row / 10.0])
+    x = x.astype(np.float32)
+    x[1, 4, 5] = np.nan  # a pixel in an area that lacks a covariate
+    population = rng.gamma(1.0, 400, (N_ROW, N_COL))
+    population[10, 10] = np.nan
+    truth = 0.05 * np.exp(0.5 * np.nan_to_num(x[0]) - 0.4 * np.nan_to_num(x[1]))
+    coverage = np.zeros((N_ROW, N_COL), dtype=np.float32)
+
+    shapes, ids, pixels, y = [], [], [], []
+    for number in range(12):
+        r0, c0 = SIDE * (number // 4) + 1, SIDE * (number % 4) + 1
+        part = (slice(r0, r0 + SIDE), slice(c0, c0 + SIDE))
+        coverage[part] = 1
+        left, top = 5e5 + 1000 * c0, 8e6 - 1000 * r0
+        shapes.append(box(left, top - 1000 * SIDE, left + 1000 * SIDE, top))
+        ids.append(f"{number:03d}")
+        good = np.isfinite(x[:, part[0], part[1]]).all(axis=0) & np.isfinite(population[part])
+        pixels.append(grid.pixel_index(row[part][good], col[part][good]))
+        y.append(rng.poisson(np.nansum((truth * population)[part])))
+
+    (directory / "out" / "work").mkdir(parents=True)
+    areas = gpd.GeoDataFrame(
+        {"code": ids, "name": [f"Área {i}" for i in ids]}, geometry=shapes, crs="EPSG:32738"
+    )
+    areas.to_file(directory / "areas.gpkg", layer="districts")
+    with rasterio.open(
+        directory / "truth.tif", "w", driver="GTiff", width=N_COL, height=N_ROW, count=1,
+        dtype="float64", crs="EPSG:32738", transform=grid.transform, nodata=np.nan,
+    ) as file:  # fmt: skip
+        file.write(truth, 1)
+
+    work = directory / "out" / "work"
+    cube = zarr.open_group(work / "grid.zarr", mode="w")
+    cube.attrs["grid"] = grid.to_dict()
+    cube.create_array("covariates", data=x, chunks=(2, 16, 16))
+    cube.create_array("population", data=population, chunks=(16, 16))
+    cube.create_array("coverage", data=coverage, chunks=(16, 16))
+
+    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
+        at = grid.row_col(of)
+        return PixelRows(x[:, at[0], at[1]].T, population[at], coords_km(grid, *at), of)
+
+    write_bags(
+        work / "bags.zarr",
+        sizes=np.array([p.shape[0] for p in pixels]),
+        rows=rows,
+        y=np.array(y, dtype=float),
+        ids=ids,
+        covariates=["wave", "north"],
+        grid=grid.to_dict(),
+        seed=1,
+        fingerprint="of-the-inputs",
+        block_pixels=100,
+        chunk_pixels=64,
+        shard_pixels=128,
+    )
+    store = BagStore.open(work / "bags.zarr")
+    everything = store.read_rows(0, store.n_pix)
+    bags = Bags(everything.x, store.offsets, store.y, everything.weight, everything.coords)
+    model = VBAgg(n_inducing=15, kernel="additive", link="exp", max_epochs=30, learning_rate=0.05)
+    model.fit(bags, n_thread=1).save(work / "model")
+    config = Config.model_validate(
+        {
+            "name": "little",
+            "areas": {"path": "areas.gpkg", "id": "code"},
+            "counts": {"path": "cases.csv", "value": "cases"},
+            "population": {"path": "population.tif"},
+            "covariates": {"wave": {"path": "w.tif"}, "north": {"path": "n.tif"}},
+            "grid": {"like": "population.tif"},
+            "model": {"kernel": "additive", "link": "exp", "inducing": 15},
+            "fit": {"max_epochs": 5, "learning_rate": 0.05, "batch_areas": 4},
+            "output": {"dir": str(directory / "out"), "draws": 60, "exceedance": [50, 62.5]},
+            "evaluate": {"folds": 3},
+        },
+        context={"base": directory},
+    )
+    return World(directory, config, grid, x, population, coverage, truth, store, model)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Build the country once; tests must leave its files as they are."""
+    return make_world(tmp_path_factory.mktemp("world"))
