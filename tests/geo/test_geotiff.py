@@ -1,0 +1,177 @@
+import threading
+import tracemalloc
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import rasterio
+from pyproj import CRS
+from rio_cogeo.cogeo import cog_validate
+
+from geo.errors import GridError
+from geo.geotiff import TiledWriter, write_style
+from geo.grid import Grid, Tile, same_crs
+
+GRID = Grid.from_bounds("EPSG:32738", (400_000, 7_000_000, 1_100_000, 7_600_000), 1000)
+
+
+def truth(grid):
+    x, y = grid.centres()
+    values = np.sin(x / 5e4) + np.cos(y / 7e4)
+    return np.where(np.hypot(x - x.mean(), y - y.mean()) < 2.5e5, values, np.nan)
+
+
+def write(path, grid=GRID, values=None, **options):
+    values = truth(grid) if values is None else values
+    with TiledWriter(path, grid, **options) as out:
+        for tile in grid.tiles(200):
+            if np.isfinite(values[tile.slices]).any():  # the others are never written
+                out.write(tile, values[tile.slices])
+    return values
+
+
+def test_a_map_is_a_valid_cog_with_its_metadata(tmp_path):
+    path = tmp_path / "rate_mean.tif"
+    values = write(path, description="rate", unit="per 1000", tags={"seed": 1, "run": "x"})
+    valid, errors, warnings = cog_validate(path, strict=True, quiet=True)
+    assert (valid, errors, warnings) == (True, [], [])
+    with rasterio.open(path) as src:
+        assert src.nodatavals == (pytest.approx(np.nan, nan_ok=True),)
+        assert src.mask_flag_enums == ([rasterio.enums.MaskFlags.nodata],)  # and no mask besides
+        assert src.overviews(1) == [2, 4]
+        assert src.block_shapes == [(256, 256)]
+        assert src.descriptions == ("rate",)
+        assert src.units == ("per 1000",)
+        assert src.tags()["seed"] == "1"
+        assert src.tags()["run"] == "x"
+        assert src.dtypes == ("float32",)
+        assert same_crs(CRS.from_user_input(src.crs), GRID.crs)
+        assert Grid.from_raster(path) == GRID
+        assert src.compression.name == "deflate"
+        assert src.tags(ns="IMAGE_STRUCTURE")["PREDICTOR"] == "3"
+        np.testing.assert_array_equal(src.read(1), values.astype(np.float32))
+        # An overview is the average of the valid pixels below it.
+        half = src.read(1, out_shape=(300, 350))
+        with np.errstate(invalid="ignore"):
+            below = values.astype(np.float32).reshape(300, 2, 350, 2)
+            n = np.isfinite(below).sum(axis=(1, 3))
+            expected = np.where(n, np.nansum(below, axis=(1, 3)) / np.maximum(n, 1), np.nan)
+        np.testing.assert_allclose(half[n == 4], expected[n == 4], rtol=1e-5, atol=1e-6)
+        assert np.isnan(half[n == 0]).all()
+    assert [p.name for p in tmp_path.iterdir()] == ["rate_mean.tif"]
+
+
+def test_classes_keep_their_type_and_are_not_averaged(tmp_path):
+    path = tmp_path / "class.tif"
+    values = np.where(np.arange(GRID.n_pix).reshape(GRID.shape) % 2, 7, 3)
+    write(path, values=values, dtype="uint8", nodata=0, overview_resampling="nearest")
+    assert cog_validate(path, strict=True, quiet=True)[0]
+    with rasterio.open(path) as src:
+        assert src.nodata == 0
+        assert src.dtypes == ("uint8",)
+        np.testing.assert_array_equal(src.read(1), values)
+        assert set(np.unique(src.read(1, out_shape=(300, 350)))) <= {3, 7}
+    with pytest.raises(GridError, match="nodata nan cannot be stored"):
+        TiledWriter(path, GRID, dtype="uint8")
+
+
+def test_an_exception_leaves_nothing(tmp_path):
+    path = tmp_path / "a.tif"
+
+    def fail():
+        with TiledWriter(path, GRID) as out:
+            out.write(Tile(0, 0, 10, 10), np.ones((10, 10)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+    write(path)
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tif"]
+    assert path.read_bytes() == before
+
+
+def test_a_failed_translation_leaves_nothing(tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        args[1].write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rasterio.shutil, "copy", broken)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path / "a.tif")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_finite_or_not_written_is_nodata(tmp_path):
+    grid = Grid.from_bounds("EPSG:4326", (0, 0, 3, 3), 0.01)
+    path = tmp_path / "a.tif"
+    with TiledWriter(path, grid, nodata=-1) as out:
+        out.write(Tile(0, 0, 1, 4), np.array([[1.0, np.nan, np.inf, 1e300]]))
+    with rasterio.open(path) as src:
+        got = src.read(1)
+        assert src.nodata == -1
+    np.testing.assert_array_equal(got[0, :4], [1, -1, -1, -1])
+    assert (got[1:] == -1).all()
+
+
+def test_tiles_must_fit(tmp_path):
+    with TiledWriter(tmp_path / "a.tif", GRID) as out:
+        with pytest.raises(GridError, match="shape"):
+            out.write(Tile(0, 0, 2, 2), np.ones((2, 3)))
+        with pytest.raises(GridError, match="inside the grid"):
+            out.write(Tile(599, 0, 2, 2), np.ones((2, 2)))
+
+
+def test_threads_may_write(tmp_path):
+    values = truth(GRID)
+    tiles = list(GRID.tiles(100))
+    with TiledWriter(tmp_path / "a.tif", GRID) as out:
+        threads = [
+            threading.Thread(target=lambda mine: [out.write(t, values[t.slices]) for t in mine],
+                             args=(tiles[k::4],))
+            for k in range(4)
+        ]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with rasterio.open(tmp_path / "a.tif") as src:
+        np.testing.assert_array_equal(src.read(1), values.astype(np.float32))
+
+
+def test_python_memory_does_not_grow_with_the_map(tmp_path):
+    def peak(n):
+        grid = Grid.from_bounds("EPSG:32738", (0, 0, n, n), 1)
+        block = np.ones((256, 256))
+        tracemalloc.start()
+        with TiledWriter(tmp_path / f"{n}.tif", grid) as out:
+            for tile in grid.tiles(256):
+                out.write(tile, block[: tile.n_row, : tile.n_col])
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    assert peak(2048) < 1.3 * peak(512) + 200_000
+
+
+def test_the_style_spans_the_map(tmp_path):
+    path = tmp_path / "a.tif"
+    values = write(path)
+    style = write_style(path, label="per 1000 & year")
+    assert style == tmp_path / "a.qml"
+    items = ET.parse(style).getroot().findall(".//item")
+    at = [float(item.get("value")) for item in items]
+    assert len(items) == 8
+    assert at == sorted(at)
+    assert at[0] == pytest.approx(np.nanpercentile(values, 2), abs=0.02)
+    assert at[-1] == pytest.approx(np.nanpercentile(values, 98), abs=0.02)
+    assert items[0].get("label").endswith("per 1000 & year")
+    write_style(path, low=0, high=1)
+    assert ET.parse(style).getroot().find(".//item").get("value") == "0"
+    empty = tmp_path / "e.tif"
+    write(empty, values=np.full(GRID.shape, np.nan))
+    assert ET.parse(write_style(empty)).getroot().findall(".//item")
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".qml", ".qml", ".tif", ".tif"]
