@@ -24,6 +24,8 @@ from geo.grid import Grid, Tile
 
 #: Side of a block, in pixels.
 BLOCK = 256
+#: Blocks that GDAL keeps; its default is a share of the machine's memory.
+CACHE_MB = 64
 #: Eight colours of a ramp from dark to light whose lightness rises evenly (like "magma").
 RAMP = (
     "#000004", "#231151", "#5f187f", "#982d80", "#d3436e", "#f8765c", "#febb81", "#fcfdbf",
@@ -139,7 +141,7 @@ class TiledWriter:
             stored = values.astype(self.dtype)
         if self.dtype.kind == "f":
             stored[np.isinf(stored)] = self.nodata  # too large for the type
-        with self._lock:
+        with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB):
             self._dataset.write(stored, 1, window=Window(tile.col, tile.row, *stored.shape[::-1]))
 
     def __exit__(
@@ -170,7 +172,7 @@ class TiledWriter:
         rio-cogeo's own translation drops the unit and writes the file once more; it is
         used in the tests to validate what this leaves.
         """
-        with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO"):
+        with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO", GDAL_CACHEMAX=CACHE_MB):
             rasterio.shutil.copy(
                 self._draft,
                 self._done,
