@@ -21,6 +21,7 @@ from models.errors import NumericalError
 from models.xp import cholesky, solve_lower
 
 JITTER = 1e-6
+LONGEST_STEP = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,52 @@ class Whitened:
         n_ind = self.v_mean.shape[0]
         return 0.5 * float((factor**2).sum() + self.v_mean @ self.v_mean - n_ind - log_det)
 
-    def kl_backward(self) -> Whitened:
-        """Return the gradient of :meth:`kl`, in the same layout."""
+    def kl_backward(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradient of :meth:`kl` by ``v_mean`` and by the unconstrained root."""
         grad = self.factor()
-        diagonal = np.diag(grad) ** 2 - 1.0
-        np.fill_diagonal(grad, diagonal)
-        return Whitened(self.v_mean.copy(), grad)
+        np.fill_diagonal(grad, np.diag(grad) ** 2 - 1.0)
+        return self.v_mean.copy(), grad
+
+    def root_adjoint(self, d_cov: np.ndarray) -> np.ndarray:
+        """Take the (symmetric) adjoint of ``R R'`` back to the unconstrained root."""
+        factor = self.factor()
+        d_root = np.tril(2.0 * d_cov @ factor)
+        np.fill_diagonal(d_root, np.diag(d_root) * np.diag(factor))
+        return d_root
+
+    def natural_step(self, d_mean: np.ndarray, d_cov: np.ndarray, rate: float) -> Whitened:
+        r"""Step along the natural gradient of the bound (Hoffman et al. 2013; Lin et al. 2020).
+
+        With ``H = -2 d_cov`` the data's precision, ``P = (R R')^-1`` and ``D = I + H - P`` the way
+        to the precision that the data ask for, ``P <- P + rate D + rate^2 / 2 D P^-1 D``: the last
+        term (Lin et al. 2020, eq. 15) keeps ``P`` positive definite where ``H`` is not, as under
+        the square link. Then ``v_mean`` moves by ``rate P^-1 (d_mean - v_mean)``.
+
+        Parameters
+        ----------
+        d_mean : (n_ind,) float64
+            Adjoint of ``v_mean`` through the data alone, without the KL term.
+        d_cov : (n_ind, n_ind) float64, symmetric
+            Adjoint of ``R R'``, likewise.
+        rate : float
+            In (0, 1]; 1 jumps to the optimum of a conjugate term.
+        """
+        n_ind = self.v_mean.shape[0]
+        root_inv = solve_lower(self.factor(), np.eye(n_ind))
+        way = np.eye(n_ind) - 2.0 * d_cov - root_inv.T @ root_inv
+        half = self.factor().T @ way
+        precision = root_inv.T @ root_inv + rate * way + 0.5 * rate**2 * half.T @ half
+        inner = solve_lower(cholesky(0.5 * (precision + precision.T)), np.eye(n_ind))
+        cov = inner.T @ inner
+        root = cholesky(0.5 * (cov + cov.T))
+        step = rate * (cov @ (d_mean - self.v_mean))
+        # Far from the optimum the expansion of the bound does not hold: no inducing value moves
+        # by more than one deviation of the prior a step.
+        largest = float(np.abs(step).max(initial=0.0))
+        if largest > LONGEST_STEP:
+            step *= LONGEST_STEP / largest
+        np.fill_diagonal(root, np.log(np.diag(root)))
+        return Whitened(self.v_mean + step, root)
 
 
 @dataclass(frozen=True)
@@ -107,7 +148,7 @@ def factorise_backward(
     d_alpha: np.ndarray,
     d_q: np.ndarray,
     jitter: float = JITTER,
-) -> tuple[Whitened, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take the adjoints of ``alpha`` and ``Q`` back to ``q(v)`` and ``K_WW``.
 
     Parameters
@@ -119,24 +160,23 @@ def factorise_backward(
 
     Returns
     -------
-    d_whitened : Whitened
-        Adjoints of ``v_mean`` and of the unconstrained root.
+    d_mean : (n_ind,) float64
+        Adjoint of ``v_mean``.
+    d_cov : (n_ind, n_ind) float64, symmetric
+        Adjoint of ``R R'``, the covariance of ``v``.
     d_k_ww : (n_ind, n_ind) float64, symmetric
         Adjoint of ``K_WW`` (its entries taken as independent), jitter included.
     """
     l_inv = fac.lower_inv
-    t = l_inv @ d_alpha  # adjoint of v_mean: alpha = L^-T v
-    inner = l_inv @ d_q @ l_inv.T  # adjoint of I - R R'
-    factor = whitened.factor()
-    d_root = np.tril(-2.0 * inner @ factor)
-    np.fill_diagonal(d_root, np.diag(d_root) * np.diag(factor))
-    # L' times the adjoint of L, from alpha = L^-T v and Q = L^-T (I - RR') L^-1: the products with
-    # L' on the left cancel one inverse each, so no ill-conditioned matrix is multiplied out.
-    lt_dl = -np.outer(whitened.v_mean, t) - 2.0 * fac.spread @ inner
+    d_mean = l_inv @ d_alpha  # alpha = L^-T v
+    d_spread = l_inv @ d_q @ l_inv.T  # Q = L^-T (I - R R') L^-1
+    # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
+    # no ill-conditioned matrix is multiplied out.
+    lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
     phi = np.tril(lt_dl)
     np.fill_diagonal(phi, 0.5 * np.diag(phi))
     d_lifted = l_inv.T @ phi @ l_inv
     d_lifted = 0.5 * (d_lifted + d_lifted.T)
     n_ind = d_lifted.shape[0]
     d_lifted[np.diag_indices(n_ind)] += jitter * np.trace(d_lifted) / n_ind
-    return Whitened(t, d_root), d_lifted
+    return d_mean, -0.5 * (d_spread + d_spread.T), d_lifted

@@ -8,6 +8,7 @@ mean rate of the training data), so that one set of starting values serves a rat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,6 +28,26 @@ from models.xp import segment_sum
 
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 START_VARIANCE: dict[Link, float] = {"square": 0.2, "exp": 1.0}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The bound and its derivatives at one state, estimated from some of the bags.
+
+    Attributes
+    ----------
+    bound : float
+        Nats, all bags.
+    grad : dict of arrays
+        By every unconstrained parameter.
+    d_mean, d_cov : (n_ind,), (n_ind, n_ind) float64
+        Adjoints of the mean and covariance of the whitened inducing values, without the KL term.
+    """
+
+    bound: float
+    grad: Arrays
+    d_mean: np.ndarray
+    d_cov: np.ndarray
 
 
 class VBAgg(Estimator):
@@ -53,6 +74,11 @@ class VBAgg(Estimator):
         Adam's, at the start; it falls when the bound no longer rises.
     tolerance : float
         Rise of the bound, nats per bag and epoch, below which it is taken not to rise.
+    posterior_steps : {"natural", "adam"}
+        How q(u) is learnt: along its natural gradient, or by Adam as in the paper. Everything else
+        is learnt by Adam.
+    natural_rate : float
+        Share of the way that a natural step goes, at the start; it falls with ``learning_rate``.
     dtype : {"float64", "float32"}
         Of the pixel matrices; sums and the driver's algebra are float64 in any case.
     seed : int
@@ -83,6 +109,8 @@ class VBAgg(Estimator):
         max_epochs: int = 300,
         learning_rate: float = 0.02,
         tolerance: float = 1e-3,
+        posterior_steps: Literal["natural", "adam"] = "natural",
+        natural_rate: float = 0.2,
         dtype: Literal["float64", "float32"] = "float64",
         seed: int = 0,
     ) -> None:
@@ -95,6 +123,8 @@ class VBAgg(Estimator):
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.tolerance = tolerance
+        self.posterior_steps = posterior_steps
+        self.natural_rate = natural_rate
         self.dtype = dtype
         self.seed = seed
 
@@ -185,7 +215,7 @@ class VBAgg(Estimator):
             d_m = d_m + pairs.d_m
         return Stats(bound, block.n_bag, fwd.backward(d_m, d_s, pairs)), local
 
-    def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
+    def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
 
         ``n_bag_total / stats.n_bag`` times the bags' part, less the KL divergence.
@@ -197,26 +227,33 @@ class VBAgg(Estimator):
         fac = sparse_gp.factorise(k_ww, whitened)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        d_white, d_k = sparse_gp.factorise_backward(fac, whitened, sums["alpha"], sums["q"])
+        d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, whitened, sums["alpha"], sums["q"])
         d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
-        kl = whitened.kl_backward()
+        kl_mean, kl_root = whitened.kl_backward()
         grad = {
             "mean": sums["mean"],
-            "v_mean": d_white.v_mean - kl.v_mean,
-            "root": d_white.root - kl.root,
+            "v_mean": d_mean - kl_mean,
+            "root": whitened.root_adjoint(d_cov) - kl_root,
             "theta": sums["theta"] + d_theta,
             # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
             "w": sums["w"] + 2.0 * d_w,
         }
-        return factor * stats.bound - whitened.kl(), grad
+        return Objective(factor * stats.bound - whitened.kl(), grad, d_mean, d_cov)
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.protocol.Model`: one step of Adam on everything that is learnt."""
-        bound, grad = self.objective(state, stats, n_bag_total)
+        """See :class:`models.protocol.Model`: a step of Adam, and a natural one on q(u)."""
+        at = self.objective(state, stats, n_bag_total)
+        grad = dict(at.grad)
         if not self.learn_inducing:
             del grad["w"]
+        if self.posterior_steps == "natural":
+            del grad["v_mean"], grad["root"]
         params, memory = adam_step(state.params, grad, state.memory, state.step, state.rate)
-        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
+        if self.posterior_steps == "natural":
+            rate = self.natural_rate * state.rate / self.learning_rate
+            stepped = _whitened(state.params).natural_step(at.d_mean, at.d_cov, rate)
+            params["v_mean"], params["root"] = stepped.v_mean, stepped.root
+        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
