@@ -67,7 +67,11 @@ def cross_validate(
         key = hashlib.sha256(text + (fold == number).tobytes() + (fold >= 0).tobytes())
         wanted[number] = directory / f"fold-{number}-{key.hexdigest()[:16]}.npz"
     for old in directory.iterdir():
-        if old.suffix == ".npz" and old not in wanted.values():
+        if old.with_suffix(".npz") in wanted.values():
+            continue
+        if old.suffix == ".checkpoint":
+            shutil.rmtree(old)
+        elif old.suffix in {".npz", ".partial"}:
             old.unlink()
     parts = []
     for number, path in wanted.items():

@@ -152,10 +152,14 @@ def layers(config: Config) -> list[Layer]:
                 f"exceedance_{threshold:g}",
                 f"probability that the rate is above {threshold:g} {unit}",
                 "1",
-                lambda p, _, c=threshold / per: p.exceed(c),
+                _exceedance(threshold / per),
             )
         )
     return result
+
+
+def _exceedance(rate: float) -> Callable[[Any, np.ndarray], np.ndarray]:
+    return lambda prediction, _: prediction.exceed(rate)
 
 
 def predict_tile(
@@ -209,7 +213,8 @@ def _write_rasters(
 ) -> int:
     """Stream the cube through the model into the rasters; return the pixels predicted."""
     cube = zarr.open_group(cube_path, mode="r")
-    grid = Grid.from_dict(dict(cube.attrs)["grid"])
+    described: Any = cube.attrs["grid"]
+    grid = Grid.from_dict(described)
     wanted = layers(config)
     tiles = list(grid.tiles(int(cube["covariates"].chunks[-1])))  # type: ignore[union-attr]
     n_pix = 0

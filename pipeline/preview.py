@@ -47,18 +47,19 @@ def render_preview(
     height = min(width * tall, 8.2)
     figure = Figure(figsize=(2 * width + 5.2, height + 1.75), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
+    tall_in = height + 1.75
     grid = figure.add_gridspec(
         1,
-        3,
-        width_ratios=[width, width, 4.6],
+        4,  # the third column is room for the scatter's labels
+        width_ratios=[width, width, 0.45, 4.2],
         left=0.02,
-        right=0.98,
-        bottom=0.55 / (height + 1.75),
-        top=1 - 0.95 / (height + 1.75),
-        wspace=0.09,
+        right=0.985,
+        bottom=0.5 / tall_in,
+        top=1 - 0.8 / tall_in,
+        wspace=0.05,
     )
-    figure.text(0.02, 1 - 0.22 / (height + 1.75), name, size=15, weight="bold", color=INK, va="top")
-    left, middle, right = (figure.add_subplot(grid[0, column]) for column in range(3))
+    figure.text(0.02, 1 - 0.18 / tall_in, name, size=15, weight="bold", color=INK, va="top")
+    left, middle, right = (figure.add_subplot(grid[0, column]) for column in (0, 1, 3))
     spread = np.full_like(mean, np.nan)
     np.divide(100 * sd, mean, out=spread, where=mean > 0)
     _draw_map(left, mean, extent, aspect, outlines, "magma_r", "Mean rate", unit)
@@ -110,7 +111,7 @@ def colour_range(values: np.ndarray) -> Normalize | LogNorm:
         return Normalize(low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
     if low >= 0 and middle > 0 and high / middle > 4:
         return LogNorm(max(low, high / 500), high)
-    return Normalize(0 if 0 <= low < 0.35 * high else low, high)
+    return Normalize(0 if 0 <= low < 0.15 * high else low, high)
 
 
 def _draw_map(
@@ -133,16 +134,17 @@ def _draw_map(
     )
     width = float(np.interp(len(outlines), [50, 1000, 5000], [0.5, 0.28, 0.12]))
     axes.add_collection(LineCollection(outlines, colors=INK, linewidths=width, alpha=0.55))
-    axes.set(xlim=extent[:2], ylim=extent[2:], aspect=aspect, xticks=[], yticks=[])
+    axes.set(xlim=extent[:2], ylim=extent[2:], aspect=aspect, anchor="N", xticks=[], yticks=[])
     axes.set_facecolor(SEA)
     axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(
         image, ax=axes, location="bottom", fraction=0.035, pad=0.025, shrink=0.82, aspect=34,
+        anchor=(0.5, 1.0), panchor=(0.5, 1.0),
         extend=_beyond(values, norm),
     )  # fmt: skip
     if isinstance(norm, LogNorm):
-        decades = np.log10(norm.vmax / norm.vmin)
+        decades = np.log10(float(norm.vmax or 1) / float(norm.vmin or 1))
         steps = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
         bar.ax.xaxis.set_major_locator(LogLocator(subs=steps))
         bar.ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
@@ -209,7 +211,7 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
     bars = np.stack([np.stack([x, low], 1), np.stack([x, high], 1)], axis=1)
     axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.6, alpha=0.55))
     size = float(np.interp(len(known), [50, 2000], [22, 7]))
-    style = {"s": size, "linewidths": 0.3, "edgecolors": "white", "zorder": 3}
+    style: dict[str, Any] = {"s": size, "linewidths": 0.3, "edgecolors": "white", "zorder": 3}
     axes.scatter(x[inside], y[inside], color="#2c5f8a", label="inside", **style)
     axes.scatter(x[~inside], y[~inside], color="#c8553d", label="outside", **style)
     ends = [min(x.min(), y.min()) / 1.4, max(x.max(), y.max()) * 1.4]
@@ -225,7 +227,8 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
         axis.set_minor_formatter("")
     legend = axes.legend(
         title=f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)",
-        loc="upper left", frameon=False, fontsize=8.5, title_fontsize=8.5, handletextpad=0.2,
+        loc="upper left", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
+        handletextpad=0.2,
     )  # fmt: skip
     legend.get_title().set_color(MUTED)
     legend._legend_box.align = "left"  # type: ignore[attr-defined]
