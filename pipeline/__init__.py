@@ -1,1 +1,21 @@
 """The pipeline: configuration, bag store, engine, prediction, evaluation and the command line."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Imported on first use, so that the command line starts before NumPy, Zarr and GDAL are loaded.
+_LAZY = {
+    "BagStore": "pipeline.store",
+    "fit": "pipeline.engine",
+    "predict_raster": "pipeline.predict",
+}
+__all__ = ["BagStore", "fit", "predict_raster"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    message = f"module 'pipeline' has no attribute {name!r}"
+    raise AttributeError(message)
