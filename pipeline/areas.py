@@ -85,6 +85,7 @@ def draw_areas(
     seed: int,
     keep: np.ndarray | None = None,
     advance: Callable[[int], None] | None = None,
+    n_thread: int | None = None,
 ) -> AreaDraws:
     """Draw the expected and the observed counts of areas, all from the same drawn functions.
 
@@ -93,7 +94,7 @@ def draw_areas(
     model : fitted model
         With ``sample_functions`` and ``predict_bags``.
     store : BagStore
-        The areas; its blocks are read one ahead.
+        The areas.
     n_draws : int
         Number of functions drawn.
     seed : int
@@ -102,6 +103,8 @@ def draw_areas(
         Areas wanted, all where not given; blocks without any are not read.
     advance : callable, optional
         Called with the number of areas done after each block.
+    n_thread : int, optional
+        Blocks drawn at the same time, one a core where not given; it changes no number.
 
     Returns
     -------
@@ -112,26 +115,29 @@ def draw_areas(
     functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
     edges = np.asarray(store.block_offsets)
     wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
-    parts = []
-    for number, block in zip(
-        wanted, map_in_order(store.read_block, wanted, n_thread=1), strict=True
-    ):
+
+    def draw(number: int) -> AreaDraws:
+        block = store.read_block(number)
         part = block.select(keep[block.bag])
         prediction = model.predict_bags(part, draws=functions)
+        # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
+        # of other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
-        parts.append(
-            AreaDraws(
-                bag=np.asarray(part.bag, dtype=np.int64),
-                y=np.asarray(part.y, dtype=np.float64),
-                people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
-                mean=np.asarray(prediction.mean, dtype=np.float64),
-                expected=np.asarray(prediction.draws, dtype=np.float64),
-                counts=np.asarray(counts, dtype=np.float64),
-                log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
-            )
+        return AreaDraws(
+            bag=np.asarray(part.bag, dtype=np.int64),
+            y=np.asarray(part.y, dtype=np.float64),
+            people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
+            mean=np.asarray(prediction.mean, dtype=np.float64),
+            expected=np.asarray(prediction.draws, dtype=np.float64),
+            counts=np.asarray(counts, dtype=np.float64),
+            log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
         )
+
+    parts = []
+    for part in map_in_order(draw, wanted, n_thread):
+        parts.append(part)
         if advance:
-            advance(part.n_bag)
+            advance(part.bag.shape[0])
     return AreaDraws.concatenate(parts)
 
 

@@ -19,9 +19,11 @@ import numpy as np
 import models
 from geo.errors import InputError, Problem
 from geo.raster import RasterSource
+from pipeline import engine
 from pipeline.areas import AreaDraws, draw_areas
 from pipeline.config import Config, FoldsFile
 from pipeline.crossval import cross_validate, hold_out_constant
+from pipeline.fitting import n_thread, new_model
 from pipeline.folds import block_folds, random_folds, read_folds
 from pipeline.predict import software_version
 from pipeline.scorecard import render_scorecard
@@ -132,7 +134,7 @@ def _hold_out(
         draws, fold_of = cross_validate(
             fold,
             store,
-            _fit_fold(config, store),
+            _fit_fold(config, store, progress),
             config.output.draws,
             seed,
             directory,
@@ -162,13 +164,17 @@ def _hold_out(
     return result
 
 
-def _fit_fold(config: Config, store: BagStore) -> Callable[[np.ndarray, Path], Any]:
-    from pipeline import engine
-    from pipeline.fitting import new_model
-
+def _fit_fold(config: Config, store: BagStore, progress: Any) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
-        engine.fit(model, store, bags=train, checkpoint=checkpoint)
+        engine.fit(
+            model,
+            store,
+            bags=train,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
+        )
         return model
 
     return fit
@@ -188,12 +194,13 @@ def _fingerprint(config: Config, store: BagStore) -> str:
 def _folds(config: Config, store: BagStore, scheme: str) -> np.ndarray:
     """Fold of each area, in the store's order."""
     folds, seed = config.evaluate.folds, config.evaluate.seed
-    given = None
     if isinstance(folds, FoldsFile):
         given = read_folds(folds.path, folds.id, folds.fold, list(store.ids))
         if scheme == "area":
             return given
-    n_fold = int(given.max()) + 1 if given is not None else folds
+        n_fold = int(given.max()) + 1
+    else:
+        n_fold = folds
     if scheme == "area":
         return random_folds(store.n_bag, n_fold, seed)
     return block_folds(_centres(store), n_fold, seed)

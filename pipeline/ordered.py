@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def map_in_order(
-    function: Callable[[Item], Result], items: Iterable[Item], n_thread: int = 2, ahead: int = 1
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    n_thread: int | None = None,
+    ahead: int = 1,
 ) -> Iterator[Result]:
     """Apply a function on threads, yielding the results one after the other.
 
     At most ``n_thread + ahead`` items are begun and not yet consumed, so memory does not grow with
     their number. An exception comes out where its result would have; what has not begun by then
-    is dropped.
+    is dropped. Matrix products are held to one thread each until the last result has been taken:
+    several that each want all cores are slower than one after the other.
 
     Parameters
     ----------
@@ -26,8 +33,8 @@ def map_in_order(
         Must be safe to call on several threads.
     items : iterable
         Taken on the calling thread, lazily.
-    n_thread : int
-        Threads; 1 with ``ahead=1`` reads the next item while the caller uses this one.
+    n_thread : int, optional
+        Threads; one a core where not given.
     ahead : int
         Finished results that may wait beyond those being computed.
 
@@ -36,8 +43,12 @@ def map_in_order(
     Result
         In the order of ``items``.
     """
+    n_thread = n_thread or len(os.sched_getaffinity(0))
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(max_workers=n_thread, thread_name_prefix="disagg") as pool:
+    with (
+        ThreadpoolController().limit(limits=1, user_api="blas"),
+        ThreadPoolExecutor(max_workers=n_thread, thread_name_prefix="disagg") as pool,
+    ):
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))

@@ -25,6 +25,7 @@ from geo.geotiff import TiledWriter, write_style
 from geo.grid import Grid, Tile, coords_km
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
+from pipeline.fitting import n_thread
 from pipeline.ordered import map_in_order
 from pipeline.preview import render_preview
 from pipeline.store import BagStore
@@ -85,7 +86,12 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
         n_pix = _write_rasters(config, model, work / "grid.zarr", staging, tags, progress)
         with progress.task("areas", store.n_bag) as task:
             draws = draw_areas(
-                model, store, config.output.draws, config.fit.seed, advance=task.advance
+                model,
+                store,
+                config.output.draws,
+                config.fit.seed,
+                advance=task.advance,
+                n_thread=n_thread(config),
             )
         table = tabulate_areas(
             draws, list(store.ids), config.output.interval, config.output.rate_per
@@ -236,7 +242,7 @@ def _write_rasters(
             )
             for layer in wanted
         ]
-        for tile, values in zip(tiles, map_in_order(compute, tiles, n_thread=2), strict=True):
+        for tile, values in zip(tiles, map_in_order(compute, tiles, n_thread(config)), strict=True):
             for writer, band in zip(writers, values, strict=True):
                 writer.write(tile, band)
             n_pix += int(np.isfinite(values[0]).sum())

@@ -24,7 +24,7 @@ def compare_with_truth(
     store: Any,
     source: RasterSource,
     levels: Sequence[float],
-    n_thread: int = 2,
+    n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score predicted rates of pixels against true ones.
@@ -43,7 +43,7 @@ def compare_with_truth(
     levels : sequence of float
         Central levels of the intervals judged.
     n_thread : int
-        Blocks predicted at the same time.
+        Blocks predicted at the same time; one a core where not given.
     advance : callable, optional
         Called with the number of areas done after each block.
 

@@ -11,7 +11,6 @@ from scipy import stats
 
 from geo.grid import coords_km
 from geo.raster import RasterSource
-from models import Bags, VBAgg
 from models.prediction import BagPrediction, Prediction
 from pipeline import evaluate
 from pipeline.crossval import (
@@ -219,22 +218,15 @@ def test_scores_of_pixels_by_a_second_route(world):
 
 @pytest.fixture
 def fits(monkeypatch):
-    """Fit folds in memory; returns the list of what was trained on."""
+    """Return the list of what the engine was given to train on."""
     trained = []
 
-    def factory(config, store):
-        def fit(train, checkpoint):
-            trained.append(train)
-            rows = store.read_rows(0, store.n_pix)
-            everything = Bags(rows.x, store.offsets, store.y, rows.weight, rows.coords)
-            model = VBAgg(
-                n_inducing=10, kernel="additive", link="exp", max_epochs=10, learning_rate=0.05
-            )
-            return model.fit(everything.select(train), n_thread=1)
+    def spy(model, store, *, bags, **options):
+        trained.append(bags)
+        return fit(model, store, bags=bags, **options)
 
-        return fit
-
-    monkeypatch.setattr(evaluate, "_fit_fold", factory)
+    fit = evaluate.engine.fit
+    monkeypatch.setattr(evaluate.engine, "fit", spy)
     return trained
 
 
