@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln
 
 from pipeline.areas import AreaDraws, draw_areas
+from pipeline.scores import count_log_density
 
 FitFold = Callable[[np.ndarray, Path], Any]
 
@@ -123,8 +123,8 @@ def hold_out_constant(
         mean = rate * people[held_out]
         rng = np.random.default_rng([seed, 3, number])
         shape = (n_draws, mean.shape[0])
-        expected = np.broadcast_to(mean, shape).astype(np.float64)
-        noise = rng.gamma(size, 1 / size, shape) if np.isfinite(size) else 1.0
+        spread = rng.gamma(size, 1 / size, shape) if np.isfinite(size) else np.ones(shape)
+        expected = mean * spread
         parts.append(
             AreaDraws(
                 bag=np.flatnonzero(held_out),
@@ -132,25 +132,11 @@ def hold_out_constant(
                 people=people[held_out],
                 mean=mean,
                 expected=expected,
-                counts=rng.poisson(expected * noise).astype(np.float64),
+                counts=rng.poisson(expected).astype(np.float64),
                 log_density=count_log_density(y[held_out], mean, size),
             )
         )
     return AreaDraws.concatenate(parts)
-
-
-def count_log_density(y: np.ndarray, mean: np.ndarray, size: float) -> np.ndarray:
-    """Log density of negative binomial counts; Poisson where ``size`` is infinite.
-
-    Counts need not be whole (they may be adjusted for reporting): gamma functions, not factorials.
-    """
-    positive = np.where(mean > 0, mean, 1.0)
-    if np.isfinite(size):
-        tail = gammaln(y + size) - gammaln(size) - gammaln(y + 1)
-        result = tail + y * np.log(positive / (positive + size)) - size * np.log1p(positive / size)
-    else:
-        result = y * np.log(positive) - positive - gammaln(y + 1)
-    return np.where(mean > 0, result, np.where(y > 0, -np.inf, 0.0))
 
 
 def negative_binomial_size(y: np.ndarray, mean: np.ndarray) -> float:

@@ -27,7 +27,13 @@ from pipeline.fitting import n_thread, new_model
 from pipeline.folds import block_folds, random_folds, read_folds
 from pipeline.predict import software_version
 from pipeline.scorecard import render_scorecard
-from pipeline.scores import LEVELS, pit_histogram, point_scores, predictive_scores
+from pipeline.scores import (
+    LEVELS,
+    moment_log_density,
+    pit_histogram,
+    point_scores,
+    predictive_scores,
+)
 from pipeline.store import BagStore
 from pipeline.truth import compare_with_truth
 
@@ -36,6 +42,8 @@ ABOUT = {
     "rates": "cases per unit of exposure (person, or km2 without a population)",
     "log_counts": "natural logarithms of counts and expectations plus one half",
     "nll": "minus the log predictive density of a count, mean over areas, nats",
+    "nll_moments": "the same for counts whose expectation has a gamma distribution with the mean "
+    "and variance of the draws: not ruled by the one draw nearest to an outlying count",
     "coverage": "share of observations inside central predictive intervals, by the randomised "
     "probability integral transform averaged over its randomisation: nominal for a calibrated "
     "prediction however small the counts; `closed` is the share inside the closed interval, which "
@@ -110,6 +118,7 @@ def score(draws: AreaDraws, levels: list[float]) -> dict[str, Any]:
         "n_areas": int(draws.y.shape[0]),
         **point_scores(draws.y, draws.mean, draws.people),
         **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
+        "nll_moments": float(-moment_log_density(draws.y, draws.expected).mean()),
         "pit_histogram": pit_histogram(draws.counts, draws.y),
     }
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NLL per area, nats", ("nll",)),
+    ("NLL per area, by moments", ("nll_moments",)),
     ("Poisson deviance per area", ("poisson_deviance",)),
     ("CRPS, cases", ("crps",)),
     ("counts: RMSE", ("counts", "rmse")),

@@ -166,3 +166,26 @@ def test_moments_of_nothing_and_of_a_constant_are_nan():
     moments.add(np.full(5, 0.1), np.arange(5.0))
     assert np.isnan(moments.summary()["correlation"])
     assert moments.summary()["bias"] == pytest.approx(1.9)
+
+
+def test_count_densities_are_scipys():
+    y, mean = np.array([0.0, 3, 40]), np.array([2.0, 2, 30])
+    found = scores.count_log_density(y, mean, 4.0)
+    np.testing.assert_allclose(found, stats.nbinom.logpmf(y, 4, 4 / (4 + mean)))
+    found = scores.count_log_density(y, mean, np.inf)
+    np.testing.assert_allclose(found, stats.poisson.logpmf(y, mean))
+    zero = scores.count_log_density(np.array([0.0, 1]), np.zeros(2), np.inf)
+    assert zero.tolist() == [0, -np.inf]
+    both = scores.count_log_density(y, mean, np.array([4.0, np.inf, 4.0]))
+    np.testing.assert_allclose(both[1], stats.poisson.logpmf(3, 2))
+    np.testing.assert_allclose(both[2], stats.nbinom.logpmf(40, 4, 4 / 34))
+
+
+def test_density_by_moments_is_the_average_over_gamma_draws_and_poisson_without_spread(rng):
+    draws = rng.gamma(20, 2.0, (400_000, 1))
+    y = np.array([55.0])
+    average = stats.poisson.pmf(y, draws).mean(axis=0)
+    np.testing.assert_allclose(scores.moment_log_density(y, draws), np.log(average), atol=0.01)
+    fixed = scores.moment_log_density(y, np.full((7, 1), 40.1))
+    np.testing.assert_allclose(fixed, stats.poisson.logpmf(y, 40.1))
+    assert scores.moment_log_density(np.zeros(1), np.zeros((7, 1))) == 0
