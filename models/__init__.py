@@ -26,5 +26,6 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """
     meta = read_meta(Path(path))
     if meta["class"] not in CLASSES:
-        raise FormatError(f"{path}: holds a {meta['class']}; known are {', '.join(CLASSES)}")
+        msg = f"{path}: holds a {meta['class']}; known are {', '.join(CLASSES)}"
+        raise FormatError(msg)
     return CLASSES[meta["class"]].restore(Path(path), meta)

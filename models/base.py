@@ -44,7 +44,8 @@ class Estimator:
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
-                raise ParameterError(f"{name}: not a parameter; use one of {', '.join(known)}")
+                msg = f"{name}: not a parameter; use one of {', '.join(known)}"
+                raise ParameterError(msg)
             setattr(self, name, value)
         return self
 
@@ -87,7 +88,9 @@ class Estimator:
 
     def block_params(self, state: State) -> Arrays:
         """See :class:`models.protocol.Model`."""
-        raise TypeError(f"{type(self).__name__} does not say what its blocks need")
+        del state
+        msg = f"{type(self).__name__} does not say what its blocks need"
+        raise TypeError(msg)
 
     @property
     def bound_(self) -> float:
@@ -98,7 +101,8 @@ class Estimator:
     def fitted_state(self) -> State:
         """Return the learnt state, or raise NotFittedError."""
         if not hasattr(self, "state_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first")
+            msg = f"this {type(self).__name__} is not fitted; call fit first"
+            raise NotFittedError(msg)
         return self.state_
 
     def fitted_params(self) -> Arrays:

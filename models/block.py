@@ -8,6 +8,8 @@ import numpy as np
 
 from models.errors import BagsError
 
+BLOCK_PIXELS, BLOCK_BAGS = 4096, 8
+
 
 @dataclass(frozen=True)
 class BagBlock:
@@ -131,3 +133,40 @@ def _check(
         found = "coords hold a non-finite value; leave such pixels out"
     if found:
         raise BagsError(found)
+
+
+def cut_blocks(
+    sizes: np.ndarray, block_pixels: int = BLOCK_PIXELS, block_bags: int = BLOCK_BAGS
+) -> np.ndarray:
+    """Cut consecutive bags into blocks of about ``block_pixels`` pixels.
+
+    A block closes where its number of pixels is nearest to ``block_pixels``, or at
+    ``block_bags`` bags. A bag of ``block_pixels`` or more has a block of its own.
+
+    Parameters
+    ----------
+    sizes : (n_bag,) int array
+        Pixels of each bag.
+    block_pixels, block_bags : int
+        Pixels that a block aims at, bags that it holds at most.
+
+    Returns
+    -------
+    (n_block + 1,) int64 array
+        Bags of block ``i`` are ``[i]:[i + 1]``.
+    """
+    cuts = [0]
+    held = 0
+    for bag, size in enumerate(int(n) for n in sizes):
+        oversize = size >= block_pixels
+        farther = held + size - block_pixels > block_pixels - held
+        if bag > cuts[-1] and (oversize or farther or bag - cuts[-1] >= block_bags):
+            cuts.append(bag)
+            held = 0
+        held += size
+        if held >= block_pixels:
+            cuts.append(bag + 1)
+            held = 0
+    if cuts[-1] != len(sizes):
+        cuts.append(len(sizes))
+    return np.asarray(cuts, dtype=np.int64)

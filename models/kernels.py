@@ -58,7 +58,7 @@ class Kernel(ABC):
     def backward(
         self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
     ) -> tuple[Any, Any]:
-        """Return the adjoints of ``theta`` (n_theta,) and of ``w`` (m, n_dim; None unless wanted)."""
+        """Return the adjoints of ``theta`` (n_theta,) and ``w`` (m, n_dim; None unless wanted)."""
 
     @abstractmethod
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
@@ -153,7 +153,8 @@ class Radial(Kernel):
     Parameters
     ----------
     shape : {"rbf", "matern12", "matern32", "matern52"}
-        Decay with distance; ``rbf`` is ``exp(-d^2 / 2)``, Matern-3/2 ``(1 + sqrt3 d) e^{-sqrt3 d}``.
+        Decay with distance; ``rbf`` is ``exp(-d^2 / 2)``, Matern-3/2
+        ``(1 + sqrt3 d) exp(-sqrt3 d)``.
     columns : tuple of int
         First and last + 1 column of the inputs that it looks at.
     ard : bool
@@ -218,7 +219,7 @@ class Radial(Kernel):
     def backward(
         self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, so that only matrix products remain."""
+        """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, to leave only matrix products."""
         xp = namespace(z)
         value, slope, zs, ws = cache
         grad = xp.empty(self.n_theta)
@@ -426,10 +427,11 @@ class Product(_Pair):
         """See :class:`Kernel`: the frequencies of independent factors add up."""
         a, b = self._embedded(theta, n_feature, rng)
         if a.parts or b.parts or a.phase is None or b.phase is None:
-            raise ParameterError(
+            msg = (
                 "joint draws of a product of sums or of linear kernels are not available; "
                 "write the product out as a sum of products of stationary kernels"
             )
+            raise ParameterError(msg)
         width = max(a.frequency.shape[0], b.frequency.shape[0])
         frequency = _widened(a.frequency, width) + _widened(b.frequency, width)
         n = frequency.shape[1]
@@ -482,14 +484,16 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
 def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
     match = _FACTOR.match(text)
     if not match or match[1] not in FACTORS:
-        raise ParameterError(
+        msg = (
             f"kernel: {text.strip()!r} is not known; join {', '.join(FACTORS)} by + and *, "
             f"each with (x) or (space), or say {', '.join(NAMED)}"
         )
+        raise ParameterError(msg)
     kind = match[1]
     place = match[2] or ("space" if kind.startswith("matern") and has_coords else "x")
     if place == "space" and not has_coords:
-        raise ParameterError(f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)")
+        msg = f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)"
+        raise ParameterError(msg)
     columns = (0, n_feat) if place == "x" else (n_feat, n_feat + 2)
     label = f"{kind}_{place}"
     if kind == "linear":
@@ -498,7 +502,7 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
 
 
 def _labelled(terms: list[list[Radial | Linear]]) -> list[list[Kernel]]:
-    """Number the factors of the same name, so that every parameter has a name of its own."""
+    """Give factors of the same name numbers, so that each parameter has a name of its own."""
     seen: dict[str, int] = {}
     out: list[list[Kernel]] = []
     for term in terms:

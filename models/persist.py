@@ -68,12 +68,14 @@ def read_meta(path: Path) -> dict[str, Any]:
     try:
         meta = json.loads((path / "model.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: not a saved model ({error}); fit and save it again") from error
+        msg = f"{path}: not a saved model ({error}); fit and save it again"
+        raise FormatError(msg) from error
     if meta.get("format") != FORMAT or meta.get("version") != VERSION:
-        raise FormatError(
+        msg = (
             f"{path}: format {meta.get('format')} version {meta.get('version')}, expected "
             f"{FORMAT} version {VERSION}; fit it again with this version"
         )
+        raise FormatError(msg)
     return dict(meta)
 
 
@@ -83,7 +85,8 @@ def load_arrays(path: Path) -> State:
         with np.load(path / "arrays.npz", allow_pickle=False) as file:
             return state_from({name: file[name] for name in file.files})
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise FormatError(f"{path}: arrays.npz is damaged ({error}); fit it again") from error
+        msg = f"{path}: arrays.npz is damaged ({error}); fit it again"
+        raise FormatError(msg) from error
 
 
 def _sync(file: Any) -> None:

@@ -106,8 +106,8 @@ def forward(kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True) -> Pi
     theta, w, alpha, q = (params[name] for name in ("theta", "w", "alpha", "q"))
     n_pix, n_ind = z.shape[0], w.shape[0]
     m, s = xp.empty(n_pix), xp.empty(n_pix)
-    k_all = xp.empty((n_pix, n_ind), dtype=z.dtype) if learn else None
-    kq_all = xp.empty((n_pix, n_ind), dtype=z.dtype) if learn else None
+    kept = (n_pix, n_ind) if learn else (0, n_ind)
+    k_all, kq_all = xp.empty(kept, dtype=z.dtype), xp.empty(kept, dtype=z.dtype)
     caches: list[Any] | None = [] if learn and n_pix <= KEEP else None
     for rows in _row_tiles(n_pix):
         k, cache = kernel.forward(theta, z[rows], w)

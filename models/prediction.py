@@ -152,4 +152,5 @@ class BagPrediction:
 
 def _check_probability(q: float) -> None:
     if not 0 < q < 1:
-        raise ParameterError(f"quantile: {q} is not a probability; give a number between 0 and 1")
+        msg = f"quantile: {q} is not a probability; give a number between 0 and 1"
+        raise ParameterError(msg)

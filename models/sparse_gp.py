@@ -130,10 +130,11 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
     try:
         lower = cholesky(lifted)
     except np.linalg.LinAlgError as error:
-        raise NumericalError(
+        msg = (
             "the covariance of the inducing points is not positive definite; "
             "use fewer inducing points or a smaller learning rate"
-        ) from error
+        )
+        raise NumericalError(msg) from error
     lower_inv = solve_lower(lower, np.eye(n_ind))
     factor = whitened.factor()
     spread = np.eye(n_ind) - factor @ factor.T

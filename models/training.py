@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from typing import Protocol
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from models.block import BagBlock
+from models.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
 from models.optim import Plateau
 from models.protocol import Arrays, Model, State, Stats, Summary
 
-BLOCK_PIXELS, BLOCK_BAGS = 4096, 8
 N_SAMPLE = 20_000  # pixels that landmarks are chosen from
 
 
@@ -126,8 +126,16 @@ def train(
     # small matrices of a step two threads are slower than one (measured: 20 ms against 2).
     with ThreadpoolController().limit(limits=1, user_api="blas"):
         return _run_epochs(
-            model, source, executor, training, seed, learning_rate, batch_bags, max_epochs,
-            on_epoch, on_step,
+            model,
+            source,
+            executor,
+            training,
+            seed,
+            learning_rate,
+            batch_bags,
+            max_epochs,
+            on_epoch,
+            on_step,
         )
 
 
@@ -265,7 +273,8 @@ class BagsSource:
         order = np.random.default_rng([seed, 2]).permutation(bags.n_bag)
         sizes = np.diff(bags.offsets)[order]
         self._members = [
-            order[part] for part in cut_blocks(sizes, block_pixels=block_pixels, block_bags=block_bags)
+            order[start:stop]
+            for start, stop in pairwise(cut_blocks(sizes, block_pixels, block_bags).tolist())
         ]
         self.block_bags = np.array([len(members) for members in self._members])
 
@@ -288,9 +297,7 @@ class BagsSource:
     def read(self, number: int) -> BagBlock:
         """See :class:`BlockSource`."""
         bags, members = self._bags, self._members[number]
-        pixels = np.concatenate(
-            [np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members]
-        )
+        pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
         offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
         return BagBlock(
             bags.x[pixels],
@@ -300,33 +307,3 @@ class BagsSource:
             bags.y[members],
             bags.bag[members],
         )
-
-
-def cut_blocks(sizes: np.ndarray, *, block_pixels: int, block_bags: int) -> list[slice]:
-    """Cut a sequence of bags into blocks of whole bags.
-
-    Parameters
-    ----------
-    sizes : (n_bag,) int
-        Pixels of each bag, in the order of storage.
-    block_pixels, block_bags : int
-        A block is closed once it holds so many pixels or bags; a bag larger than ``block_pixels``
-        that comes when a block is open closes it first, and has a block of its own.
-
-    Returns
-    -------
-    list of slice
-        Into the sequence of bags; together they cover it.
-    """
-    cuts, pixels, start = [], 0, 0
-    for a, size in enumerate(sizes.tolist()):
-        if a > start and size > block_pixels:
-            cuts.append(slice(start, a))
-            start, pixels = a, 0
-        pixels += size
-        if pixels >= block_pixels or a + 1 - start >= block_bags:
-            cuts.append(slice(start, a + 1))
-            start, pixels = a + 1, 0
-    if start < len(sizes):
-        cuts.append(slice(start, len(sizes)))
-    return cuts

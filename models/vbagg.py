@@ -26,6 +26,12 @@ from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.sparse_gp import Whitened
 from models.xp import segment_sum
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "likelihood": ("poisson",),
+    "link": LINKS,
+    "posterior_steps": ("natural", "adam"),
+    "dtype": ("float64", "float32"),
+}
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 START_VARIANCE: dict[Link, float] = {"square": 0.2, "exp": 1.0}
 
@@ -131,17 +137,14 @@ class VBAgg(Estimator):
     def check_params(self) -> None:
         """Raise ParameterError if a parameter has an impossible value."""
         wrong = None
-        if self.likelihood != "poisson":
-            wrong = f"likelihood: {self.likelihood!r} is not available; use 'poisson'"
-        elif self.link not in LINKS:
-            wrong = f"link: {self.link!r} is not available; use one of {', '.join(LINKS)}"
-        elif self.dtype not in ("float64", "float32"):
-            wrong = f"dtype: {self.dtype!r}; use 'float64' or 'float32'"
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
         for name in ("n_inducing", "batch_bags", "max_epochs"):
             value = getattr(self, name)
             if value != int(value) or value < 1:
                 wrong = f"{name}: {value} is not a whole number of at least 1"
-        for name in ("learning_rate", "tolerance"):
+        for name in ("learning_rate", "tolerance", "natural_rate"):
             if not getattr(self, name) > 0:
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
         if wrong:
@@ -153,9 +156,11 @@ class VBAgg(Estimator):
         """See :class:`models.protocol.Model`: landmarks by k-means++, rates at their mean."""
         self.check_params()
         if sample.total_weight <= 0:
-            raise BagsError("the training bags have no weight; check the population")
+            msg = "the training bags have no weight; check the population"
+            raise BagsError(msg)
         if sample.total_y <= 0:
-            raise BagsError("every training bag counts 0; there is no rate to learn")
+            msg = "every training bag counts 0; there is no rate to learn"
+            raise BagsError(msg)
         fixed = {
             "x_mean": sample.x_mean,
             "x_sd": sample.x_sd,
@@ -199,7 +204,7 @@ class VBAgg(Estimator):
         }
 
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.protocol.Model`: the bound and its adjoints by the block parameters."""
+        """See :class:`models.protocol.Model`: the bound, and its adjoints by ``params``."""
         fwd = self._forward(params, block.x, block.coords, learn=True)
         p = block.weight * float(params["base_rate"][0])
         pairs = None
@@ -255,9 +260,7 @@ class VBAgg(Estimator):
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
-    def predict_block(
-        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
-    ) -> Prediction:
+    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
         """Return the law of the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
         return Prediction(self.link, fwd.m, fwd.s, float(params["base_rate"][0]))
@@ -323,9 +326,7 @@ class VBAgg(Estimator):
         """
         state = self.fitted_state()
         kernel = self._kernel(state.fixed)
-        values = dict(
-            zip(kernel.names, np.exp(state.params["theta"]).tolist(), strict=True)
-        )
+        values = dict(zip(kernel.names, np.exp(state.params["theta"]).tolist(), strict=True))
         if "coord_scale" in state.fixed:
             scale = float(state.fixed["coord_scale"][0])
             for name in values:
@@ -337,9 +338,7 @@ class VBAgg(Estimator):
         n_feat = fixed["x_mean"].shape[0]
         return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
 
-    def _forward(
-        self, params: Arrays, x: Any, coords: Any, *, learn: bool
-    ) -> pixel_pass.PixelPass:
+    def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
         dtype = np.dtype(self.dtype)
         z = _scaled_inputs(params, x, coords, dtype)
         low = dict(params)
@@ -381,10 +380,12 @@ def _scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray
     """Join scaled covariates and scaled coordinates: (n_pix, n_dim)."""
     n_feat = fixed["x_mean"].shape[0]
     if x.ndim != 2 or x.shape[1] != n_feat:
-        raise BagsError(f"x has shape {x.shape}; the model was fitted with {n_feat} covariates")
+        msg = f"x has shape {x.shape}; the model was fitted with {n_feat} covariates"
+        raise BagsError(msg)
     parts = [(x - fixed["x_mean"]) / fixed["x_sd"]]
     if "coord_scale" in fixed:
         if coords is None:
-            raise BagsError("the model was fitted with coordinates; give coords (n_pix, 2), km")
+            msg = "the model was fitted with coordinates; give coords (n_pix, 2), km"
+            raise BagsError(msg)
         parts.append((coords - fixed["coord_mean"]) / fixed["coord_scale"])
     return np.concatenate(parts, axis=1).astype(dtype, copy=False)

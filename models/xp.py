@@ -66,7 +66,7 @@ def segment_sum(values: Any, offsets: Any) -> Any:
 
 
 def segment_max(values: Any, offsets: Any) -> Any:
-    """Largest value of each CSR segment: (n,) -> (n_bag,)."""
+    """Find the largest value of each CSR segment: (n,) -> (n_bag,)."""
     xp = namespace(values)
     if xp is np:
         return np.maximum.reduceat(values, offsets[:-1])
@@ -75,22 +75,22 @@ def segment_max(values: Any, offsets: Any) -> Any:
 
 
 def ndtr(x: Any) -> Any:
-    """Standard normal distribution function."""
+    """Evaluate the standard normal distribution function."""
     return _special(x).ndtr(x)
 
 
 def ndtri(x: Any) -> Any:
-    """Standard normal quantile function."""
+    """Evaluate the standard normal quantile function."""
     return _special(x).ndtri(x)
 
 
 def gammaln(x: Any) -> Any:
-    """Log of the gamma function."""
+    """Evaluate the log of the gamma function."""
     return _special(x).gammaln(x)
 
 
 def cholesky(a: Any) -> Any:
-    """Lower Cholesky factor; raises ``numpy.linalg.LinAlgError`` if not positive definite."""
+    """Return the lower Cholesky factor, or raise ``numpy.linalg.LinAlgError``."""
     return namespace(a).linalg.cholesky(a)
 
 

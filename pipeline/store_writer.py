@@ -15,13 +15,12 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from pipeline.commit import is_current, staged
+from models.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
 from pipeline.errors import StoreInputError
 from pipeline.parallel import run_tasks
 
 FORMAT = "disagg-bags"
 VERSION = 1
-BLOCK_PIXELS = 4096
-BLOCK_BAGS = 8
 CHUNK_PIXELS = 4096
 SHARD_PIXELS = 65536
 
@@ -85,43 +84,6 @@ Rows = Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]
 def bag_order(n_bag: int, seed: int) -> np.ndarray:
     """Random order in which bags are stored: entry ``k`` is the input's number of bag ``k``."""
     return np.random.default_rng(seed).permutation(n_bag)
-
-
-def cut_blocks(
-    sizes: np.ndarray, block_pixels: int = BLOCK_PIXELS, block_bags: int = BLOCK_BAGS
-) -> np.ndarray:
-    """Cut consecutive bags into blocks of about ``block_pixels`` pixels.
-
-    A block closes where its number of pixels is nearest to ``block_pixels``, or at
-    ``block_bags`` bags. A bag of ``block_pixels`` or more has a block of its own.
-
-    Parameters
-    ----------
-    sizes : (n_bag,) int array
-        Pixels of each bag.
-    block_pixels, block_bags : int
-        Pixels that a block aims at, bags that it holds at most.
-
-    Returns
-    -------
-    (n_block + 1,) int64 array
-        Bags of block ``i`` are ``[i]:[i + 1]``.
-    """
-    cuts = [0]
-    held = 0
-    for bag, size in enumerate(int(n) for n in sizes):
-        oversize = size >= block_pixels
-        farther = held + size - block_pixels > block_pixels - held
-        if bag > cuts[-1] and (oversize or farther or bag - cuts[-1] >= block_bags):
-            cuts.append(bag)
-            held = 0
-        held += size
-        if held >= block_pixels:
-            cuts.append(bag + 1)
-            held = 0
-    if cuts[-1] != len(sizes):
-        cuts.append(len(sizes))
-    return np.asarray(cuts, dtype=np.int64)
 
 
 def shard_ranges(n_pix: int, shard_pixels: int = SHARD_PIXELS) -> list[tuple[int, int]]:

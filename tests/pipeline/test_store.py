@@ -19,14 +19,13 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.block import BagBlock
+from models.block import BagBlock, cut_blocks
 from pipeline.commit import MARKER, is_current, remove_abandoned
 from pipeline.errors import StoreError, StoreInputError
 from pipeline.store import BagStore, PixelRows, write_bags
 from pipeline.store_writer import (
     FORMAT,
     VERSION,
-    cut_blocks,
     merge_moments,
     moments_of,
     shard_ranges,
