@@ -49,7 +49,8 @@ def read_areas(
     -------
     GeoDataFrame or None
         All columns of the file, ``id`` (text) and ``geometry``, in the order of the file;
-        None where a problem was found.
+        None where a problem was found, but for polygons that are wrong by themselves: those
+        are returned as they are, so that the counts can still be checked.
     """
     name = f"{place} ({path})"
     n_before = len(problems)
@@ -72,8 +73,10 @@ def read_areas(
         f"feature {number + 1}" + (f" (id {ids.iloc[number]})" if ids is not None else "")
         for number in range(len(frame))
     ]
+    unusable = len(problems) > n_before or ids is None
+    # A wrong polygon does not hide what else is wrong: the frame is returned with it.
     _check_polygons(frame.geometry, labels, name, problems)
-    if len(problems) > n_before or ids is None:
+    if unusable or ids is None:
         return None
     frame = frame.rename_geometry("geometry") if frame.geometry.name != "geometry" else frame
     frame["id"] = ids.to_numpy()

@@ -58,9 +58,7 @@ class StoreSource:
                 f"give ({store.n_bag},) with at least one true"
             )
             raise ValueError(found)
-        self.block_bags = np.add.reduceat(
-            self._bags.astype(np.int64), store.block_offsets[:-1]
-        )
+        self.block_bags = np.add.reduceat(self._bags.astype(np.int64), store.block_offsets[:-1])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreSource, (self._store, self._bags)
@@ -140,9 +138,7 @@ class DaskExecutor:
 _OPEN: dict[str, tuple[Estimator, StoreSource]] = {}
 
 
-def _block_stats(
-    key: str, model: Any, source: StoreSource, params: Arrays, number: int
-) -> Stats:
+def _block_stats(key: str, model: Any, source: StoreSource, params: Arrays, number: int) -> Stats:
     """Run on a worker: the sums of one block, on one BLAS thread."""
     if key not in _OPEN:
         _OPEN.clear()  # one fit at a time: an old one's cached blocks would only take memory

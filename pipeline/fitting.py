@@ -56,7 +56,12 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
     checkpoint = work / "checkpoint"
     with _client(config) as client:
         training = engine.fit(
-            model, store, client, checkpoint=checkpoint, progress=progress, n_thread=n_thread(config)
+            model,
+            store,
+            client,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)

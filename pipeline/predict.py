@@ -222,7 +222,7 @@ def _write_rasters(
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
     wanted = layers(config)
-    tiles = list(grid.tiles(int(cube["covariates"].chunks[-1])))  # type: ignore[union-attr]
+    tiles = list(grid.tiles(int(cube.attrs["tile"])))  # type: ignore[arg-type]
     n_pix = 0
 
     def compute(tile: Tile) -> np.ndarray:

@@ -82,6 +82,7 @@ def make_world(directory: Path) -> World:
     work = directory / "out" / "work"
     cube = zarr.open_group(work / "grid.zarr", mode="w")
     cube.attrs["grid"] = grid.to_dict()
+    cube.attrs["tile"] = 16
     cube.create_array("covariates", data=x, chunks=(2, 16, 16))
     cube.create_array("population", data=population, chunks=(16, 16))
     cube.create_array("coverage", data=coverage, chunks=(16, 16))

@@ -1,0 +1,256 @@
+"""The aligned grid: every raster of a run on the one grid, in ``work/grid.zarr``.
+
+The cube is written tile by tile by Dask's threads, one writer for each shard, and read again by the
+bag store's writer and by the predict stage. A pixel outside every area (or, with ``mask: all``,
+nothing) stays unwritten: NaN.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+from geo.align import TRANSFORMS, aligned
+from geo.errors import InputError, Problem
+from geo.grid import Grid, Tile
+from geo.membership import Membership
+from geo.raster import RasterSource
+from pipeline.parallel import run_tasks
+
+FORMAT, VERSION = "disagg-grid", 1
+TILE = 512  # pixels a side of a shard: what one task writes
+CHUNK = 64  # pixels a side of what is read at once when the pixels of a bag are gathered
+
+# Why a pixel cannot be used, as bits.
+NO_COVARIATE, NO_POPULATION, NOBODY = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One raster on its way to the grid.
+
+    Attributes
+    ----------
+    place : str
+        Configuration key and file, for messages.
+    source : RasterSource
+    resampling, transform : str
+        See :mod:`geo.align`.
+    density : bool
+        Values are per km2 and become amounts per pixel.
+    """
+
+    place: str
+    source: RasterSource
+    resampling: str
+    transform: str = "none"
+    density: bool = False
+
+    def read(self, grid: Grid, tile: Tile) -> np.ndarray:
+        """Return the layer on a tile: (n_row, n_col) float64, NaN where missing."""
+        values = aligned(self.source, grid, tile, self.resampling, density=self.density)
+        return TRANSFORMS[self.transform](values)
+
+
+@dataclass
+class Range:
+    """Extremes and number of the values of a layer inside the areas."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    n_value: int = 0
+    n_missing: int = 0
+
+    def add(self, values: np.ndarray) -> None:
+        """Take in the values of some pixels, NaN where missing."""
+        finite = values[np.isfinite(values)]
+        self.n_value += finite.size
+        self.n_missing += values.size - finite.size
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+
+
+@dataclass
+class Cube:
+    """What is known of a cube once it is written.
+
+    Attributes
+    ----------
+    state : (n_pix,) uint8 array
+        0 where a pixel can be used, else the reasons why not.
+    ranges : dict of Range
+        Of each covariate, and of ``population``.
+    problems : list of Problem
+        Rasters that could not be read.
+    """
+
+    state: np.ndarray
+    ranges: dict[str, Range]
+    problems: list[Problem] = field(default_factory=list)
+
+
+def write_cube(
+    path: Path,
+    grid: Grid,
+    covariates: Mapping[str, Layer],
+    population: Layer | None,
+    members: Membership | None,
+    *,
+    everywhere: bool,
+    workers: int | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> Cube:
+    """Bring all layers onto the grid.
+
+    Parameters
+    ----------
+    path : Path
+        An empty directory.
+    grid : Grid
+    covariates : mapping of str to Layer
+        In the order of the covariates.
+    population : Layer or None
+        People; without it the exposure of a pixel is its area, km2.
+    members : Membership or None
+        Pixels of the areas; None where the areas are unusable, to check the rasters all the same.
+    everywhere : bool
+        Also pixels outside every area.
+    workers : int, optional
+        Threads.
+    advance : callable, optional
+        Called with 1 after each tile.
+
+    Returns
+    -------
+    Cube
+    """
+    names = tuple(covariates)
+    group = zarr.create_group(path, zarr_format=3)
+    arrays = {
+        "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
+        "population": _create(group, "population", grid.shape, "float64"),
+        "coverage": _create(group, "coverage", grid.shape, "float32"),
+    }
+    group.attrs.update(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "grid": grid.to_dict(),
+            "covariates": list(names),
+            "exposure": "people" if population is not None else "km2",
+            "tile": TILE,
+        }
+    )
+    cube = Cube(
+        np.full(grid.n_pix, NO_COVARIATE, np.uint8),
+        {name: Range() for name in (*names, "population")},
+    )
+    lock = threading.Lock()
+    broken: set[str] = set()
+
+    def read(name: str, layer: Layer, tile: Tile) -> np.ndarray:
+        missing = np.full(tile.shape, np.nan)
+        if name in broken:
+            return missing
+        try:
+            return layer.read(grid, tile)
+        except InputError as error:
+            with lock:
+                if name not in broken:
+                    broken.add(name)
+                    cube.problems.extend(
+                        Problem(layer.place, p.found, p.remedy) for p in error.problems
+                    )
+            return missing
+
+    def write(tile: Tile) -> None:
+        coverage = np.ones(tile.shape) if members is None else members.coverage(grid, tile)
+        inside = coverage > 0
+        if not everywhere and not inside.any():
+            return
+        x = np.stack([read(name, layer, tile) for name, layer in covariates.items()])
+        # What is kept is float32: a value too large for it is missing, and is so from here on.
+        with np.errstate(over="ignore"):
+            x32 = x.astype(np.float32)
+        x32[~np.isfinite(x32)] = np.nan
+        people = grid.area_km2(tile) if population is None else read("population", population, tile)
+        arrays["covariates"][(slice(None), *tile.slices)] = x32
+        arrays["population"][tile.slices] = people
+        arrays["coverage"][tile.slices] = coverage
+        state = np.where(np.isfinite(x32).all(axis=0), 0, NO_COVARIATE).astype(np.uint8)
+        state |= np.where(np.isfinite(people), 0, NO_POPULATION).astype(np.uint8)
+        state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
+        rows, cols = tile.slices
+        cube.state.reshape(grid.shape)[rows, cols] = state
+        with lock:
+            for number, name in enumerate(names):
+                cube.ranges[name].add(x32[number][inside])
+            cube.ranges["population"].add(people[inside])
+
+    run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    return cube
+
+
+def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read scattered pixels of a cube, each of its chunks once.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        A cube.
+    pixel : (n,) int64 array
+        ``row * n_col + col``.
+
+    Returns
+    -------
+    x : (n, n_feat) float32
+    population : (n,) float64
+    """
+    covariates, population = group["covariates"], group["population"]
+    row, col = np.divmod(pixel, n_col)
+    x = np.empty((pixel.shape[0], covariates.shape[0]), np.float32)
+    people = np.empty(pixel.shape[0])
+    chunk = (row // CHUNK) * (n_col // CHUNK + 1) + col // CHUNK
+    order = np.argsort(chunk, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
+        if part.size == 0:
+            continue
+        r0, c0 = row[part[0]] // CHUNK * CHUNK, col[part[0]] // CHUNK * CHUNK
+        window = (slice(r0, r0 + CHUNK), slice(c0, c0 + CHUNK))
+        at = row[part] - r0, col[part] - c0
+        x[part] = covariates[(slice(None), *window)][:, at[0], at[1]].T
+        people[part] = population[window][at]
+    return x, people
+
+
+def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> Any:
+    head = tuple(shape[:-2])
+    return group.create_array(
+        name,
+        shape=tuple(shape),
+        dtype=dtype,
+        chunks=(*head, CHUNK, CHUNK),
+        shards=(*head, TILE, TILE),
+        serializer=BytesCodec(endian="little"),
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        fill_value=np.nan if name != "coverage" else 0.0,
+    )
+
+
+def _then(
+    write: Callable[[Tile], None], advance: Callable[[int], object] | None
+) -> Callable[[Tile], None]:
+    def both(tile: Tile) -> None:
+        write(tile)
+        if advance is not None:
+            advance(1)
+
+    return both

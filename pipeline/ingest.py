@@ -1,0 +1,467 @@
+"""The ingest stage: boundaries, counts and rasters in; the aligned grid and the bag store out.
+
+Everything that is wrong with the inputs is collected and told at once. Nothing is imputed: a pixel
+that lacks a covariate or its population is left out of its bag, and counted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import zarr
+
+from geo.boundary import read_areas, read_counts
+from geo.errors import InputError, Problem, name_first
+from geo.grid import Grid, coords_km, plane_km
+from geo.membership import Membership, membership, reproject
+from geo.raster import RasterSource, open_raster
+from pipeline import cube as cubes
+from pipeline.commit import is_current, staged
+from pipeline.config import Config
+from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Layer, Range, write_cube
+from pipeline.fingerprint import fingerprint_value
+from pipeline.progress import Progress, Silent
+from pipeline.stages import STAGES, stage_inputs, work_dir
+from pipeline.store import BagStore, PixelRows, write_bags
+from pipeline.store_writer import FORMAT as BAGS_FORMAT
+from pipeline.store_writer import VERSION as BAGS_VERSION
+
+N_NAMED = 5  # areas named in one message
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the input files hold, as far as it is usable."""
+
+    grid: Grid | None
+    areas: gpd.GeoDataFrame | None
+    counts: pd.Series | None
+    covariates: dict[str, Layer]
+    population: Layer | None
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Usable pixels of each area, in CSR order.
+
+    Attributes
+    ----------
+    area : (n_bag,) int64 array
+        Row of each bag in the areas.
+    offsets : (n_bag + 1,) int64 array
+    pixel : (n,) int64;  fraction : (n,) float64
+    left_out : dict
+        Pixel shares left out, by reason; and ``areas`` without people or cases.
+    """
+
+    area: np.ndarray
+    offsets: np.ndarray
+    pixel: np.ndarray
+    fraction: np.ndarray
+    left_out: dict[str, Any]
+
+
+def ingest(config: Config, progress: Progress) -> dict[str, Any]:
+    """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they stand there already.
+
+    Parameters
+    ----------
+    config : Config
+    progress : Progress
+
+    Returns
+    -------
+    dict
+        Numbers of areas, pixels and blocks, people and cases in all, and what was left out.
+
+    Raises
+    ------
+    InputError
+        With everything that is wrong with the inputs; nothing is written then.
+    """
+    work = work_dir(config)
+    grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
+    fingerprint = fingerprint_value(stage_inputs(STAGES["ingest"], config))
+    if not (
+        is_current(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint)
+        and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
+    ):
+        with staged(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint) as staging:
+            inputs, bags = _prepare(config, staging, progress)
+            _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
+    return _summary(BagStore.open(bags_path), progress)
+
+
+def check(config: Config) -> list[Problem]:
+    """Find everything that is wrong with the inputs: all that ingest does, kept nowhere.
+
+    Parameters
+    ----------
+    config : Config
+
+    Returns
+    -------
+    list of Problem
+        Empty where ingest would succeed.
+    """
+    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
+        try:
+            _prepare(config, Path(directory), Silent())
+        except InputError as error:
+            return list(error.problems)
+    return []
+
+
+def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Inputs, Bags]:
+    """Check all inputs and write the cube; raise everything found at once."""
+    problems: list[Problem] = []
+    inputs = _open(config, problems)
+    members = None
+    if inputs.grid is not None and inputs.areas is not None:
+        members = _members(inputs.areas, inputs.grid, config, problems, progress)
+    bags = None
+    if inputs.grid is not None and inputs.covariates:
+        with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
+            cube = write_cube(
+                cube_path,
+                inputs.grid,
+                inputs.covariates,
+                inputs.population,
+                members,
+                everywhere=config.output.mask == "all",
+                workers=_workers(config),
+                advance=task.advance,
+            )
+        problems.extend(cube.problems)
+        usable = _check_ranges(inputs, cube, members is not None, problems)
+        if members is not None and inputs.areas is not None:
+            bags = _select(config, inputs, members, cube, problems, name_areas=usable)
+    if problems or bags is None:
+        raise InputError(problems)
+    return inputs, bags
+
+
+def _workers(config: Config) -> int | None:
+    workers = config.compute.workers
+    return None if workers == "auto" else int(workers)
+
+
+def _open(config: Config, problems: list[Problem]) -> Inputs:
+    """Open every input, collecting what is wrong with each."""
+    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
+    counts = None
+    if config.counts.period is not None:
+        found = f"names a column of periods ({config.counts.period!r})"
+        remedy = "give a table of one period without `period`: a run maps one period"
+        problems.append(Problem("counts.period", found, remedy))
+    if areas is not None:
+        spec = config.counts
+        counts = read_counts(spec.path, areas, spec.id or config.areas.id, spec.value, problems)
+    covariates = {}
+    for name, covariate in config.covariates.items():
+        place = f"covariates.{name}"
+        source = open_raster(covariate.path, place, problems, covariate.band)
+        if source is not None:
+            covariates[name] = Layer(
+                f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
+            )
+    population = None
+    if config.population is not None:
+        spec_p = config.population
+        source = open_raster(spec_p.path, "population", problems)
+        if source is not None:
+            population = Layer(f"population ({spec_p.path})", source, "sum", density=spec_p.density)
+    grid = _grid(config, areas, problems)
+    if areas is not None:
+        rasters = [*covariates.values(), *([population] if population else [])]
+        for layer in rasters:
+            if _apart(areas, layer.source):
+                problems.append(_outside(layer.place, areas, layer.source))
+    return Inputs(grid, areas, counts, covariates, population)
+
+
+def _grid(config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]) -> Grid | None:
+    spec = config.grid
+    if spec.like is not None:
+        found: list[Problem] = []
+        source = open_raster(spec.like, "grid.like", found)
+        if source is None:
+            # The raster mostly is one that another key names too, and is told there.
+            known = {problem.found for problem in problems}
+            problems.extend(problem for problem in found if problem.found not in known)
+            return None
+        if not source.north_up:
+            remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
+            problems.append(Problem(f"grid.like ({spec.like})", "is rotated", remedy))
+            return None
+        return source.grid
+    if areas is None or spec.resolution is None:
+        return None
+    west, south, east, north = (float(b) for b in areas.to_crs(spec.crs).total_bounds)
+    return Grid.from_bounds(spec.crs, (west, south, east, north), spec.resolution)
+
+
+def _apart(areas: gpd.GeoDataFrame, source: RasterSource) -> bool:
+    """Tell whether a raster lies wholly outside the bounds of the areas."""
+    if not source.north_up:
+        return False
+    west, south, east, north = areas.to_crs(source.crs).total_bounds
+    left, bottom, right, top = source.grid.bounds
+    return bool(west >= right or east <= left or south >= top or north <= bottom)
+
+
+def _outside(place: str, areas: gpd.GeoDataFrame, source: RasterSource) -> Problem:
+    def text(bounds: Any) -> str:
+        return " ".join(f"{value:.6g}" for value in bounds)
+
+    return Problem(
+        place,
+        f"does not overlap the areas: it spans {text(source.grid.bounds)}, they span "
+        f"{text(areas.to_crs(source.crs).total_bounds)} (west south east north)",
+        "give a raster of the same place, or assign the CRS that it really is in",
+    )
+
+
+def _members(
+    areas: gpd.GeoDataFrame,
+    grid: Grid,
+    config: Config,
+    problems: list[Problem],
+    progress: Progress,
+) -> Membership | None:
+    # Polygons that are wrong are among the problems already; the others are still checked.
+    usable = areas.geometry.notna() & ~areas.geometry.is_empty & areas.geometry.is_valid
+    usable &= areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])
+    if not usable.any():
+        return None
+    geometry = reproject(areas.geometry[usable], grid)
+    measured = membership(geometry, grid)
+    rows = np.flatnonzero(usable.to_numpy())
+    members = Membership(rows[measured.bag], measured.pixel, measured.fraction, len(areas))
+    if members.pixel.size == 0:
+        found = "does not overlap the areas"
+        if not any(found in problem.found for problem in problems):
+            place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
+            problems.append(Problem(place, found, "give the grid of a raster that covers them"))
+        return None
+    people = float(members.fraction.sum())
+    over = people - float(members.coverage(grid).sum())
+    if over > 0.001 * people:
+        progress.log(
+            f"ingest: areas overlap by {100 * over / people:.2g} % of their surface; people "
+            "there count in each"
+        )
+    return members
+
+
+def _check_ranges(inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]) -> bool:
+    """Find rasters without values or without differences; tell whether areas can be judged."""
+    told = {problem.place for problem in problems}
+    where = "inside the areas" if in_areas else "on the grid"
+    layers = dict(inputs.covariates)
+    if inputs.population is not None:
+        layers["population"] = inputs.population
+    usable = True
+    for name, layer in layers.items():
+        found = cube.ranges[name]
+        if layer.place in told:
+            usable = False
+            continue
+        wrong = _useless(found, where, people=name == "population")
+        if wrong is not None:
+            usable = False
+            problems.append(Problem(layer.place, *wrong))
+    return usable
+
+
+def _useless(found: Range, where: str, *, people: bool) -> tuple[str, str] | None:
+    if found.n_value == 0:
+        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
+    if people:
+        if found.low < 0:
+            return (
+                f"holds negative numbers of people (down to {found.low:.6g}) {where}",
+                "set its nodata value, or correct it",
+            )
+        if found.high <= 0:
+            return f"holds nobody {where}", "check the file; is it the population?"
+        return None
+    if found.low == found.high:
+        return f"is {found.low:.6g} on every pixel {where}", "leave it out: it explains nothing"
+    return None
+
+
+def _select(
+    config: Config,
+    inputs: Inputs,
+    members: Membership,
+    cube: Cube,
+    problems: list[Problem],
+    *,
+    name_areas: bool,
+) -> Bags:
+    """Keep the usable pixels of each area; name the areas that have none."""
+    state = cube.state[members.pixel]
+    keep = state == 0
+    n_area = members.n_bag
+    size = np.bincount(members.bag[keep], minlength=n_area)
+    ids = inputs.areas["id"] if inputs.areas is not None else pd.Series(dtype=str)
+    y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
+    # Nobody there and nobody ill: nothing to learn, nothing wrong.
+    nobody = (size == 0) & (_count(members, state & (NO_POPULATION | NOBODY) == 0) == 0)
+    quiet = nobody & (y == 0) if y is not None else np.zeros(n_area, bool)
+    if name_areas:
+        _name_empty(config, members, state, size, ids, y, quiet, problems)
+    used = np.flatnonzero((size > 0) & ~quiet)
+    left_out = {
+        "no_covariate": int((state & NO_COVARIATE > 0).sum()),
+        "no_population": int((state & NO_POPULATION > 0).sum()),
+        "nobody": int(((state & NOBODY > 0) & (state & NO_POPULATION == 0)).sum()),
+        "by_covariate": {n: cube.ranges[n].n_missing for n in inputs.covariates},
+        "pixels": int((~keep).sum()),
+        "of_pixels": int(keep.size),
+        "areas": [str(i) for i in ids[quiet]],
+    }
+    return Bags(
+        used,
+        np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
+        members.pixel[keep],
+        members.fraction[keep],
+        left_out,
+    )
+
+
+def _count(members: Membership, chosen: np.ndarray) -> np.ndarray:
+    return np.bincount(members.bag[chosen], minlength=members.n_bag)
+
+
+def _name_empty(
+    config: Config,
+    members: Membership,
+    state: np.ndarray,
+    size: np.ndarray,
+    ids: pd.Series,
+    y: np.ndarray | None,
+    quiet: np.ndarray,
+    problems: list[Problem],
+) -> None:
+    """Add a problem for each reason for which areas have no usable pixel."""
+    has_people = _count(members, state & (NO_POPULATION | NOBODY) == 0) > 0
+    on_grid = _count(members, np.ones(state.shape, bool)) > 0
+    known = {i for problem in problems for i in _feature_ids(problem)}
+    fresh = (size == 0) & ~quiet & ~np.isin(ids.to_numpy(str), list(known))
+    cases = np.full(members.n_bag, True) if y is None else y > 0
+    place = f"areas ({config.areas.path})"
+    exposure = "population" if config.population is not None else "pixel area"
+    reasons: list[tuple[np.ndarray, str, str]] = [
+        (fresh & ~on_grid, "outside the grid", "give a grid that covers all areas"),
+        (
+            fresh & on_grid & ~has_people & cases,
+            f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
+            "correct the population raster, the boundary or the count",
+        ),
+        (
+            fresh & on_grid & has_people,
+            "no usable pixel: a covariate is missing wherever people live",
+            "give covariates that cover it, or take the area out",
+        ),
+    ]
+    for chosen, found, remedy in reasons:
+        if chosen.any():
+            named = name_first([f"area {i}" for i in ids[chosen]], N_NAMED)
+            problems.append(Problem(place, f"{named}: {found}", remedy))
+
+
+def _feature_ids(problem: Problem) -> list[str]:
+    """Ids of the area that a problem with a polygon names, so that it is told once."""
+    head, _, tail = problem.place.partition("(id ")
+    return [tail.rstrip(")")] if tail and head else []
+
+
+def _write_store(
+    config: Config,
+    inputs: Inputs,
+    bags: Bags,
+    cube_path: Path,
+    bags_path: Path,
+    fingerprint: str,
+    progress: Progress,
+) -> None:
+    """Gather the pixels of every bag from the cube into the bag store."""
+    grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
+    if grid is None or areas is None or counts is None:
+        message = "inputs that were found usable are not there"
+        raise RuntimeError(message)
+    covariates = tuple(inputs.covariates)
+    with progress.task("bags", int(bags.offsets[-1])) as task:
+        write_bags(
+            bags_path,
+            sizes=np.diff(bags.offsets),
+            rows=_gatherer(bags, grid, cube_path),
+            y=counts.to_numpy(np.float64)[bags.area],
+            ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
+            covariates=covariates,
+            units=[inputs.covariates[name].source.unit or "" for name in covariates],
+            grid=grid.to_dict(),
+            coords_crs=plane_km(grid).to_wkt(),
+            seed=config.fit.seed,
+            fingerprint=fingerprint,
+            attrs={"left_out": bags.left_out, "name": config.name},
+            workers=_workers(config),
+            advance=task.advance,
+        )
+
+
+def _gatherer(
+    bags: Bags, grid: Grid, cube_path: Path
+) -> Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]:
+    cube = zarr.open_group(cube_path, mode="r")
+    n_col = grid.shape[1]
+
+    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        base = bags.offsets[bag]
+        at = np.concatenate(
+            [np.arange(b + i, b + j) for b, i, j in zip(base, start, stop, strict=True)]
+        )
+        pixel = bags.pixel[at]
+        x, exposure = cubes.read_pixels(cube, pixel, n_col)
+        row, col = np.divmod(pixel, n_col)
+        return PixelRows(x, bags.fraction[at] * exposure, coords_km(grid, row, col), pixel)
+
+    return rows
+
+
+def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
+    left = store.attrs["left_out"]
+    reasons = {
+        "no_covariate": "lack a covariate",
+        "no_population": "lack population",
+        "nobody": "hold nobody",
+    }
+    told = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
+    progress.log(
+        f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
+        + (f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {told}" if told else "")
+    )
+    gaps = {name: n for name, n in left["by_covariate"].items() if n}
+    if gaps:
+        progress.log("ingest: missing pixels: " + ", ".join(f"{k} {n:,}" for k, n in gaps.items()))
+    if left["areas"]:
+        named = name_first(left["areas"], N_NAMED)
+        progress.log(f"ingest: left out areas without people or cases: {named}")
+    return {
+        "n_areas": store.n_bag,
+        "n_pixels": store.n_pix,
+        "n_blocks": store.n_block,
+        "covariates": list(store.covariates),
+        "exposure_total": float(store.bag_weight.sum()),
+        "cases_total": float(store.y.sum()),
+        "left_out": left,
+    }
