@@ -70,6 +70,7 @@ def staged(
         An empty directory on the same file system as ``path``.
     """
     final = Path(path)
+    made = [parent for parent in final.parents if not parent.exists()]
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(final)
     partial = final.with_name(f"{_stem(final)}{os.getpid()}-{uuid.uuid4().hex[:8]}")
@@ -80,6 +81,9 @@ def staged(
         _replace(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        for parent in made:  # the deepest first; one that holds something stays
+            with contextlib.suppress(OSError):
+                parent.rmdir()
 
 
 def read_marker(path: str | os.PathLike[str], kind: str, version: int) -> Marker:

@@ -84,16 +84,27 @@ class Cube:
 
     Attributes
     ----------
+    path : Path
+    names : tuple of str
+        Covariates, in the order of the array.
     state : (n_pix,) uint8 array
         0 where a pixel can be used, else the reasons why not.
     ranges : dict of Range
         Of each covariate, and of ``population``.
+    covered : float
+        Surface of the areas' union, pixels.
+    lost : float
+        Exposure inside the areas of the pixels that lack a covariate, people or km2.
     problems : list of Problem
         Rasters that could not be read.
     """
 
+    path: Path
+    names: tuple[str, ...]
     state: np.ndarray
     ranges: dict[str, Range]
+    covered: float = 0.0
+    lost: float = 0.0
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -150,6 +161,8 @@ def write_cube(
         }
     )
     cube = Cube(
+        path,
+        names,
         np.full(grid.n_pix, NO_COVARIATE, np.uint8),
         {name: Range() for name in (*names, "population")},
     )
@@ -171,11 +184,13 @@ def write_cube(
                     )
             return missing
 
-    def write(tile: Tile) -> None:
-        coverage = np.ones(tile.shape) if members is None else members.coverage(grid, tile)
+    by_tile = None if members is None else _by_tile(members, grid)
+
+    def write(tile: Tile) -> tuple[float, float]:
+        coverage = np.ones(tile.shape) if by_tile is None else by_tile(tile).coverage(grid, tile)
         inside = coverage > 0
         if not everywhere and not inside.any():
-            return
+            return 0.0, 0.0
         x = np.stack([read(name, layer, tile) for name, layer in covariates.items()])
         # What is kept is float32: a value too large for it is missing, and is so from here on.
         with np.errstate(over="ignore"):
@@ -194,9 +209,30 @@ def write_cube(
             for number, name in enumerate(names):
                 cube.ranges[name].add(x32[number][inside])
             cube.ranges["population"].add(people[inside])
+        lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
+        return float(coverage.sum()), float((people * coverage)[lost].sum())
 
-    run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    # Tile by tile in their order: the same to the last digit on any number of threads.
+    cube.covered, cube.lost = (float(sum(part)) for part in zip(*sums, strict=True))
     return cube
+
+
+def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], Membership]:
+    """Sort the members by tile once, so that no tile looks through those of the others."""
+    row, col = grid.row_col(members.pixel)
+    n_across = -(-grid.shape[1] // TILE)
+    tile = row // TILE * n_across + col // TILE
+    order = np.argsort(tile, kind="stable")
+    n_tile = -(-grid.shape[0] // TILE) * n_across
+    cuts = np.searchsorted(tile, np.arange(n_tile + 1), sorter=order)
+
+    def of(wanted: Tile) -> Membership:
+        number = wanted.row // TILE * n_across + wanted.col // TILE
+        at = order[cuts[number] : cuts[number + 1]]
+        return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
+
+    return of
 
 
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
@@ -246,11 +282,12 @@ def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> A
 
 
 def _then(
-    write: Callable[[Tile], None], advance: Callable[[int], object] | None
-) -> Callable[[Tile], None]:
-    def both(tile: Tile) -> None:
-        write(tile)
+    write: Callable[[Tile], tuple[float, float]], advance: Callable[[int], object] | None
+) -> Callable[[Tile], tuple[float, float]]:
+    def both(tile: Tile) -> tuple[float, float]:
+        result = write(tile)
         if advance is not None:
             advance(1)
+        return result
 
     return both

@@ -58,7 +58,7 @@ class Bags:
     offsets : (n_bag + 1,) int64 array
     pixel : (n,) int64;  fraction : (n,) float64
     left_out : dict
-        Pixel shares left out, by reason; and ``areas`` without people or cases.
+        What ``docs/bag-store.md`` says of the attribute of that name.
     """
 
     area: np.ndarray
@@ -125,7 +125,7 @@ def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Input
     inputs = _open(config, problems)
     members = None
     if inputs.grid is not None and inputs.areas is not None:
-        members = _members(inputs.areas, inputs.grid, config, problems, progress)
+        members = _members(inputs.areas, inputs.grid, config, problems)
     bags = None
     if inputs.grid is not None and inputs.covariates:
         with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
@@ -142,7 +142,8 @@ def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Input
         problems.extend(cube.problems)
         usable = _check_ranges(inputs, cube, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, members, cube, problems, name_areas=usable)
+            bags = _select(config, inputs, inputs.areas, members, cube, problems, name_areas=usable)
+            _tell_overlap(members, cube, progress)
     if problems or bags is None:
         raise InputError(problems)
     return inputs, bags
@@ -234,16 +235,13 @@ def _members(
     grid: Grid,
     config: Config,
     problems: list[Problem],
-    progress: Progress,
 ) -> Membership | None:
-    # Polygons that are wrong are among the problems already; the others are still checked.
-    usable = areas.geometry.notna() & ~areas.geometry.is_empty & areas.geometry.is_valid
-    usable &= areas.geometry.geom_type.isin(["Polygon", "MultiPolygon"])
+    usable = _measurable(areas)
     if not usable.any():
         return None
     geometry = reproject(areas.geometry[usable], grid)
     measured = membership(geometry, grid)
-    rows = np.flatnonzero(usable.to_numpy())
+    rows = np.flatnonzero(usable)
     members = Membership(rows[measured.bag], measured.pixel, measured.fraction, len(areas))
     if members.pixel.size == 0:
         found = "does not overlap the areas"
@@ -251,14 +249,24 @@ def _members(
             place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
             problems.append(Problem(place, found, "give the grid of a raster that covers them"))
         return None
-    people = float(members.fraction.sum())
-    over = people - float(members.coverage(grid).sum())
-    if over > 0.001 * people:
+    return members
+
+
+def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
+    """Mark sound polygons, (n_area,) bool: the others are told, and these still checked."""
+    shapes = areas.geometry
+    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
+    return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
+
+
+def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
+    surface = float(members.fraction.sum())
+    over = surface - cube.covered
+    if over > 0.001 * surface:
         progress.log(
-            f"ingest: areas overlap by {100 * over / people:.2g} % of their surface; people "
+            f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; people "
             "there count in each"
         )
-    return members
 
 
 def _check_ranges(inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]) -> bool:
@@ -301,6 +309,7 @@ def _useless(found: Range, where: str, *, people: bool) -> tuple[str, str] | Non
 def _select(
     config: Config,
     inputs: Inputs,
+    areas: gpd.GeoDataFrame,
     members: Membership,
     cube: Cube,
     problems: list[Problem],
@@ -312,13 +321,38 @@ def _select(
     keep = state == 0
     n_area = members.n_bag
     size = np.bincount(members.bag[keep], minlength=n_area)
-    ids = inputs.areas["id"] if inputs.areas is not None else pd.Series(dtype=str)
+    ids = areas["id"]
     y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
     # Nobody there and nobody ill: nothing to learn, nothing wrong.
-    nobody = (size == 0) & (_count(members, state & (NO_POPULATION | NOBODY) == 0) == 0)
-    quiet = nobody & (y == 0) if y is not None else np.zeros(n_area, bool)
+    on_grid = np.bincount(members.bag, minlength=n_area) > 0
+    peopled = _count(members, state & (NO_POPULATION | NOBODY) == 0) > 0
+    quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
     if name_areas:
-        _name_empty(config, members, state, size, ids, y, quiet, problems)
+        # Areas whose polygon could not be measured were told when it was read.
+        empty = (size == 0) & ~quiet & _measurable(areas)
+        ill = np.zeros(n_area, bool) if y is None else y > 0
+        exposure = "population" if inputs.population is not None else "pixel area"
+        place = f"areas ({config.areas.path})"
+        labels = [f"area {i}" for i in ids]
+        dry = empty & peopled
+        for area in np.flatnonzero(dry)[:N_NAMED]:
+            labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
+        for chosen, found, remedy in (
+            (empty & ~on_grid, "outside the grid", "give a grid that covers all areas"),
+            (
+                empty & on_grid & ~peopled & ill,
+                f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
+                "correct the population raster, the boundary or the count",
+            ),
+            (
+                dry,
+                "no usable pixel: a covariate is missing wherever people live",
+                "give covariates that cover it, or take the area out",
+            ),
+        ):
+            if chosen.any():
+                named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
+                problems.append(Problem(place, f"{named}: {found}", remedy))
     used = np.flatnonzero((size > 0) & ~quiet)
     left_out = {
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
@@ -327,6 +361,7 @@ def _select(
         "by_covariate": {n: cube.ranges[n].n_missing for n in inputs.covariates},
         "pixels": int((~keep).sum()),
         "of_pixels": int(keep.size),
+        "weight": cube.lost,
         "areas": [str(i) for i in ids[quiet]],
     }
     return Bags(
@@ -342,47 +377,15 @@ def _count(members: Membership, chosen: np.ndarray) -> np.ndarray:
     return np.bincount(members.bag[chosen], minlength=members.n_bag)
 
 
-def _name_empty(
-    config: Config,
-    members: Membership,
-    state: np.ndarray,
-    size: np.ndarray,
-    ids: pd.Series,
-    y: np.ndarray | None,
-    quiet: np.ndarray,
-    problems: list[Problem],
-) -> None:
-    """Add a problem for each reason for which areas have no usable pixel."""
-    has_people = _count(members, state & (NO_POPULATION | NOBODY) == 0) > 0
-    on_grid = _count(members, np.ones(state.shape, bool)) > 0
-    known = {i for problem in problems for i in _feature_ids(problem)}
-    fresh = (size == 0) & ~quiet & ~np.isin(ids.to_numpy(str), list(known))
-    cases = np.full(members.n_bag, True) if y is None else y > 0
-    place = f"areas ({config.areas.path})"
-    exposure = "population" if config.population is not None else "pixel area"
-    reasons: list[tuple[np.ndarray, str, str]] = [
-        (fresh & ~on_grid, "outside the grid", "give a grid that covers all areas"),
-        (
-            fresh & on_grid & ~has_people & cases,
-            f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
-            "correct the population raster, the boundary or the count",
-        ),
-        (
-            fresh & on_grid & has_people,
-            "no usable pixel: a covariate is missing wherever people live",
-            "give covariates that cover it, or take the area out",
-        ),
-    ]
-    for chosen, found, remedy in reasons:
-        if chosen.any():
-            named = name_first([f"area {i}" for i in ids[chosen]], N_NAMED)
-            problems.append(Problem(place, f"{named}: {found}", remedy))
-
-
-def _feature_ids(problem: Problem) -> list[str]:
-    """Ids of the area that a problem with a polygon names, so that it is told once."""
-    head, _, tail = problem.place.partition("(id ")
-    return [tail.rstrip(")")] if tail and head else []
+def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
+    """Name the covariates that are missing where the people of an area live."""
+    chosen = (members.bag == area) & (state & (NO_POPULATION | NOBODY) == 0)
+    group: Any = zarr.open_group(cube.path, mode="r")
+    x, _ = cubes.read_pixels(group, members.pixel[chosen], group["population"].shape[1])
+    missing = ~np.isfinite(x)
+    # Most often one covariate is missing on all of them; else all that have a gap there.
+    which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
+    return " and ".join(name for name, m in zip(cube.names, which, strict=True) if m)
 
 
 def _write_store(
@@ -413,7 +416,11 @@ def _write_store(
             coords_crs=plane_km(grid).to_wkt(),
             seed=config.fit.seed,
             fingerprint=fingerprint,
-            attrs={"left_out": bags.left_out, "name": config.name},
+            attrs={
+                "left_out": bags.left_out,
+                "name": config.name,
+                "weight_unit": "people" if inputs.population is not None else "km2",
+            },
             workers=_workers(config),
             advance=task.advance,
         )
@@ -450,6 +457,9 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
         + (f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {told}" if told else "")
     )
+    if left["weight"] > 0:
+        unit = store.attrs["weight_unit"]
+        progress.log(f"ingest: {left['weight']:,.0f} {unit} in pixels that lack a covariate")
     gaps = {name: n for name, n in left["by_covariate"].items() if n}
     if gaps:
         progress.log("ingest: missing pixels: " + ", ".join(f"{k} {n:,}" for k, n in gaps.items()))

@@ -133,3 +133,84 @@ def make_world(directory: Path) -> World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Build the country once; tests must leave its files as they are."""
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+class Files:
+    """Input files of a country of 3 x 3 areas, good until a test breaks one of them.
+
+    Areas are 8 x 8 pixels of 1 km, shifted by a third of a pixel; ``x``, ``population`` and
+    ``cases`` are what the files were written from.
+    """
+
+    n_side, size, shift = 3, 8, 1 / 3
+    crs = "EPSG:32738"
+    transform = Affine(1000, 0, 5e5, 0, -1000, 8e6)
+    shape = (30, 34)
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        rng = np.random.default_rng(2)
+        row, col = np.mgrid[: self.shape[0], : self.shape[1]]
+        self.x = {"wave": np.sin(col / 5) + 0.1 * rng.normal(size=col.shape), "north": row / 10.0}
+        self.population = rng.gamma(1.0, 400, self.shape) + 1
+        self.cases = {f"M{k:02d}": str(10 + k) for k in range(self.n_side**2)}
+        self.polygons = [self.square(*divmod(k, self.n_side)) for k in range(self.n_side**2)]
+        self.ids = list(self.cases)
+        self.options: dict[str, Any] = {}
+        for name, values in self.x.items():
+            self.raster(f"{name}.tif", values)
+        self.raster("population.tif", self.population)
+        self.areas()
+        self.counts()
+
+    def square(self, row: int, col: int) -> Any:
+        left = 5e5 + 1000 * (2 + self.shift + self.size * col)
+        top = 8e6 - 1000 * (2 + self.shift + self.size * row)
+        return box(left, top - 1000 * self.size, left + 1000 * self.size, top)
+
+    def pixels(self, area: int) -> tuple[slice, slice]:
+        """Rows and columns of every pixel that an area touches."""
+        row, col = (2 + self.size * k for k in divmod(area, self.n_side))
+        return slice(row, row + self.size + 1), slice(col, col + self.size + 1)
+
+    def raster(self, name: str, values: np.ndarray, **options: Any) -> Path:
+        path = self.directory / name
+        settings: dict[str, Any] = {
+            "driver": "GTiff", "width": values.shape[1], "height": values.shape[0], "count": 1,
+            "dtype": "float64", "crs": self.crs, "transform": self.transform, "nodata": np.nan,
+        }  # fmt: skip
+        with rasterio.open(path, "w", **{**settings, **options}) as file:
+            file.write(values, 1)
+        return path
+
+    def areas(self, crs: str | None = crs) -> None:
+        frame = gpd.GeoDataFrame({"code": self.ids}, geometry=self.polygons, crs=crs)
+        (self.directory / "areas.gpkg").unlink(missing_ok=True)
+        frame.to_file(self.directory / "areas.gpkg", layer="districts")
+
+    def counts(self, rows: list[tuple[str, str]] | None = None) -> None:
+        lines = [f"{i},{n}" for i, n in (self.cases.items() if rows is None else rows)]
+        text = "\n".join(["code,cases", *lines]) + "\n"
+        (self.directory / "cases.csv").write_text(text, encoding="utf-8")
+
+    def mapping(self) -> dict[str, Any]:
+        """Return the configuration as YAML would hold it."""
+        return {
+            "areas": {"path": "areas.gpkg", "layer": "districts", "id": "code"},
+            "counts": {"path": "cases.csv", "value": "cases"},
+            "population": {"path": "population.tif"},
+            "covariates": {name: {"path": f"{name}.tif"} for name in self.x},
+            "grid": {"like": "population.tif"},
+            "fit": {"seed": 4},
+            "output": {"dir": str(self.directory / "out")},
+            **self.options,
+        }
+
+    def config(self) -> Config:
+        return Config.model_validate(self.mapping(), context={"base": self.directory})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Write good input files; a test breaks what it is about."""
+    return Files(tmp_path)
