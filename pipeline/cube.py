@@ -87,8 +87,9 @@ class Cube:
     path : Path
     names : tuple of str
         Covariates, in the order of the array.
-    state : (n_pix,) uint8 array
-        0 where a pixel can be used, else the reasons why not.
+    state : (n,) uint8 array
+        Of each pixel of each area, in the members' order: 0 where it can be used, else the
+        reasons why not.
     ranges : dict of Range
         Of each covariate, and of ``population``.
     covered : float
@@ -163,7 +164,7 @@ def write_cube(
     cube = Cube(
         path,
         names,
-        np.full(grid.n_pix, NO_COVARIATE, np.uint8),
+        np.zeros(0 if members is None else members.pixel.size, np.uint8),
         {name: Range() for name in (*names, "population")},
     )
     lock = threading.Lock()
@@ -187,7 +188,11 @@ def write_cube(
     by_tile = None if members is None else _by_tile(members, grid)
 
     def write(tile: Tile) -> tuple[float, float]:
-        coverage = np.ones(tile.shape) if by_tile is None else by_tile(tile).coverage(grid, tile)
+        if members is None or by_tile is None:
+            here, coverage = np.empty(0, np.int64), np.ones(tile.shape)
+        else:
+            here = by_tile(tile)
+            coverage = _part(members, here).coverage(grid, tile)
         inside = coverage > 0
         if not everywhere and not inside.any():
             return 0.0, 0.0
@@ -203,8 +208,9 @@ def write_cube(
         state = np.where(np.isfinite(x32).all(axis=0), 0, NO_COVARIATE).astype(np.uint8)
         state |= np.where(np.isfinite(people), 0, NO_POPULATION).astype(np.uint8)
         state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
-        rows, cols = tile.slices
-        cube.state.reshape(grid.shape)[rows, cols] = state
+        if members is not None:
+            row, col = grid.row_col(members.pixel[here])
+            cube.state[here] = state[row - tile.row, col - tile.col]
         with lock:
             for number, name in enumerate(names):
                 cube.ranges[name].add(x32[number][inside])
@@ -218,7 +224,7 @@ def write_cube(
     return cube
 
 
-def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], Membership]:
+def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], np.ndarray]:
     """Sort the members by tile once, so that no tile looks through those of the others."""
     row, col = grid.row_col(members.pixel)
     n_across = -(-grid.shape[1] // TILE)
@@ -227,12 +233,15 @@ def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], Membership]:
     n_tile = -(-grid.shape[0] // TILE) * n_across
     cuts = np.searchsorted(tile, np.arange(n_tile + 1), sorter=order)
 
-    def of(wanted: Tile) -> Membership:
+    def of(wanted: Tile) -> np.ndarray:
         number = wanted.row // TILE * n_across + wanted.col // TILE
-        at = order[cuts[number] : cuts[number + 1]]
-        return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
+        return np.sort(order[cuts[number] : cuts[number + 1]])
 
     return of
+
+
+def _part(members: Membership, at: np.ndarray) -> Membership:
+    return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
 
 
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:

@@ -317,7 +317,7 @@ def _select(
     name_areas: bool,
 ) -> Bags:
     """Keep the usable pixels of each area; name the areas that have none."""
-    state = cube.state[members.pixel]
+    state = cube.state
     keep = state == 0
     n_area = members.n_bag
     size = np.bincount(members.bag[keep], minlength=n_area)
