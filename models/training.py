@@ -16,8 +16,8 @@ from operator import add
 from typing import Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
+from models.blas import one_blas_thread
 from models.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
 from models.optim import Plateau
 from models.protocol import Arrays, Model, State, Stats, Summary
@@ -124,7 +124,7 @@ def train(
     """
     # One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
     # small matrices of a step two threads are slower than one (measured: 20 ms against 2).
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         return _run_epochs(
             model,
             source,
