@@ -9,15 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from models.base import Estimator
+from models.blas import one_blas_thread
 from models.block import BagBlock
 from models.protocol import Arrays, Stats, Summary
 from models.training import (
@@ -30,13 +34,15 @@ from models.training import (
     train,
 )
 from pipeline.checkpoint import load_checkpoint, save_checkpoint
+from pipeline.errors import StoreError
 from pipeline.progress import Progress, Silent, Task
 from pipeline.store import BagStore
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 _SAMPLE_BLOCKS = 64
+_RESENDS = 3  # of one step, before a cluster that keeps dying is given up
 
 
 class StoreSource:
@@ -47,31 +53,33 @@ class StoreSource:
     store : BagStore
     bags : (n_bag,) bool array, optional
         Training bags; all where not given.
+
+    Attributes
+    ----------
+    block_bags : (n_block,) int64 array
+        Training bags in each block.
     """
 
     def __init__(self, store: BagStore, bags: np.ndarray | None = None) -> None:
-        self._store = store
-        self._bags = np.ones(store.n_bag, bool) if bags is None else np.asarray(bags, bool)
-        if self._bags.shape != (store.n_bag,) or not self._bags.any():
+        self.store = store
+        self.bags = np.ones(store.n_bag, bool) if bags is None else np.asarray(bags, bool)
+        if self.bags.shape != (store.n_bag,) or not self.bags.any():
             found = (
-                f"bags has shape {self._bags.shape} and chooses {int(self._bags.sum())} bags; "
+                f"bags has shape {self.bags.shape} and chooses {int(self.bags.sum())} bags; "
                 f"give ({store.n_bag},) with at least one true"
             )
             raise ValueError(found)
-        self.block_bags = np.add.reduceat(self._bags.astype(np.int64), store.block_offsets[:-1])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StoreSource, (self._store, self._bags)
+        self.block_bags = np.add.reduceat(self.bags.astype(np.int64), store.block_offsets[:-1])
 
     @property
     def n_bag(self) -> int:
         """Number of training bags."""
-        return int(self._bags.sum())
+        return int(self.bags.sum())
 
     def summary(self, rng: np.random.Generator) -> Summary:
         """See :class:`models.training.BlockSource`; the sample is drawn from a few blocks."""
-        store = self._store
-        mean, sd = store.scaling(self._bags)
+        store = self.store
+        mean, sd = store.scaling(self.bags)
         blocks = rng.permutation(np.flatnonzero(self.block_bags))[:_SAMPLE_BLOCKS]
         read = [self.read(int(number)) for number in np.sort(blocks)]
         x = np.concatenate([block.x for block in read])
@@ -82,71 +90,111 @@ class StoreSource:
             coords=coords[rows],
             x_mean=mean,
             x_sd=sd,
-            total_y=float(store.y[self._bags].sum()),
-            total_weight=float(store.bag_weight[self._bags].sum()),
+            total_y=float(store.y[self.bags].sum()),
+            total_weight=float(store.bag_weight[self.bags].sum()),
             n_bag=self.n_bag,
-            n_pix=int(store.sizes[self._bags].sum()),
+            n_pix=int(store.sizes[self.bags].sum()),
         )
 
     def read(self, number: int) -> BagBlock:
         """See :class:`models.training.BlockSource`."""
-        block = self._store.read_block(number)
-        return block.select(self._bags[block.bag])
+        block = self.store.read_block(number)
+        return block.select(self.bags[block.bag])
 
     def fingerprint(self) -> str:
-        """Fingerprint of the store and of the choice of bags."""
-        chosen = hashlib.sha256(np.packbits(self._bags).tobytes()).hexdigest()
-        return f"{self._store.fingerprint}/{chosen}"
+        """Fingerprint of the store, its blocks and the choice of bags."""
+        parts = (np.packbits(self.bags), self.store.offsets, self.store.block_offsets)
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        return f"{self.store.fingerprint}/{digest}"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What workers need for the blocks of one step; sent to each of them once.
+
+    It says where the store is instead of holding it: reading it back must open nothing.
+    """
+
+    model: Estimator
+    params: Arrays
+    path: Path
+    fingerprint: str
+    cache_mb: float
+    bags: np.ndarray
 
 
 class DaskExecutor:
     """Blocks as tasks of a Dask cluster; each worker keeps the store open between tasks.
+
+    A worker that is lost is made up for: its blocks go to the others, or to the one that is
+    started in its place.
 
     Parameters
     ----------
     model : Estimator
         Sent with its constructor's arguments alone.
     source : StoreSource
-        Workers open the store by its path: it must be reachable from them.
+        Workers open the store by its path: it must be the same for them.
     client : distributed.Client
     """
 
     def __init__(self, model: Estimator, source: StoreSource, client: Client) -> None:
-        self._model = type(model)(**model.get_params())
-        self._source = source
+        store = source.store
         self._client = client
-        settings = json.dumps(model.get_params(), sort_keys=True)
-        self._key = f"{type(model).__name__} {settings} {source.fingerprint()}"
+        self._step = _Step(
+            model=type(model)(**model.get_params()),
+            params={},
+            path=store.path.resolve(),
+            fingerprint=store.fingerprint,
+            cache_mb=store.cache_mb,
+            bags=source.bags,
+        )
 
     def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
         """See :class:`models.training.Executor`."""
-        # A few M x M matrices, sent to each worker once a step and not with every task.
-        sent = self._client.scatter(params, hash=False, broadcast=True)
-        futures = [
-            self._client.submit(
-                _block_stats, self._key, self._model, self._source, sent, number, pure=False
-            )
-            for number in blocks
-        ]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            self._client.cancel([future for future in futures if not future.done()])
+        step = replace(self._step, params=params)
+        done, lost = 0, 0
+        while done < len(blocks):
+            futures = self._submit(step, blocks[done:])
+            try:
+                while futures:
+                    stats: Stats = futures[0].result()
+                    futures.popleft()  # lets the worker forget it
+                    done += 1
+                    yield stats
+            except CancelledError:
+                # Every worker that had the parameters is gone; tasks alone Dask repeats itself.
+                lost += 1
+                if lost == _RESENDS:
+                    raise
+            finally:
+                if futures:
+                    self._client.cancel(list(futures))
+
+    def _submit(self, step: _Step, blocks: Sequence[int]) -> deque[Future]:
+        # A few M x M matrices, sent to each worker once and not with every task. In a list:
+        # Dask would name the values of a dict by its keys, and serve those of the step before.
+        (sent,) = self._client.scatter([step], hash=False, broadcast=True)
+        return deque(
+            self._client.submit(_block_stats, sent, number, pure=False) for number in blocks
+        )
 
 
-_OPEN: dict[str, tuple[Estimator, StoreSource]] = {}
-
-
-def _block_stats(key: str, model: Any, source: StoreSource, params: Arrays, number: int) -> Stats:
+def _block_stats(step: _Step, number: int) -> Stats:
     """Run on a worker: the sums of one block, on one BLAS thread."""
-    if key not in _OPEN:
-        _OPEN.clear()  # one fit at a time: an old one's cached blocks would only take memory
-        _OPEN[key] = (model, source)
-    kept_model, kept_source = _OPEN[key]
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
-        stats: Stats = kept_model.block_stats(params, kept_source.read(number), None)[0]  # type: ignore[attr-defined]
+    source = StoreSource(_open_store(step.path, step.fingerprint, step.cache_mb), step.bags)
+    with one_blas_thread():
+        stats: Stats = step.model.block_stats(step.params, source.read(number), None)[0]  # type: ignore[attr-defined]
     return stats
+
+
+@lru_cache(maxsize=1)  # an old fit's cached shards would only take a worker's memory
+def _open_store(path: Path, fingerprint: str, cache_mb: float) -> BagStore:
+    store = BagStore.open(path, cache_mb)
+    if store.fingerprint != fingerprint:
+        found = f"{path}: not the store that is fitted to; was it ingested anew during the fit?"
+        raise StoreError(found)
+    return store
 
 
 def fit(
