@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,12 +14,14 @@ from models.persist import state_arrays, state_from
 from models.training import Training
 
 VERSION = 1
-_KEPT = 2
 _META = "meta.json"
 
 
 def save_checkpoint(directory: Path, training: Training, fingerprint: str) -> Path:
-    """Write ``epoch-NNNNNN.npz``; older ones than the one before it are removed.
+    """Write ``epoch-NNNNNN-FINGERPRINT.npz`` and remove all others but the epoch before it.
+
+    A directory is one fit's: checkpoints of another fit go, and so do later epochs, which can
+    only be damaged ones that the fit had to fall back behind.
 
     Parameters
     ----------
@@ -47,38 +48,58 @@ def save_checkpoint(directory: Path, training: Training, fingerprint: str) -> Pa
     }
     arrays = state_arrays(training.state)
     arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    path = directory / f"epoch-{training.epoch:06d}.npz"
+    path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
     partial = directory / f".{path.name}.partial"
     with partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    for old in _newest_first(directory)[_KEPT:]:
-        old.unlink(missing_ok=True)
+    _sync(directory)
+    own = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
+    for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:
+        if old not in (path, *own[:1]):
+            old.unlink(missing_ok=True)
     return path
 
 
 def load_checkpoint(directory: Path, fingerprint: str) -> Training | None:
     """Read the newest undamaged checkpoint with this fingerprint; None where there is none."""
-    for path in _newest_first(directory):
+    for path in _newest_first(directory, fingerprint):
         try:
-            with np.load(path, allow_pickle=False) as file:
-                # Reading every member checks its CRC: a damaged file falls back to the one before.
-                arrays = {name: file[name] for name in file.files}
-            meta = json.loads(arrays.pop(_META).tobytes())
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            training = _read(path, fingerprint)
+        except Exception:  # damaged bytes make zipfile and NumPy raise nearly anything
             continue
-        if meta.get("version") == VERSION and meta.get("fingerprint") == fingerprint:
-            return Training(
-                state_from(arrays),
-                Plateau(**meta["plateau"]),
-                meta["epoch"],
-                meta["history"],
-                meta["converged"],
-            )
+        if training is not None:
+            return training
     return None
 
 
-def _newest_first(directory: Path) -> list[Path]:
-    return sorted(directory.glob("epoch-*.npz"), reverse=True)
+def _read(path: Path, fingerprint: str) -> Training | None:
+    # NumPy leaves a file that it opened itself open when the file is damaged.
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        # Reading every member checks its CRC: a damaged file falls back to the one before.
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(arrays.pop(_META).tobytes())
+    if meta["version"] != VERSION or meta["fingerprint"] != fingerprint:
+        return None
+    return Training(
+        state_from(arrays),
+        Plateau(**meta["plateau"]),
+        meta["epoch"],
+        meta["history"],
+        meta["converged"],
+    )
+
+
+def _newest_first(directory: Path, fingerprint: str) -> list[Path]:
+    return sorted(directory.glob(f"epoch-*-{fingerprint[:16]}.npz"), reverse=True)
+
+
+def _sync(directory: Path) -> None:
+    """Have the renaming itself on disk before the older file goes."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
