@@ -59,8 +59,8 @@ class Plateau:
     """
 
     tolerance: float
-    patience: int = 8
-    n_drop: int = 3
+    patience: int = 6
+    n_drop: int = 2
     factor: float = 1.0
     drops: int = 0
     since: int = 0

@@ -115,9 +115,12 @@ class BagPrediction:
     Attributes
     ----------
     draws : (n_draws, n_bag) float64
+    size : float or None
+        Of the negative binomial law of a count around its expectation; None for Poisson.
     """
 
     draws: np.ndarray
+    size: float | None = None
 
     @property
     def mean(self) -> np.ndarray:
@@ -139,14 +142,22 @@ class BagPrediction:
         return (self.draws > c).mean(axis=0)
 
     def observed(self, rng: np.random.Generator) -> BagPrediction:
-        """Add the Poisson noise of the count to draws of its expectation."""
-        return BagPrediction(rng.poisson(self.draws).astype(np.float64))
+        """Add the noise of the count to draws of its expectation."""
+        mean = self.draws
+        if self.size is not None:  # a negative binomial is a Poisson law of gamma mean
+            mean = mean * rng.gamma(self.size, 1.0 / self.size, mean.shape)
+        return BagPrediction(rng.poisson(mean).astype(np.float64))
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
         """Log predictive density of the counts ``y`` (n_bag,), averaged over the draws, nats."""
         y = np.asarray(y, dtype=np.float64)
         rate = np.maximum(self.draws, 1e-300)
-        each = y * np.log(rate) - rate - gammaln(y + 1.0)
+        each = y * np.log(rate) - gammaln(y + 1.0)
+        if self.size is None:
+            each -= rate
+        else:
+            r = self.size
+            each += gammaln(y + r) - gammaln(r) + r * np.log(r) - (y + r) * np.log(rate + r)
         return logsumexp(each, axis=0) - np.log(each.shape[0])
 
 

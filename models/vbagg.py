@@ -27,11 +27,12 @@ from models.sparse_gp import Whitened
 from models.xp import segment_sum
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("poisson",),
+    "likelihood": ("poisson", "negative_binomial"),
     "link": LINKS,
     "posterior_steps": ("natural", "adam"),
     "dtype": ("float64", "float32"),
 }
+START_SIZE = 10.0  # of the negative binomial: areas of one mean differ by a third
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 START_VARIANCE: dict[Link, float] = {"square": 0.2, "exp": 1.0}
 
@@ -61,8 +62,8 @@ class VBAgg(Estimator):
 
     Parameters
     ----------
-    likelihood : {"poisson"}
-        Law of a bag's count.
+    likelihood : {"poisson", "negative_binomial"}
+        Law of a bag's count; the size of the negative binomial is learnt.
     link : {"square", "exp"}
         ``Psi``: rate as a function of the latent surface. ``square`` uses the second-order
         estimate of eq. (14) (with its errata), ``exp`` the Lemma-1 bound of eq. (15).
@@ -106,17 +107,17 @@ class VBAgg(Estimator):
     def __init__(
         self,
         *,
-        likelihood: Literal["poisson"] = "poisson",
+        likelihood: Literal["poisson", "negative_binomial"] = "poisson",
         link: Link = "square",
         n_inducing: int = 200,
         kernel: str = "ard",
-        learn_inducing: bool = False,
+        learn_inducing: bool = True,
         batch_bags: int = 32,
         max_epochs: int = 300,
-        learning_rate: float = 0.02,
-        tolerance: float = 1e-3,
+        learning_rate: float = 0.05,
+        tolerance: float = 0.01,
         posterior_steps: Literal["natural", "adam"] = "natural",
-        natural_rate: float = 0.2,
+        natural_rate: float = 0.5,
         dtype: Literal["float64", "float32"] = "float64",
         seed: int = 0,
     ) -> None:
@@ -185,6 +186,8 @@ class VBAgg(Estimator):
             "theta": theta,
             "w": w,
         }
+        if self.likelihood == "negative_binomial":
+            params["log_size"] = np.log([START_SIZE])
         return State(params, fixed, rate=self.learning_rate)
 
     def block_params(self, state: State) -> Arrays:
@@ -194,8 +197,10 @@ class VBAgg(Estimator):
         fac = sparse_gp.factorise(
             kernel.matrix(params["theta"], params["w"], params["w"]), _whitened(params)
         )
+        size = {"log_size": params["log_size"]} if "log_size" in params else {}
         return {
             **state.fixed,
+            **size,
             "theta": params["theta"],
             "w": params["w"],
             "mean": params["mean"],
@@ -207,18 +212,22 @@ class VBAgg(Estimator):
         """See :class:`models.protocol.Model`: the bound, and its adjoints by ``params``."""
         fwd = self._forward(params, block.x, block.coords, learn=True)
         p = block.weight * float(params["base_rate"][0])
+        size = float(np.exp(params["log_size"][0])) if "log_size" in params else None
         pairs = None
         if self.link == "exp":
-            bound, d_m, d_s = likelihoods.poisson_exp(block.y, p, block.offsets, fwd.m, fwd.s)
+            term = likelihoods.exp_link(block.y, p, block.offsets, fwd.m, fwd.s, size)
+            d_m = term.d_m
         else:
-            c = segment_sum(p * (fwd.m**2 + fwd.s), block.offsets)
-            _, slope = likelihoods.square_adjoints(block.y, c, 0.0)
+            slope = likelihoods.dispersion_slope(block.y, p, block.offsets, fwd.m, fwd.s, size)
             pairs = pixel_pass.pair_pass(fwd, p, block.offsets, slope)
-            bound, d_m, d_s, _ = likelihoods.poisson_square(
-                block.y, p, block.offsets, fwd.m, fwd.s, pairs.dispersion
+            term = likelihoods.square_link(
+                block.y, p, block.offsets, fwd.m, fwd.s, pairs.dispersion, size
             )
-            d_m = d_m + pairs.d_m
-        return Stats(bound, block.n_bag, fwd.backward(d_m, d_s, pairs)), local
+            d_m = term.d_m + pairs.d_m
+        sums = fwd.backward(d_m, term.d_s, pairs)
+        if size is not None:
+            sums["log_size"] = np.array([term.d_log_size])
+        return Stats(term.bound, block.n_bag, sums), local
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
@@ -243,6 +252,8 @@ class VBAgg(Estimator):
             # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
             "w": sums["w"] + 2.0 * d_w,
         }
+        if "log_size" in params:
+            grad["log_size"] = sums["log_size"]
         return Objective(factor * stats.bound - whitened.kl(), grad, d_mean, d_cov)
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -317,7 +328,13 @@ class VBAgg(Estimator):
         """
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
-        return BagPrediction(draws.bag_counts(bags))
+        return BagPrediction(draws.bag_counts(bags), self.size_)
+
+    @property
+    def size_(self) -> float | None:
+        """Learnt size of the negative binomial; None for Poisson."""
+        log_size = self.fitted_state().params.get("log_size")
+        return None if log_size is None else float(np.exp(log_size[0]))
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
@@ -332,7 +349,8 @@ class VBAgg(Estimator):
             for name in values:
                 if "_space" in name and ".lengthscale" in name:
                     values[name] *= scale
-        return {"mean": float(state.params["mean"][0]), **values}
+        size = {} if self.size_ is None else {"size": self.size_}
+        return {"mean": float(state.params["mean"][0]), **size, **values}
 
     def _kernel(self, fixed: Arrays) -> Kernel:
         n_feat = fixed["x_mean"].shape[0]

@@ -89,6 +89,11 @@ def gammaln(x: Any) -> Any:
     return _special(x).gammaln(x)
 
 
+def digamma(x: Any) -> Any:
+    """Evaluate the derivative of the log of the gamma function."""
+    return _special(x).digamma(x)
+
+
 def cholesky(a: Any) -> Any:
     """Return the lower Cholesky factor, or raise ``numpy.linalg.LinAlgError``."""
     return namespace(a).linalg.cholesky(a)

@@ -48,9 +48,13 @@ def _resolve(path: str, info: ValidationInfo) -> str:
     return str((base / Path(path).expanduser()).resolve())
 
 
-def _resolve_dir(path: Path, info: ValidationInfo) -> Path:
-    if is_remote(str(path)):
+def _local_dir(value: Any) -> Any:
+    if isinstance(value, str) and is_remote(value):
         raise _wrong(remedy="give a local directory; copy the maps to a bucket after the run")
+    return value
+
+
+def _resolve_dir(path: Path, info: ValidationInfo) -> Path:
     return Path(_resolve(str(path), info))
 
 
@@ -199,14 +203,16 @@ class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
     kind: Literal["vbagg"] = Field("vbagg", description="the model")
-    likelihood: Literal["poisson"] = Field("poisson", description="distribution of the counts")
+    likelihood: Literal["negative_binomial", "poisson"] = Field(
+        "negative_binomial", description="distribution of the counts around their mean"
+    )
     link: Literal["square", "exp"] = Field("square", description="from the latent field to a rate")
     inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "additive",
         description="covariance: 'additive', 'ard', or a sum such as 'ard + matern32(space)'",
     )
-    learn_inducing: bool = Field(False, description="move the inducing points as the fit goes on")
+    learn_inducing: bool = Field(True, description="move the inducing points as the fit goes on")
 
 
 class Fit(Section):
@@ -216,7 +222,7 @@ class Fit(Section):
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
         300, description="passes over all areas, at most"
     )
-    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.01, description="Adam's step")
+    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.05, description="Adam's step")
     seed: Seed = Field(0, description="seed of everything random in the fit")
 
 
@@ -238,7 +244,7 @@ class Compute(Section):
 class Output(Section):
     """``output``: where the maps go and what they show."""
 
-    dir: Annotated[Path, AfterValidator(_resolve_dir)] = Field(
+    dir: Annotated[Path, BeforeValidator(_local_dir), AfterValidator(_resolve_dir)] = Field(
         Path("out"), description="local directory of the results"
     )
     rate_per: Annotated[Number, Field(gt=0)] = Field(1000, description="people a rate is per")

@@ -17,11 +17,15 @@ import rasterio
 import shapely
 from affine import Affine
 from numpy.typing import NDArray
+from pyproj import CRS
 from rasterio.warp import Resampling, reproject, transform_bounds
 from scipy import ndimage
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from geo.align import aligned
+from geo.grid import Grid
+from geo.raster import RasterSource
 from pipeline.borders import cut_country, divide, name_areas, trace
 from pipeline.climate import environment, rainfall, temperature
 from pipeline.settlement import settle
@@ -32,6 +36,8 @@ WGS84 = "EPSG:4326"
 SINUSOIDAL = "+proj=sinu +lon_0=0 +x_0=0 +y_0=0 +R=6371007.181 +units=m +no_defs"
 KM_PER_DEG = 111.195
 RATE_RANGE = (0.002, 0.4)
+# Covariates that the rate depends on; the others only look as if they might.
+SURFACE = ("temperature", "rainfall", "distance_to_water", "evi", "travel_time")
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class CountrySpec:
     n_town: int
     people: float
     covariates: tuple[str, ...] = field(default=tuple(LAYERS))
-    n_inducing: int = 150
+    n_inducing: int = 200
     n_instance: int | None = None
     detail: int = 1
     corner_deg: tuple[float, float] = (30.0, -1.0)
@@ -131,7 +137,7 @@ class CountrySpec:
 
 SIZES = {
     "small": CountrySpec(
-        (190, 215), 1 / 24, 20_500, 120, 36, 9e6, covariates=tuple(LAYERS)[:6], n_inducing=150
+        (190, 215), 1 / 24, 20_500, 120, 36, 9e6, covariates=tuple(LAYERS)[:6], n_inducing=200
     ),
     # As many areas, pixels and covariates as the malaria data of Law et al. (2018), section 4.3.
     "country": CountrySpec(
@@ -145,12 +151,14 @@ def true_rate(fields: dict[str, Array], people: Array, inside: Mask, seed: int, 
     """Cases per person in each pixel: the surface to be found again.
 
     Mosquitoes want warmth, but not heat, and standing water; disease lingers far from clinics;
-    and something unmeasured varies smoothly in space.
+    and something unmeasured varies smoothly in space. The covariates are taken as measured, at the
+    layers' own resolution and with their errors: a function of them and of the place is what any
+    map made from them can hope to find again, and its intervals should cover.
 
     Parameters
     ----------
     fields : dict of (n_row, n_col) float64
-        The true covariates.
+        The covariates named in `SURFACE`, on the population's grid.
     people : (n_row, n_col) float64
     inside : (n_row, n_col) bool
     seed : int
@@ -167,7 +175,8 @@ def true_rate(fields: dict[str, Array], people: Array, inside: Mask, seed: int, 
     green = np.exp(-0.5 * ((fields["evi"] - 0.38) / 0.12) ** 2)
     remote = np.tanh((np.log1p(np.minimum(fields["travel_time"], 1e4)) - np.log(60)) / 0.9)
     noise = fractal_noise(
-        inside.shape, named_rng(seed, "unmeasured"), hurst=0.6, longest=min(200 / km, 400)
+        # As smooth as a Matern-3/2 surface with a range of about 140 km.
+        inside.shape, named_rng(seed, "unmeasured"), hurst=1.5, longest=500 / km
     )
     score = 2.4 * warm + 0.6 * wet + 1.1 * warm * pools * (1 + 0.6 * wet) + 0.9 * green
     score = score + 0.7 * remote + 0.45 * noise
@@ -178,6 +187,12 @@ def true_rate(fields: dict[str, Array], people: Array, inside: Mask, seed: int, 
         return float(weight @ (low + (high - low) * expit(score[inside] - shift))) - 0.05
 
     return low + (high - low) * expit(score - brentq(excess, -20.0, 20.0))
+
+
+def _as_measured(path: Path, true: Array, spec: CountrySpec) -> Array:
+    """Bring a written layer back to the population's grid; the truth where it has a gap."""
+    seen = aligned(RasterSource(path), Grid(CRS.from_user_input(WGS84), spec.transform, spec.shape))
+    return np.where(np.isfinite(seen), seen, true)
 
 
 def _fill(values: Array, known: Mask) -> Array:
@@ -300,7 +315,7 @@ def _config(spec: CountrySpec, name: str, seed: int) -> str:
         note = "   # in the sinusoidal projection" if layer.projected else ""
         covariates.append(f"  {covariate}: {{path: {covariate}.tif{more}}}{note}")
     listed = "\n".join(covariates)
-    model = "kind: vbagg, likelihood: poisson, link: square, "
+    model = "kind: vbagg, likelihood: negative_binomial, link: square, "
     model += f"inducing: {spec.n_inducing}, kernel: additive"
     return f"""\
 # A country simulated by `disagg demo`, seed {seed}. Run it with: disagg run disagg.yaml
@@ -312,7 +327,7 @@ covariates:                             # each on a grid of its own
 {listed}
 grid:        {{like: population.tif}}
 model:       {{{model}}}
-fit:         {{batch_areas: 32, max_epochs: 300, learning_rate: 0.01, seed: 1}}
+fit:         {{batch_areas: 32, max_epochs: 200, learning_rate: 0.05, seed: 1}}
 compute:     {{scheduler: local, workers: auto, device: auto, memory: auto}}
 output:      {{dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}}
 evaluate:    {{folds: 5, schemes: [area, block], seed: 1}}   # areas left out at random, by region
@@ -394,7 +409,6 @@ def simulate_country(
 
     people = np.where(inside, np.maximum(np.round(settled.people, 2), 0.01), np.nan)
     people = people.astype(np.float32).astype(np.float64)
-    rate = true_rate(fields, settled.people, inside, seed, km).astype(np.float32)
     # Radar sees no elevation in steep valleys, thermal sensors nothing under clouds.
     cause = {"elevation": terrain.slope, "lst_day": rain, "lst_night": rain}
     gaps = {
@@ -418,6 +432,17 @@ def simulate_country(
     people.ravel()[_empty_pixels(people, area[usable], pixel[usable], n_drop)] = 0.0
     people[gaps["population"]] = np.nan
 
+    for covariate in spec.covariates:
+        gap = gaps.get(covariate, np.zeros(land.shape, dtype=np.bool_))
+        path = directory / f"{covariate}.tif"
+        _publish(path, fields[covariate], land, gap, spec, LAYERS[covariate], seed)
+    measured = {
+        name: _as_measured(directory / f"{name}.tif", fields[name], spec)
+        if name in spec.covariates
+        else fields[name]
+        for name in SURFACE
+    }
+    rate = true_rate(measured, settled.people, inside, seed, km).astype(np.float32)
     exposed = np.nan_to_num(people).ravel()[pixel] * fraction
     burden = exposed * rate.ravel()[pixel].astype(np.float64)
     expected = np.bincount(area, weights=burden).astype(np.float64)
@@ -426,10 +451,6 @@ def simulate_country(
         expected = expected * rng.gamma(overdispersion, 1 / overdispersion, expected.size)
     cases = rng.poisson(expected)
 
-    for covariate in spec.covariates:
-        gap = gaps.get(covariate, np.zeros(land.shape, dtype=np.bool_))
-        path = directory / f"{covariate}.tif"
-        _publish(path, fields[covariate], land, gap, spec, LAYERS[covariate], seed)
     counted = Layer("People per pixel", "people")
     _write_tif(directory / "population.tif", people, spec.transform, WGS84, counted)
     rates = Layer("True rate", "cases per person")

@@ -64,6 +64,12 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             n_thread=n_thread(config),
         )
     model.save(work / "model")
+    if model.likelihood == "negative_binomial" and model.link == "exp":
+        progress.log(
+            "fit: the exp link's bound counts the spread of rates inside an area as noise, and the "
+            "negative binomial takes it all up: the map may be nearly flat; model.link: square is "
+            "better here"
+        )
     shutil.rmtree(checkpoint, ignore_errors=True)
     if not training.converged:
         progress.log(

@@ -14,8 +14,8 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from pipeline.commit import is_current, staged
 from models.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
+from pipeline.commit import is_current, staged
 from pipeline.errors import StoreInputError
 from pipeline.parallel import run_tasks
 

@@ -1,0 +1,448 @@
+"""The command line: ``disagg``.
+
+Only what every command needs is imported here: help has to come at once. Errors are for people:
+bad input is one line each on standard error and exit status 2, a defect of ours a traceback and 1,
+an interruption 130 and how to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geo.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.progress import Progress
+
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+_MAPS = ("rate_mean.tif", "rate_lower.tif", "rate_upper.tif", "areas.gpkg", "areas.csv")
+
+app = typer.Typer(
+    name="disagg",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Size(StrEnum):
+    """How big a country to simulate."""
+
+    small = "small"
+    country = "country"
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say also why each step is done.")]
+Force = Annotated[bool, typer.Option("--force", help="Run even what is up to date.")]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """How a command speaks: the options that all commands share."""
+
+    as_json: bool
+    quiet: bool
+    verbose: bool
+
+    def say(self, text: str) -> None:
+        """Print a line for people, on standard output."""
+        if not (self.quiet or self.as_json):
+            print(text)
+
+    def give(self, value: Any) -> None:
+        """Print the result for machines, if it was asked for."""
+        if self.as_json:
+            print(json.dumps(value, ensure_ascii=False, indent=1))
+
+    def progress(self) -> Progress:
+        """Choose who shows progress: bars on a terminal, lines elsewhere, nobody if quiet."""
+        from pipeline.progress import Bars, Lines, Silent
+
+        if self.verbose:
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            for package in ("geo", "models", "pipeline", "flows"):
+                logging.getLogger(package).setLevel(logging.INFO)
+                logging.getLogger(package).addHandler(handler)
+        if self.quiet:
+            return Silent()
+        return Bars() if sys.stderr.isatty() else Lines()
+
+
+@app.callback(invoke_without_command=True)
+def _disagg(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """From counts of areas to maps of pixels, with honest uncertainty.
+
+    Counts of cases for districts, and rasters of what drives them, become GeoTIFFs of the rate in
+    every pixel, its interval, and the probability that it exceeds a threshold.
+
+    \b
+    To see it work:
+      disagg demo demo
+      disagg run demo/disagg.yaml
+
+    \b
+    With your own data, write a configuration like demo/disagg.yaml, then:
+      disagg check mine.yaml
+      disagg run mine.yaml
+    """  # noqa: D301 (the \b is for the help's formatter)
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"disagg {installed('disagg')}")
+    elif ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or an earlier demo's.")],
+    size: Annotated[
+        Size, typer.Option(help="About 120 areas and a minute's run, or 957 and a million pixels.")
+    ] = Size.small,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another country.")] = 1,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Simulate a country: covariate GeoTIFFs, boundaries, counts, the truth, disagg.yaml.
+
+    \b
+    Examples:
+      disagg demo demo
+      disagg demo big --size country --seed 7
+    """  # noqa: D301
+    talk = Talk(as_json, quiet, verbose)
+    with _errors(talk, f"disagg demo {directory}"):
+        _check_demo_dir(directory)
+        talk.progress().log(f"simulating a {size.value} country in {directory}")
+        from pipeline.demo import simulate_country
+
+        config = simulate_country(directory, size=size.value, seed=seed)
+        talk.give({"config": str(config), "size": size.value, "seed": seed})
+        talk.say(f"Configuration: {config}\nNext: disagg run {config}")
+
+
+@app.command()
+def check(
+    config: ConfigFile,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find everything that is wrong with the inputs, all at once; writes nothing.
+
+    \b
+    Example:
+      disagg check demo/disagg.yaml
+    """  # noqa: D301
+    talk = Talk(as_json, quiet, verbose)
+    with _errors(talk, f"disagg check {config}"):
+        problems, loaded = _all_problems(config)
+        if loaded is None or problems:
+            if not (quiet or as_json):
+                _print_table(config, problems)
+                if sys.stdout.isatty() and sys.stderr.isatty():
+                    raise typer.Exit(BAD_INPUT)  # the table says it all
+            raise InputError(problems)
+        from pipeline.overview import describe_inputs
+
+        found = describe_inputs(loaded)
+        talk.give({"ok": True, "problems": [], "found": found})
+        talk.say(f"{config}: nothing wrong found\n")
+        for name, what in found.items():
+            talk.say(f"  {name:<24} {what}")
+        talk.say(f"\nNext: disagg run {config}")
+
+
+@app.command()
+def run(
+    config: ConfigFile,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Do everything: ingest, fit, predict, evaluate. What has not changed is skipped.
+
+    \b
+    Examples:
+      disagg run demo/disagg.yaml
+      disagg run demo/disagg.yaml --json --quiet > run.log
+    """  # noqa: D301
+    names = ("ingest", "fit", "predict", "evaluate")
+    _run_stages(config, names, force, Talk(as_json, quiet, verbose))
+
+
+@app.command()
+def ingest(
+    config: ConfigFile,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check the inputs and bring them to one grid and one store of bags (work/)."""
+    _run_stages(config, ("ingest",), force, Talk(as_json, quiet, verbose))
+
+
+@app.command()
+def fit(
+    config: ConfigFile,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Fit the model to the bags; an interrupted fit goes on where it stopped."""
+    _run_stages(config, ("fit",), force, Talk(as_json, quiet, verbose))
+
+
+@app.command()
+def predict(
+    config: ConfigFile,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write the maps and the table of areas."""
+    _run_stages(config, ("predict",), force, Talk(as_json, quiet, verbose))
+
+
+@app.command()
+def evaluate(
+    config: ConfigFile,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Cross-validate the model, and compare with the truth where it is known."""
+    _run_stages(config, ("evaluate",), force, Talk(as_json, quiet, verbose))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        ``sys.argv[1:]`` by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0 done, 2 bad input or configuration, 1 a defect of ours, 130 interrupted.
+    """
+    try:
+        status = app(arguments, standalone_mode=False)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError):  # whoever read us has had enough
+            sys.stderr.close()
+            return DEFECT
+        if hasattr(error, "format_message"):  # a mistake in the command, as typer tells it
+            return _report_usage(error)
+        import traceback
+
+        traceback.print_exc()
+        _err("this is a defect of disagg, not of your data: please report it with the lines above")
+        return DEFECT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status if isinstance(status, int) else DONE
+
+
+def _report_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "disagg"
+    found = error.format_message().rstrip(".")
+    _err(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
+    return BAD_INPUT
+
+
+def _err(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _errors(talk: Talk, command: str, stage: Callable[[], str] = str) -> Iterator[None]:
+    """Turn what a user can mend into lines and an exit status; let defects pass."""
+    try:
+        yield
+    except InputError as error:
+        talk.give({"ok": False, "problems": [asdict(problem) for problem in error.problems]})
+        for problem in error.problems:
+            _err(f"error: {problem}")
+    except KeyboardInterrupt:
+        _err(f"interrupted{stage()}; what is finished is kept: go on with `{command}`")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        problem = _explain(error, command)
+        if problem is None:
+            raise
+        talk.give({"ok": False, "problems": [asdict(problem)]})
+        _err(f"error: {problem}")
+    else:
+        return
+    raise typer.Exit(BAD_INPUT) from None
+
+
+def _explain(error: Exception, command: str) -> Problem | None:
+    """Say what a user can do about an error that is not ours, or None."""
+    from models.errors import ModelError, NotFittedError
+    from pipeline.errors import PipelineError
+
+    if isinstance(error, BrokenPipeError | NotFittedError):
+        return None
+    if isinstance(error, ModelError | PipelineError):
+        place, _, found = str(error).partition(": ")
+        found, _, remedy = found.partition("; ")
+        if found and remedy:
+            return Problem(place, found, remedy)
+        return Problem("run", str(error), f"correct it, then go on with `{command}`")
+    if isinstance(error, OSError) and error.errno in _MENDABLE:
+        return Problem(
+            str(error.filename or "the output directory"),
+            str(error.strerror).lower(),
+            f"{_MENDABLE[error.errno]}, then go on with `{command}`",
+        )
+    return None
+
+
+_MENDABLE = {
+    1: "allow it",
+    13: "give yourself the permission, or another output.dir",
+    20: "a directory is needed where a file is: move it",
+    28: "free some space, or give another output.dir",
+    30: "give an output.dir that can be written",
+    122: "free some of your quota, or give another output.dir",
+}
+
+
+def _check_demo_dir(directory: Path) -> None:
+    """Refuse to write a demo over anything but a demo."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(Problem(str(directory), "a file, not a directory", "give another name"))
+    if directory.is_dir() and any(directory.iterdir()) and not _is_demo(directory):
+        raise InputError(
+            Problem(
+                str(directory),
+                "holds files that are not a demo's",
+                "give a new or an empty directory",
+            )
+        )
+
+
+def _is_demo(directory: Path) -> bool:
+    # A demo that was cut short has no configuration yet, but the truth or nothing of its own.
+    return (directory / "truth_rate.tif").is_file()
+
+
+def _all_problems(path: Path) -> tuple[list[Problem], Config | None]:
+    """Read a configuration and all that it names; return every problem found."""
+    from pipeline.yamlconfig import missing_files, read_config
+
+    problems: list[Problem] = []
+    config = read_config(path, problems)
+    if config is None:
+        return problems, None
+    missing_files(config, problems)
+    from pipeline.ingest import check as check_inputs
+
+    absent = {
+        key.removesuffix(".path")
+        for key, name in config.input_paths().items()
+        if any(f"no file {name}" in problem.found for problem in problems)
+    }
+    for problem in check_inputs(config):
+        # A file that is not there is told once, with the configuration's line.
+        if not any(problem.place.startswith(key) for key in absent):
+            problems.append(problem)
+    return problems, config
+
+
+def _load(path: Path, *, with_inputs: bool) -> Config:
+    """Read a configuration for a run; if anything is wrong, find all that is before giving up."""
+    from pipeline.yamlconfig import missing_files, read_config
+
+    problems: list[Problem] = []
+    config = read_config(path, problems)
+    if config is not None and with_inputs:
+        missing_files(config, problems)
+        if problems:
+            problems, _ = _all_problems(path)
+    if config is None or problems:
+        raise InputError(problems)
+    return config
+
+
+def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> None:
+    command = "run" if len(names) > 1 else names[0]
+    at: list[str] = []
+
+    def where() -> str:
+        return f" during {at[-1]}" if at else ""
+
+    with _errors(talk, f"disagg {command} {path}", where):
+        config = _load(path, with_inputs="ingest" in names)
+        from pipeline.stages import run_stages, stale_stages, summarise_stages
+
+        progress = talk.progress()
+        if "ingest" not in names:
+            for stale in stale_stages(config, names[0]):
+                progress.log(
+                    f"note: what {stale} read has changed since; `disagg run {path}` brings all"
+                    " up to date"
+                )
+        results = run_stages(config, names, progress, force=force, on_start=at.append)
+        maps = [str(config.output.dir / m) for m in _MAPS if (config.output.dir / m).exists()]
+        talk.give(
+            {
+                "ok": True,
+                "output": str(config.output.dir),
+                "maps": maps,
+                "stages": summarise_stages(results),
+            }
+        )
+        if "predict" in names and maps:
+            talk.say("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
+        talk.say(f"Everything is in {config.output.dir}")
+
+
+def _print_table(path: Path, problems: list[Problem]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    n = len(problems)
+    title = f"{path}: {n} problem{'' if n == 1 else 's'}"
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for heading in ("Where", "Found", "What to do"):
+        table.add_column(heading, overflow="fold")
+    for problem in problems:
+        table.add_row(*(Text(part) for part in (problem.place, problem.found, problem.remedy)))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
