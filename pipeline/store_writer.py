@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -213,9 +212,10 @@ def write_bags(
     with staged(path, FORMAT, VERSION, fingerprint) as staging:
         group = zarr.create_group(staging, zarr_format=3)
         widths = {"x": (n_feat,), "coords": (2,)}
+        arrays: dict[str, Any] = {}
         for name, (dtype, fill) in _PIXEL_ARRAYS.items():
             width = widths.get(name, ())
-            group.create_array(
+            arrays[name] = group.create_array(
                 name,
                 shape=(n_pix, *width),
                 dtype=dtype,
@@ -225,11 +225,12 @@ def write_bags(
                 compressors=[Crc32cCodec()],
                 fill_value=fill,
                 # A chunk that equals the fill value is written all the same: every shard
-                # of a finished store is on disk, and one that is not there is damage.
+                # of a finished store is on disk, and one that is not there is damage. The
+                # handle knows this, not the file: tasks write through these very handles.
                 config={"write_empty_chunks": True},
                 dimension_names=_DIMENSIONS[name],
             )
-        write = partial(_write_shard, staging, layout, rows, advance)
+        write = partial(_write_shard, arrays, layout, rows, advance)
         parts = run_tasks(write, shard_ranges(n_pix, shard_pixels), workers)
         weight, moments = _gather(parts, len(sizes), n_feat)
         mean, sd = scaling_of(sizes[order], moments)
@@ -282,7 +283,7 @@ _Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _write_shard(
-    store: Path,
+    arrays: Mapping[str, Any],
     layout: _Layout,
     rows: Rows,
     advance: Callable[[int], object] | None,
@@ -293,9 +294,7 @@ def _write_shard(
     bag, begin, end = layout.pieces(start, stop)
     filled = rows(layout.order[bag], begin, end)
     _check_rows(filled, stop - start)
-    group = zarr.open_group(store, mode="r+", zarr_format=3)
-    for name in _PIXEL_ARRAYS:
-        array: Any = group[name]
+    for name, array in arrays.items():
         array[start:stop] = getattr(filled, name)
     count = end - begin
     cuts = np.concatenate([[0], np.cumsum(count)])

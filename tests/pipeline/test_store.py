@@ -502,6 +502,7 @@ def test_the_worked_example_of_the_specification(tmp_path: Path) -> None:
         )
         if store.ids == ("Bé", "A"):
             break
+    assert (store.path / "coords/c/0/0").is_file()  # all of it is the fill value
     group: Any = zarr.open_group(store.path, mode="r")
     assert group["offsets"][:].tolist() == [0, 2, 5]
     assert group["block_offsets"][:].tolist() == [0, 2]
