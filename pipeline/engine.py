@@ -152,17 +152,20 @@ class DaskExecutor:
 
     def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
         """See :class:`models.training.Executor`."""
+        from distributed.comm import CommClosedError
+
         step = replace(self._step, params=params)
         done, lost = 0, 0
         while done < len(blocks):
-            futures = self._submit(step, blocks[done:])
+            futures: deque[Future] = deque()
             try:
+                futures = self._submit(step, blocks[done:])
                 while futures:
                     stats: Stats = futures[0].result()
                     futures.popleft()  # lets the worker forget it
                     done += 1
                     yield stats
-            except CancelledError:
+            except (CancelledError, CommClosedError):
                 # Every worker that had the parameters is gone; tasks alone Dask repeats itself.
                 lost += 1
                 if lost == _RESENDS:
@@ -175,9 +178,8 @@ class DaskExecutor:
         # A few M x M matrices, sent to each worker once and not with every task. In a list:
         # Dask would name the values of a dict by its keys, and serve those of the step before.
         (sent,) = self._client.scatter([step], hash=False, broadcast=True)
-        return deque(
-            self._client.submit(_block_stats, sent, number, pure=False) for number in blocks
-        )
+        copies = [sent] * len(blocks)
+        return deque(self._client.map(_block_stats, copies, list(blocks), pure=False))
 
 
 def _block_stats(step: _Step, number: int) -> Stats:
