@@ -125,7 +125,7 @@ class Estimator:
     def restore(cls, path: Path, meta: dict[str, Any]) -> Self:
         """Rebuild from the folder that :meth:`save` wrote, its ``model.json`` given as ``meta``."""
         model = cls(**meta["parameters"])
-        model.state_ = load_arrays(path)
+        model.state_ = load_arrays(path, meta)
         model.params_ = model.block_params(model.state_)
         model.history_, model.converged_ = meta["history"], meta["converged"]
         return model

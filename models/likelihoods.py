@@ -1,10 +1,10 @@
 r"""Expected log-likelihood of a bag's count, from the moments of ``f`` on its pixels.
 
 Each function takes a whole block and returns the sum over bags with its adjoints. ``p`` are the
-pixel weights; the expected count of bag ``a`` is ``eta_a = sum_i p_i Psi(f_i)``, ``f_i ~ N(m_i, s_i)``
-under q. The count is Poisson, or negative binomial with that mean and a ``size`` r (variance
-``eta + eta^2 / r``): areas differ by more than Poisson noise in all real data. Non-integer counts are
-common (adjusted for reporting), hence ``lgamma`` for the factorial.
+pixel weights; the expected count of bag ``a`` is ``eta_a = sum_i p_i Psi(f_i)`` with
+``f_i ~ N(m_i, s_i)`` under q. The count is Poisson, or negative binomial with that mean and a
+``size`` r (variance ``eta + eta^2 / r``): areas differ by more than Poisson noise in all real data.
+Non-integer counts are common (adjusted for reporting), hence ``lgamma`` for the factorial.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class BagTerm:
 def exp_link(y: Any, p: Any, offsets: Any, m: Any, s: Any, size: float | None) -> BagTerm:
     r"""Lower bound under the exponential link (Law et al. 2018, Lemma 1, eq. 15 with its weights).
 
-    Poisson: ``y log sum_i p_i e^{m_i} - E eta - log y!`` with ``E eta = sum_i p_i e^{m_i + s_i / 2}``.
-    Negative binomial: ``- (y + r) log(E eta + r)`` in the place of ``- E eta`` (Jensen), and the
-    terms of ``r``.
+    Poisson: ``y log sum_i p_i e^{m_i} - E eta - log y!``,
+    ``E eta = sum_i p_i e^{m_i + s_i / 2}``. Negative binomial: ``- (y + r) log(E eta + r)`` in the
+    place of ``- E eta`` (Jensen), and the terms of ``r``.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def square_link(
 
 
 def dispersion_slope(y: Any, p: Any, offsets: Any, m: Any, s: Any, size: float | None) -> Any:
-    """Return the derivative of the square link's estimate by ``d``, which needs no ``d``: (n_bag,)."""
+    """Return the derivative of the square link's estimate by ``d`` (it needs no d): (n_bag,)."""
     xp = namespace(m)
     c = segment_sum(p * (m * m + s), offsets)
     slope = -y / xp.where(c > 0, c, 1.0) ** 2
@@ -128,7 +128,7 @@ class _Tail:
 
 
 def _tail(y: Any, mean: Any, d: Any, size: float | None) -> _Tail:
-    """``E eta``, or ``(y + r) E log(eta + r)`` and the other terms of the size, second order in d."""
+    """Return ``E eta``, or ``(y + r) E log(eta + r)`` and the other terms of the size."""
     xp = namespace(mean)
     if size is None:
         return _Tail(mean, xp.ones_like(mean), xp.zeros_like(mean))
@@ -137,12 +137,8 @@ def _tail(y: Any, mean: Any, d: Any, size: float | None) -> _Tail:
     slope = (y + size) * (1.0 / lifted + 2.0 * d / lifted**3)
     log_size = float(xp.log(xp.asarray(size)))
     of_size = xp.asarray(size, dtype=mean.dtype)
-    value = (
-        (y + size) * log_lifted - size * log_size - gammaln(y + size) + gammaln(of_size)
-    )
-    by_size = (
-        log_lifted + slope - log_size - 1.0 - digamma(y + size) + digamma(of_size)
-    )
+    value = (y + size) * log_lifted - size * log_size - gammaln(y + size) + gammaln(of_size)
+    by_size = log_lifted + slope - log_size - 1.0 - digamma(y + size) + digamma(of_size)
     return _Tail(value, slope, by_size)
 
 

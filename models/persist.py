@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ def write_model(path: Path, meta: dict[str, Any], state: State) -> None:
             np.savez(file, allow_pickle=False, **state_arrays(state))
             _sync(file)
         with (temp / "model.json").open("w", encoding="utf-8") as text:
-            json.dump({"format": FORMAT, "version": VERSION, **meta}, text, indent=1)
+            digest = hashlib.sha256((temp / "arrays.npz").read_bytes()).hexdigest()
+            head = {"format": FORMAT, "version": VERSION, "arrays_sha256": digest}
+            json.dump({**head, **meta}, text, indent=1)
             _sync(text)
         old = None
         if path.exists():
@@ -79,13 +81,18 @@ def read_meta(path: Path) -> dict[str, Any]:
     return dict(meta)
 
 
-def load_arrays(path: Path) -> State:
-    """Read the state out of a saved model's folder."""
+def load_arrays(path: Path, meta: dict[str, Any]) -> State:
+    """Read the state out of a saved model's folder, its ``model.json`` given as ``meta``."""
+    file = path / "arrays.npz"
     try:
-        with np.load(path / "arrays.npz", allow_pickle=False) as file:
-            return state_from({name: file[name] for name in file.files})
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        msg = f"{path}: arrays.npz is damaged ({error}); fit it again"
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        if found != meta["arrays_sha256"]:
+            msg = f"{file}: damaged (its SHA-256 is not the one in model.json); fit it again"
+            raise FormatError(msg)
+        with np.load(file, allow_pickle=False) as arrays:
+            return state_from({name: arrays[name] for name in arrays.files})
+    except (OSError, KeyError) as error:
+        msg = f"{file}: damaged or absent ({error}); fit it again"
         raise FormatError(msg) from error
 
 

@@ -24,7 +24,6 @@ from models.optim import adam_step
 from models.prediction import LINKS, BagPrediction, Link, Prediction, link_value
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.sparse_gp import Whitened
-from models.xp import segment_sum
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": ("poisson", "negative_binomial"),

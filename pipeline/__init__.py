@@ -11,7 +11,7 @@ _LAZY = {
     "fit": "pipeline.engine",
     "predict_raster": "pipeline.predict",
 }
-__all__ = ["BagStore", "fit", "predict_raster"]  # noqa: F822
+__all__ = ["BagStore", "fit", "predict_raster"]
 
 
 def __getattr__(name: str) -> Any:

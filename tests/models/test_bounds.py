@@ -22,22 +22,34 @@ def _started(model, bags):
     return start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state
 
 
-def test_lemma_1_is_below_and_near_the_expected_log_likelihood():
+def _log_count(y, rate, size):
+    if size is None:
+        return _log_poisson(y, rate)
+    return (
+        gammaln(y + size)
+        - gammaln(size)
+        - gammaln(y + 1)
+        + (y * np.log(rate / (rate + size)) + size * np.log(size / (rate + size)))
+    )
+
+
+@pytest.mark.parametrize("size", [None, 3.0, 400.0])
+def test_lemma_1_is_below_and_near_the_expected_log_likelihood(size):
     rng = np.random.default_rng(0)
     p, m = rng.uniform(1, 5, 6), rng.normal(size=6)
-    root = 0.3 * rng.normal(size=(6, 6)) / np.sqrt(6)
+    root = 0.2 * rng.normal(size=(6, 6)) / np.sqrt(6)
     cov = root @ root.T
     f = m + rng.standard_normal((400_000, 6)) @ root.T
-    each = _log_poisson(9.5, np.exp(f) @ p)
-    bound, _, _ = likelihoods.poisson_exp(
-        np.array([9.5]), p, np.array([0, 6]), m, np.diag(cov).copy()
-    )
+    each = _log_count(9.5, np.exp(f) @ p, size)
+    y, offsets = np.array([9.5]), np.array([0, 6])
+    bound = likelihoods.exp_link(y, p, offsets, m, np.diag(cov).copy(), size).bound
     error = each.std() / np.sqrt(each.size)
     assert bound < each.mean() + 4 * error
-    assert bound > each.mean() - 0.5
+    assert bound > each.mean() - 0.25
 
 
-def test_second_order_estimate_of_the_square_link_is_near_the_expectation():
+@pytest.mark.parametrize("size", [None, 3.0, 400.0])
+def test_second_order_estimate_of_the_square_link_is_near_the_expectation(size):
     rng = np.random.default_rng(1)
     p, m = rng.uniform(1, 5, 6), rng.uniform(1, 2, 6)
     root = 0.1 * rng.normal(size=(6, 6))
@@ -47,10 +59,11 @@ def test_second_order_estimate_of_the_square_link_is_near_the_expectation():
     f = m + rng.standard_normal((400_000, 6)) @ root.T
     rate = (f**2) @ p
     assert 2 * dispersion == pytest.approx(rate.var(), rel=0.02)  # d is half the variance
-    each = _log_poisson(30.0, rate)
-    estimate, *_ = likelihoods.poisson_square(
-        np.array([30.0]), p, np.array([0, 6]), m, np.diag(cov).copy(), np.array([dispersion])
-    )
+    each = _log_count(30.0, rate, size)
+    y, offsets = np.array([30.0]), np.array([0, 6])
+    estimate = likelihoods.square_link(
+        y, p, offsets, m, np.diag(cov).copy(), np.array([dispersion]), size
+    ).bound
     assert estimate == pytest.approx(each.mean(), abs=0.02)
 
 

@@ -19,8 +19,11 @@ MODELS = {
     "vbagg-square": lambda **k: VBAgg(kernel="additive", n_inducing=8, max_epochs=4, **k),
     "vbagg-exp": lambda **k: VBAgg(link="exp", kernel="additive", n_inducing=8, max_epochs=4, **k),
     "vbagg-adam": lambda **k: VBAgg(n_inducing=8, max_epochs=4, posterior_steps="adam", **k),
-    "vbagg-landmarks": lambda **k: VBAgg(
-        kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=True, **k
+    "vbagg-fixed": lambda **k: VBAgg(
+        kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=False, **k
+    ),
+    "vbagg-nb": lambda **k: VBAgg(
+        likelihood="negative_binomial", kernel="additive", n_inducing=8, max_epochs=4, **k
     ),
 }
 

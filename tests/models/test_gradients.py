@@ -33,15 +33,18 @@ def _objective(model, state, bags):
     return model.objective(state, stats, 2 * bags.n_bag)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("link", ["exp", "square"])
+@pytest.mark.parametrize(
+    ("likelihood", "kernel"),
+    [*(("poisson", kernel) for kernel in KERNELS), ("negative_binomial", "additive")],
+)
 def test_gradient_of_every_parameter_agrees_with_finite_differences(
-    link, kernel, monkeypatch, make_bags
+    likelihood, link, kernel, monkeypatch, make_bags
 ):
     monkeypatch.setattr(pixel_pass, "ROWS", 16)  # several tiles
     monkeypatch.setattr(pixel_pass, "PAIRS", 8)
     bags = make_bags()
-    model = VBAgg(link=link, kernel=kernel, n_inducing=7)
+    model = VBAgg(likelihood=likelihood, link=link, kernel=kernel, n_inducing=7)
     state = _disturbed(model, bags)
     grad = _objective(model, state, bags).grad
     assert set(grad) == set(state.params)

@@ -89,6 +89,15 @@ def test_log_density_of_counts_is_a_mixture_of_poissons():
     assert found[1] == pytest.approx(stats.poisson.logpmf(9, 9))
 
 
+def test_negative_binomial_counts_have_its_density_and_moments():
+    p = BagPrediction(np.full((200_000, 1), 30.0), size=5.0)
+    law = stats.nbinom(5.0, 5.0 / 35.0)
+    assert p.log_density(np.array([17.0]))[0] == pytest.approx(law.logpmf(17))
+    counts = p.observed(np.random.default_rng(0)).draws
+    assert counts.mean() == pytest.approx(law.mean(), rel=0.01)
+    assert counts.var() == pytest.approx(law.var(), rel=0.03)
+
+
 def test_draws_of_bags_that_are_a_plain_block(fitted):
     model, bags = fitted
     block = BagBlock(bags.x, bags.weight, bags.coords, bags.offsets, bags.y, bags.bag)
