@@ -1,0 +1,52 @@
+# Two commands set everything up on a machine with Python 3.11 or later and make alone:
+#   make demo    install into .venv, simulate a small country, map it, say where the maps are
+#   make test    install into .venv, run the tests
+PYTHON ?= python3
+VENV   ?= .venv
+DEMO   ?= demo
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST ?= -m "not slow"
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test slow lint types imports bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11; install a newer one, or say make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: $(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## make the environment in .venv
+
+demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
+	$(BIN)/disagg demo $(DEMO) --size small --seed 1
+	$(BIN)/disagg run $(DEMO)/disagg.yaml
+
+test: $(STAMP)  ## run the tests, but for the long ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
+
+slow: $(STAMP)  ## run the long tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+
+lint: $(STAMP)  ## check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## check types
+	$(BIN)/mypy
+
+imports: $(STAMP)  ## check who imports whom
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## measure the main job on the country of 957 areas (about half an hour)
+	$(BIN)/python benchmarks/country.py
+
+clean:  ## remove the environment, the demo and all caches
+	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
