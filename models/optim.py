@@ -59,7 +59,7 @@ class Plateau:
     """
 
     tolerance: float
-    patience: int = 6
+    patience: int = 4
     n_drop: int = 2
     factor: float = 1.0
     drops: int = 0

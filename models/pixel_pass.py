@@ -19,9 +19,9 @@ from models.kernels import Kernel
 from models.protocol import Arrays
 from models.xp import namespace
 
-ROWS = 1024  # pixels a tile: its matrices stay near the cache
+ROWS = 512  # pixels a tile: its matrices stay near the cache
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
-PAIRS = 512  # pixels a side of a tile of pairs
+PAIRS = 192  # pixels a side of a tile of pairs
 
 
 @dataclass
