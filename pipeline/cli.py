@@ -297,11 +297,11 @@ def _errors(talk: Talk, command: str, stage: Callable[[], str] = str) -> Iterato
         _err(f"interrupted{stage()}; what is finished is kept: go on with `{command}`")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
-        problem = _explain(error, command)
-        if problem is None:
+        explained = _explain(error, command)
+        if explained is None:
             raise
-        talk.give({"ok": False, "problems": [asdict(problem)]})
-        _err(f"error: {problem}")
+        talk.give({"ok": False, "problems": [asdict(explained)]})
+        _err(f"error: {explained}")
     else:
         return
     raise typer.Exit(BAD_INPUT) from None

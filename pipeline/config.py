@@ -282,8 +282,9 @@ class Evaluate(Section):
     folds: Annotated[int | FoldsFile, BeforeValidator(_folds)] = Field(
         5, description="number of folds, or a file that names them"
     )
-    schemes: Annotated[tuple[Literal["area", "block"], ...], Field(min_length=1)] = Field(
-        ("area", "block"), description="areas left out at random, or in spatial blocks"
+    schemes: tuple[Literal["area", "block"], ...] = Field(
+        ("area", "block"),
+        description="areas left out at random, or in spatial blocks; [] for no cross-validation",
     )
     seed: Seed = Field(0, description="seed of the folds")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
+from models.blas import one_blas_thread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ def map_in_order(
     n_thread = n_thread or len(os.sched_getaffinity(0))
     waiting: deque[Future[Result]] = deque()
     with (
-        ThreadpoolController().limit(limits=1, user_api="blas"),
+        one_blas_thread(),
         ThreadPoolExecutor(max_workers=n_thread, thread_name_prefix="disagg") as pool,
     ):
         try:

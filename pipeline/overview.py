@@ -47,4 +47,5 @@ def describe_inputs(config: Config) -> dict[str, str]:
 def _describe_raster(source: RasterSource) -> str:
     n_row, n_col = source.shape
     unit = f", {source.unit}" if source.unit else ""
-    return f"{n_row} x {n_col} pixels, {source.crs.to_string()}{unit}"
+    crs = source.crs.to_string() if source.crs is not None else "no CRS"
+    return f"{n_row} x {n_col} pixels, {crs}{unit}"

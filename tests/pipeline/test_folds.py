@@ -71,5 +71,5 @@ def test_mistakes_in_a_folds_file_are_named(tmp_path, text, found):
 
 
 def test_a_missing_folds_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="evaluate.folds.path: no file"):
+    with pytest.raises(InputError, match=r"evaluate\.folds\.path: no file"):
         read_folds(tmp_path / "none.csv", "a", "b", ["1"])

@@ -20,7 +20,7 @@ def test_results_come_in_order_though_late_items_finish_first(n_thread):
 
 
 def test_few_items_are_held_at_a_time():
-    begun, used, most = 0, 0, 0
+    begun, most = 0, 0
     lock = threading.Lock()
 
     def work(number):
@@ -29,9 +29,8 @@ def test_few_items_are_held_at_a_time():
             begun += 1
         return number
 
-    for _ in map_in_order(work, range(30), n_thread=2, ahead=1):
+    for used, _ in enumerate(map_in_order(work, range(30), n_thread=2, ahead=1)):
         most = max(most, begun - used)
-        used += 1
     assert 1 <= most <= 3
 
 

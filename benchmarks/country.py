@@ -1,0 +1,76 @@
+"""Time and peak memory of each stage on the simulated country of the VBAgg paper's size.
+
+    python benchmarks/country.py [DIRECTORY] [--epochs N]
+
+957 areas, 1,044,683 pixels, 18 covariates, 576 landmarks. Each stage runs in a process of its own,
+so that its peak memory is its own. Writes ``benchmarks/results/country.json`` and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def run(*arguments: str) -> dict[str, float]:
+    """Run one ``disagg`` command; return its seconds and the peak memory of its process, GiB."""
+    code = "import sys; from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"disagg {' '.join(arguments)} failed")
+    return {
+        "seconds": round(time.perf_counter() - started, 1),
+        "peak_gib": round(usage.ru_maxrss / 2**20, 2),
+    }
+
+
+def measure(directory: Path, size: str, epochs: int) -> dict[str, object]:
+    """Run every stage on a new country in ``directory``."""
+    config = directory / "disagg.yaml"
+    stages = {"demo": run("demo", str(directory), "--size", size, "--quiet")}
+    text = re.sub(r"max_epochs: \d+", f"max_epochs: {epochs}", config.read_text())
+    config.write_text(text)
+    for stage in ("ingest", "fit", "predict", "evaluate"):
+        stages[stage] = run(stage, str(config), "--quiet")
+    record = json.loads((directory / "out/run.json").read_text())["stages"]
+    return {
+        "machine": {"cores": os.cpu_count(), "platform": platform.platform()},
+        "size": size,
+        "stages": stages,
+        "summaries": {name: entry["summary"] for name, entry in record.items()},
+    }
+
+
+def main() -> None:
+    """Measure, write the JSON and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--size", choices=["small", "country"], default="country")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = options.directory or Path(temporary) / "country"
+        result = measure(directory, options.size, options.epochs)
+    options.results.mkdir(parents=True, exist_ok=True)
+    path = options.results / f"{options.size}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{'stage':10} {'seconds':>8} {'peak GiB':>9}")
+    for name, figures in result["stages"].items():
+        print(f"{name:10} {figures['seconds']:8.1f} {figures['peak_gib']:9.2f}")
+
+
+if __name__ == "__main__":
+    main()
