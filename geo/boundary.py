@@ -73,6 +73,7 @@ def read_areas(
         f"feature {number + 1}" + (f" (id {ids.iloc[number]})" if ids is not None else "")
         for number in range(len(frame))
     ]
+    _check_coordinates(frame.geometry, name, problems)
     unusable = len(problems) > n_before or ids is None
     # A wrong polygon does not hide what else is wrong: the frame is returned with it.
     _check_polygons(frame.geometry, labels, name, problems)
@@ -153,16 +154,13 @@ def _check_polygons(
     if flat.any():
         which = [labels[i] for i in np.flatnonzero(flat)]
         problems.append(Problem(name, f"no area in {name_first(which)}", "drop the feature"))
-    _check_coordinates(geometry, absent, name, problems)
 
 
-def _check_coordinates(
-    geometry: gpd.GeoSeries, absent: np.ndarray, name: str, problems: list[Problem]
-) -> None:
+def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> None:
     """Find degrees that are no degrees: projected coordinates under a geographic CRS."""
-    if geometry.crs is None or absent.all() or not CRS(geometry.crs).is_geographic:
+    if geometry.crs is None or not CRS(geometry.crs).is_geographic:
         return
-    left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))
+    left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))  # NaN: all empty
     if left < -361 or right > 361 or bottom < -91 or top > 91:
         found = (
             f"coordinates reach from ({left:.6g}, {bottom:.6g}) to ({right:.6g}, {top:.6g}), "

@@ -24,7 +24,10 @@ def areas_of(tmp_path, table, *, layer=None, column="area_id", name="areas.gpkg"
         table.to_file(path, engine="pyogrio")
     problems = []
     areas = read_areas(path, layer, column, "areas", problems)
-    assert (areas is None) == bool(problems)
+    # A polygon that is wrong by itself does not keep the counts from being checked.
+    alone = ("invalid polygon", "no geometry", "no area in", " is a ")
+    blocking = [p for p in problems if not any(word in p.found for word in alone)]
+    assert (areas is None) == bool(blocking)
     assert all(p.place == f"areas ({path})" and p.remedy for p in problems)
     return areas, [p.found for p in problems], [p.remedy for p in problems]
 
