@@ -76,7 +76,15 @@ STAGES = {
         Stage(
             "ingest",
             "pipeline.ingest:ingest",
-            config=("areas", "counts", "population", "covariates", "grid", "fit.seed", "output.mask"),
+            config=(
+                "areas",
+                "counts",
+                "population",
+                "covariates",
+                "grid",
+                "fit.seed",
+                "output.mask",
+            ),
             files=("areas", "counts", "population", "covariates", "grid"),
             needs=(),
             outputs=(_CUBE, _BAGS),
