@@ -25,6 +25,8 @@ def read_areas(
     id_column: str,
     place: str,
     problems: list[Problem],
+    *,
+    partial: bool = False,
 ) -> gpd.GeoDataFrame | None:
     """Read areas from GeoPackage, Shapefile, GeoJSON or GeoParquet, and check them.
 
@@ -44,6 +46,10 @@ def read_areas(
         What is wrong is appended: no such file, layer or column, no CRS, ids that are
         missing or come twice, geometries that are missing, empty, no polygons or cross
         themselves.
+    partial : bool, optional
+        Return areas also where ids come twice or their place is not known (the frame has no CRS
+        then), so that what depends on them can be checked in the same run; not to be used
+        otherwise.
 
     Returns
     -------
@@ -73,16 +79,18 @@ def read_areas(
         f"feature {number + 1}" + (f" (id {ids.iloc[number]})" if ids is not None else "")
         for number in range(len(frame))
     ]
-    _check_coordinates(frame.geometry, name, problems)
-    unusable = len(problems) > n_before or ids is None
+    in_place = _check_coordinates(frame.geometry, name, problems)
+    unusable = len(problems) > n_before
     # A wrong polygon does not hide what else is wrong: the frame is returned with it.
     _check_polygons(frame.geometry, labels, name, problems)
-    if unusable or ids is None:
+    if ids is None or ids.isna().any() or (unusable and not partial):
         return None
     frame = frame.rename_geometry("geometry") if frame.geometry.name != "geometry" else frame
     frame["id"] = ids.to_numpy()
-    frame.geometry = gpd.GeoSeries(shapely.force_2d(frame.geometry.array), crs=frame.crs)
-    return frame.reset_index(drop=True)
+    crs = frame.crs if in_place or not partial else None
+    flat = gpd.GeoSeries(shapely.force_2d(np.asarray(frame.geometry.array)), crs=crs)
+    bare = frame.drop(columns="geometry").reset_index(drop=True)
+    return gpd.GeoDataFrame(bare, geometry=flat.to_numpy(), crs=crs)
 
 
 def _read_vector(
@@ -156,10 +164,10 @@ def _check_polygons(
         problems.append(Problem(name, f"no area in {name_first(which)}", "drop the feature"))
 
 
-def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> None:
-    """Find degrees that are no degrees: projected coordinates under a geographic CRS."""
+def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> bool:
+    """Find degrees that are no degrees; tell whether coordinates and CRS belong together."""
     if geometry.crs is None or not CRS(geometry.crs).is_geographic:
-        return
+        return True
     left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))  # NaN: all empty
     if left < -361 or right > 361 or bottom < -91 or top > 91:
         found = (
@@ -167,6 +175,8 @@ def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Proble
             "which are no degrees, though the CRS is geographic"
         )
         problems.append(Problem(name, found, "assign the CRS that the coordinates are in"))
+        return False
+    return True
 
 
 def _where(reason: str) -> str:

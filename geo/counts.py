@@ -26,6 +26,8 @@ def read_counts(
     value_column: str,
     problems: list[Problem],
     place: str = "counts",
+    *,
+    partial: bool = False,
 ) -> pd.Series | None:
     """Read the count of each area, and check that counts and areas belong together.
 
@@ -46,6 +48,9 @@ def read_counts(
         come twice, counts that match no area, areas without a count.
     place : str
         Configuration key, to name in a problem.
+    partial : bool, optional
+        Return the counts that are sound also where others are not, NaN in their place, so that
+        what depends on them can be checked in the same run; not to be used otherwise.
 
     Returns
     -------
@@ -77,9 +82,10 @@ def read_counts(
         check_ids(ids, rows, name, word, problems)
         _check_match(ids, areas["id"], rows, name, problems)
     values = _numbers(table[value_column], ids, rows, f"{name} {word}", value_column, problems)
-    if len(problems) > n_before:
+    if len(problems) > n_before and not partial:
         return None
     counts = pd.Series(values, index=ids.to_numpy(), name=value_column, dtype=np.float64)
+    counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
     return counts.reindex(areas["id"].to_numpy()).rename_axis("id")
 
 

@@ -238,3 +238,25 @@ def test_unusable_tables_are_said(tmp_path):
     assert problems[0].found == "no such file"
     ragged = counts_of(tmp_path, "area_id,cases\n1,1\n2,2,9,9\n3,3\n")[1]
     assert ragged
+
+
+def test_partial_areas_and_counts_let_the_rest_be_checked(tmp_path):
+    """What is wrong is told all the same; what is sound of it can be looked at."""
+    path = tmp_path / "areas.geojson"
+    frame(ids=["1", "2", "2"]).to_file(path, engine="pyogrio")
+    problems = []
+    assert read_areas(path, None, "area_id", "areas", problems) is None
+    areas = read_areas(path, None, "area_id", "areas", problems, partial=True)
+    assert list(areas["id"]) == ["1", "2", "2"]
+    assert problems[0] == problems[1]
+    far = frame([shapely.box(5e5 + i, 0, 5e5 + i + 1, 1) for i in range(3)])
+    far.to_file(path, engine="pyogrio")
+    areas = read_areas(path, None, "area_id", "areas", problems, partial=True)
+    assert areas.crs is None  # degrees that are none: no place to look at
+    assert "no degrees" in problems[-1].found
+    table = tmp_path / "cases.csv"
+    table.write_text("area_id,cases\n1,7\n2,many\n3,1\n3,2\n")
+    problems = []
+    counts = read_counts(table, sound_areas(), "area_id", "cases", problems, partial=True)
+    np.testing.assert_array_equal(counts.loc[["1", "2", "3"]], [7, np.nan, np.nan])
+    assert len(problems) == 2
