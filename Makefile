@@ -45,7 +45,7 @@ types: $(STAMP)  ## check types
 imports: $(STAMP)  ## check who imports whom
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## measure the main job on the country of 957 areas (about half an hour)
+bench: $(STAMP)  ## measure the main job on the country of 957 areas (an hour and more)
 	$(BIN)/python benchmarks/country.py
 
 clean:  ## remove the environment, the demo and all caches
