@@ -91,7 +91,9 @@ class Cube:
         Of each pixel of each area, in the members' order: 0 where it can be used, else the
         reasons why not.
     ranges : dict of Range
-        Of each covariate, and of ``population``.
+        Of each covariate.
+    people : Range
+        Of the population, or of the pixels' area.
     covered : float
         Surface of the areas' union, pixels.
     lost : float
@@ -104,6 +106,7 @@ class Cube:
     names: tuple[str, ...]
     state: np.ndarray
     ranges: dict[str, Range]
+    people: Range = field(default_factory=Range)
     covered: float = 0.0
     lost: float = 0.0
     problems: list[Problem] = field(default_factory=list)
@@ -165,21 +168,21 @@ def write_cube(
         path,
         names,
         np.zeros(0 if members is None else members.pixel.size, np.uint8),
-        {name: Range() for name in (*names, "population")},
+        {name: Range() for name in names},
     )
     lock = threading.Lock()
     broken: set[str] = set()
 
-    def read(name: str, layer: Layer, tile: Tile) -> np.ndarray:
+    def read(layer: Layer, tile: Tile) -> np.ndarray:
         missing = np.full(tile.shape, np.nan)
-        if name in broken:
+        if layer.place in broken:
             return missing
         try:
             return layer.read(grid, tile)
         except InputError as error:
             with lock:
-                if name not in broken:
-                    broken.add(name)
+                if layer.place not in broken:
+                    broken.add(layer.place)
                     cube.problems.extend(
                         Problem(layer.place, p.found, p.remedy) for p in error.problems
                     )
@@ -196,12 +199,14 @@ def write_cube(
         inside = coverage > 0
         if not everywhere and not inside.any():
             return 0.0, 0.0
-        x = np.stack([read(name, layer, tile) for name, layer in covariates.items()])
+        x = np.empty((len(names), *tile.shape))
+        for number, layer in enumerate(covariates.values()):
+            x[number] = read(layer, tile)
         # What is kept is float32: a value too large for it is missing, and is so from here on.
         with np.errstate(over="ignore"):
             x32 = x.astype(np.float32)
         x32[~np.isfinite(x32)] = np.nan
-        people = grid.area_km2(tile) if population is None else read("population", population, tile)
+        people = grid.area_km2(tile) if population is None else read(population, tile)
         arrays["covariates"][(slice(None), *tile.slices)] = x32
         arrays["population"][tile.slices] = people
         arrays["coverage"][tile.slices] = coverage
@@ -214,7 +219,7 @@ def write_cube(
         with lock:
             for number, name in enumerate(names):
                 cube.ranges[name].add(x32[number][inside])
-            cube.ranges["population"].add(people[inside])
+            cube.people.add(people[inside])
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
         return float(coverage.sum()), float((people * coverage)[lost].sum())
 
@@ -277,7 +282,7 @@ def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, 
 
 
 def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> Any:
-    head = tuple(shape[:-2])
+    head = tuple(max(1, n) for n in shape[:-2])  # no covariate may be usable: then to check people
     return group.create_array(
         name,
         shape=tuple(shape),

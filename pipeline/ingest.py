@@ -14,19 +14,18 @@ from typing import Any
 
 import geopandas as gpd
 import numpy as np
-import pandas as pd
+import shapely
 import zarr
 
-from geo.boundary import read_areas, read_counts
-from geo.errors import InputError, Problem, name_first
+from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, coords_km, plane_km
 from geo.membership import Membership, membership, reproject
-from geo.raster import RasterSource, open_raster
 from pipeline import cube as cubes
 from pipeline.commit import is_current, staged
 from pipeline.config import Config
-from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Layer, Range, write_cube
+from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
 from pipeline.fingerprint import fingerprint_value
+from pipeline.inputs import Inputs, open_inputs
 from pipeline.progress import Progress, Silent
 from pipeline.stages import STAGES, stage_inputs, work_dir
 from pipeline.store import BagStore, PixelRows, write_bags
@@ -34,17 +33,7 @@ from pipeline.store_writer import FORMAT as BAGS_FORMAT
 from pipeline.store_writer import VERSION as BAGS_VERSION
 
 N_NAMED = 5  # areas named in one message
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the input files hold, as far as it is usable."""
-
-    grid: Grid | None
-    areas: gpd.GeoDataFrame | None
-    counts: pd.Series | None
-    covariates: dict[str, Layer]
-    population: Layer | None
+CUT_TOLD = 0.01  # share of an area past the grid that is told; a coast drawn finer stays below
 
 
 @dataclass(frozen=True)
@@ -122,12 +111,10 @@ def check(config: Config) -> list[Problem]:
 def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Inputs, Bags]:
     """Check all inputs and write the cube; raise everything found at once."""
     problems: list[Problem] = []
-    inputs = _open(config, problems)
-    members = None
-    if inputs.grid is not None and inputs.areas is not None:
-        members = _members(inputs.areas, inputs.grid, config, problems)
+    inputs = open_inputs(config, problems)
+    members = _members(inputs, config, problems, progress)
     bags = None
-    if inputs.grid is not None and inputs.covariates:
+    if inputs.grid is not None and (inputs.covariates or inputs.population):
         with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
             cube = write_cube(
                 cube_path,
@@ -140,9 +127,9 @@ def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Input
                 advance=task.advance,
             )
         problems.extend(cube.problems)
-        usable = _check_ranges(inputs, cube, members is not None, problems)
+        judged = _check_ranges(config, inputs, cube, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, inputs.areas, members, cube, problems, name_areas=usable)
+            bags = _select(config, inputs, inputs.areas, members, cube, problems, judged)
             _tell_overlap(members, cube, progress)
     if problems or bags is None:
         raise InputError(problems)
@@ -154,102 +141,54 @@ def _workers(config: Config) -> int | None:
     return None if workers == "auto" else int(workers)
 
 
-def _open(config: Config, problems: list[Problem]) -> Inputs:
-    """Open every input, collecting what is wrong with each."""
-    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
-    counts = None
-    if config.counts.period is not None:
-        found = f"names a column of periods ({config.counts.period!r})"
-        remedy = "give a table of one period without `period`: a run maps one period"
-        problems.append(Problem("counts.period", found, remedy))
-    if areas is not None:
-        spec = config.counts
-        counts = read_counts(spec.path, areas, spec.id or config.areas.id, spec.value, problems)
-    covariates = {}
-    for name, covariate in config.covariates.items():
-        place = f"covariates.{name}"
-        source = open_raster(covariate.path, place, problems, covariate.band)
-        if source is not None:
-            covariates[name] = Layer(
-                f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
-            )
-    population = None
-    if config.population is not None:
-        spec_p = config.population
-        source = open_raster(spec_p.path, "population", problems)
-        if source is not None:
-            population = Layer(f"population ({spec_p.path})", source, "sum", density=spec_p.density)
-    grid = _grid(config, areas, problems)
-    if areas is not None:
-        rasters = [*covariates.values(), *([population] if population else [])]
-        for layer in rasters:
-            if _apart(areas, layer.source):
-                problems.append(_outside(layer.place, areas, layer.source))
-    return Inputs(grid, areas, counts, covariates, population)
-
-
-def _grid(config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]) -> Grid | None:
-    spec = config.grid
-    if spec.like is not None:
-        found: list[Problem] = []
-        source = open_raster(spec.like, "grid.like", found)
-        if source is None:
-            # The raster mostly is one that another key names too, and is told there.
-            known = {problem.found for problem in problems}
-            problems.extend(problem for problem in found if problem.found not in known)
-            return None
-        if not source.north_up:
-            remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
-            problems.append(Problem(f"grid.like ({spec.like})", "is rotated", remedy))
-            return None
-        return source.grid
-    if areas is None or spec.resolution is None:
-        return None
-    west, south, east, north = (float(b) for b in areas.to_crs(spec.crs).total_bounds)
-    return Grid.from_bounds(spec.crs, (west, south, east, north), spec.resolution)
-
-
-def _apart(areas: gpd.GeoDataFrame, source: RasterSource) -> bool:
-    """Tell whether a raster lies wholly outside the bounds of the areas."""
-    if not source.north_up:
-        return False
-    west, south, east, north = areas.to_crs(source.crs).total_bounds
-    left, bottom, right, top = source.grid.bounds
-    return bool(west >= right or east <= left or south >= top or north <= bottom)
-
-
-def _outside(place: str, areas: gpd.GeoDataFrame, source: RasterSource) -> Problem:
-    def text(bounds: Any) -> str:
-        return " ".join(f"{value:.6g}" for value in bounds)
-
-    return Problem(
-        place,
-        f"does not overlap the areas: it spans {text(source.grid.bounds)}, they span "
-        f"{text(areas.to_crs(source.crs).total_bounds)} (west south east north)",
-        "give a raster of the same place, or assign the CRS that it really is in",
-    )
-
-
 def _members(
-    areas: gpd.GeoDataFrame,
-    grid: Grid,
-    config: Config,
-    problems: list[Problem],
+    inputs: Inputs, config: Config, problems: list[Problem], progress: Progress
 ) -> Membership | None:
+    grid, areas = inputs.grid, inputs.areas
+    if grid is None or areas is None or not inputs.located:
+        return None
     usable = _measurable(areas)
     if not usable.any():
         return None
-    geometry = reproject(areas.geometry[usable], grid)
-    measured = membership(geometry, grid)
+    place = f"areas ({config.areas.path})"
+    try:
+        geometry = reproject(areas.geometry[usable], grid)
+        measured = membership(geometry, grid)
+    except GridError:
+        found = f"have no place in the CRS of the grid ({grid.crs.name})"
+        remedy = "give a grid in the CRS of a map that shows them, or correct their CRS"
+        problems.append(Problem(place, found, remedy))
+        return None
     rows = np.flatnonzero(usable)
     members = Membership(rows[measured.bag], measured.pixel, measured.fraction, len(areas))
     if members.pixel.size == 0:
-        found = "does not overlap the areas"
-        if not any(found in problem.found for problem in problems):
-            place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
-            problems.append(Problem(place, found, "give the grid of a raster that covers them"))
+        # The bounds overlap, yet no polygon has a pixel.
+        grid_place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
+        remedy = "give the grid of a raster that covers them"
+        problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
+    _tell_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
     return members
+
+
+def _tell_cut(
+    members: Membership,
+    ids: np.ndarray,
+    rows: np.ndarray,
+    geometry: gpd.GeoSeries,
+    grid: Grid,
+    progress: Progress,
+) -> None:
+    """Say which areas reach past the grid: their people out there are in no bag."""
+    covered = np.bincount(members.bag, members.fraction, members.n_bag)[rows]
+    share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
+    cut = np.flatnonzero((share > CUT_TOLD) & (covered > 0))
+    if cut.size:
+        named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
+        progress.log(
+            f"ingest: {cut.size} areas reach past the grid, all their cases are counted but not "
+            f"the people out there: {named}"
+        )
 
 
 def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
@@ -269,40 +208,63 @@ def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
         )
 
 
-def _check_ranges(inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]) -> bool:
-    """Find rasters without values or without differences; tell whether areas can be judged."""
+@dataclass(frozen=True)
+class Judged:
+    """Whether areas can be judged by their people and covariates: not by those told broken."""
+
+    people: bool
+    covariates: bool
+
+
+def _check_ranges(
+    config: Config, inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]
+) -> Judged:
+    """Find rasters without values or without differences."""
     told = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
-    layers = dict(inputs.covariates)
-    if inputs.population is not None:
-        layers["population"] = inputs.population
-    usable = True
-    for name, layer in layers.items():
+    covariates = True
+    for name, layer in inputs.covariates.items():
         found = cube.ranges[name]
-        if layer.place in told:
-            usable = False
-            continue
-        wrong = _useless(found, where, people=name == "population")
-        if wrong is not None:
-            usable = False
+        covariates &= found.n_value > 0 and layer.place not in told
+        wrong = _useless(found, where, layer.transform)
+        if wrong is not None and layer.place not in told:
             problems.append(Problem(layer.place, *wrong))
-    return usable
+    population = inputs.population
+    if population is None:
+        return Judged(config.population is None, covariates)
+    people = population.place not in told
+    wrong = _unpeopled(cube.people, where)
+    if wrong is not None and people:
+        problems.append(Problem(population.place, *wrong))
+    return Judged(people and wrong is None, covariates)
 
 
-def _useless(found: Range, where: str, *, people: bool) -> tuple[str, str] | None:
+def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None:
+    """Say what is wrong with a covariate, and the remedy."""
+    if found.n_value == 0 and transform != "none":
+        return (
+            f"has no value {where} after its transform ({transform})",
+            "check the file and its nodata value, or give another transform: log takes values "
+            "above 0, log1p above -1, sqrt from 0",
+        )
     if found.n_value == 0:
         return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
-    if people:
-        if found.low < 0:
-            return (
-                f"holds negative numbers of people (down to {found.low:.6g}) {where}",
-                "set its nodata value, or correct it",
-            )
-        if found.high <= 0:
-            return f"holds nobody {where}", "check the file; is it the population?"
-        return None
     if found.low == found.high:
         return f"is {found.low:.6g} on every pixel {where}", "leave it out: it explains nothing"
+    return None
+
+
+def _unpeopled(found: Range, where: str) -> tuple[str, str] | None:
+    """Say what is wrong with the population, and the remedy."""
+    if found.n_value == 0:
+        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
+    if found.low < 0:
+        return (
+            f"holds negative numbers of people (down to {found.low:.6g}) {where}",
+            "set its nodata value, or correct it",
+        )
+    if found.high <= 0:
+        return f"holds nobody {where}", "check the file; is it the population?"
     return None
 
 
@@ -313,8 +275,7 @@ def _select(
     members: Membership,
     cube: Cube,
     problems: list[Problem],
-    *,
-    name_areas: bool,
+    judged: Judged,
 ) -> Bags:
     """Keep the usable pixels of each area; name the areas that have none."""
     state = cube.state
@@ -327,32 +288,36 @@ def _select(
     on_grid = np.bincount(members.bag, minlength=n_area) > 0
     peopled = _count(members, state & (NO_POPULATION | NOBODY) == 0) > 0
     quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
-    if name_areas:
-        # Areas whose polygon could not be measured were told when it was read.
-        empty = (size == 0) & ~quiet & _measurable(areas)
-        ill = np.zeros(n_area, bool) if y is None else y > 0
-        exposure = "population" if inputs.population is not None else "pixel area"
-        place = f"areas ({config.areas.path})"
-        labels = [f"area {i}" for i in ids]
-        dry = empty & peopled
-        for area in np.flatnonzero(dry)[:N_NAMED]:
-            labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
-        for chosen, found, remedy in (
-            (empty & ~on_grid, "outside the grid", "give a grid that covers all areas"),
-            (
-                empty & on_grid & ~peopled & ill,
-                f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
-                "correct the population raster, the boundary or the count",
-            ),
-            (
-                dry,
-                "no usable pixel: a covariate is missing wherever people live",
-                "give covariates that cover it, or take the area out",
-            ),
-        ):
-            if chosen.any():
-                named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
-                problems.append(Problem(place, f"{named}: {found}", remedy))
+    # Areas whose polygon could not be measured were told when it was read.
+    empty = (size == 0) & ~quiet & _measurable(areas)
+    ill = np.zeros(n_area, bool) if y is None else y > 0
+    exposure = "population" if inputs.population is not None else "pixel area"
+    labels = [f"area {i}" for i in ids]
+    # Without a population every pixel counts as peopled, and an area can be dry all the same.
+    known = judged.people or inputs.population is None
+    dry = empty & peopled & known & judged.covariates
+    for area in np.flatnonzero(dry)[:N_NAMED]:
+        labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
+    for chosen, found, remedy in (
+        (
+            empty & ~on_grid & inputs.own_grid,
+            "outside the grid",
+            "give a grid that covers all areas, or take the area out",
+        ),
+        (
+            empty & on_grid & ~peopled & ill & judged.people,
+            f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
+            "correct the population raster, the boundary or the count",
+        ),
+        (
+            dry,
+            "no usable pixel: a covariate is missing wherever people live",
+            "give covariates that cover it, or take the area out",
+        ),
+    ):
+        if chosen.any():
+            named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
+            problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
     used = np.flatnonzero((size > 0) & ~quiet)
     left_out = {
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),

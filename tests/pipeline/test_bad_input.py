@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +12,18 @@ import geopandas as gpd
 import numpy as np
 import pytest
 import yaml
+from affine import Affine
 from shapely.geometry import MultiPolygon, Point, Polygon, box
 
 from geo.errors import InputError, Problem
+from pipeline.cli import BAD_INPUT, main
 from pipeline.config import load_config
 from pipeline.ingest import check, ingest
 from pipeline.progress import Silent
 
 
 def problems_of(files: Any) -> list[Problem]:
-    """Run check and ingest: both must say the same, and neither leave anything."""
+    """Run ingest, check and both on the command line: all must say the same and leave nothing."""
     config = files.config()
     before = sorted(files.directory.rglob("*"))
     with pytest.raises(InputError) as caught:
@@ -31,7 +36,32 @@ def problems_of(files: Any) -> list[Problem]:
         assert problem.place
         assert problem.found
         assert problem.remedy
+        assert "\n" not in str(problem)
+    for command in ("check", "ingest"):
+        lines = typed(files, command)
+        assert len(lines) == len(found)
+        # The command line tells a file that is not there by the line of the configuration.
+        present = {f"error: {p}" for p in found if p.found != "no such file"}
+        assert present <= set(lines), "\n".join(lines)
     return found
+
+
+def typed(files: Any, command: str) -> list[str]:
+    """Type a command with the configuration; expect bad input, and return what it complains of."""
+    path = files.directory / "disagg.yaml"
+    path.write_text(yaml.safe_dump(files.mapping()), encoding="utf-8")
+    before = sorted(files.directory.rglob("*"))
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        status = main([command, str(path)])
+    assert status == BAD_INPUT == 2
+    left = set(files.directory.rglob("*")) - set(before)
+    # The lock that kept a second run out may stay; no cube, no store, no map.
+    assert {p.name for p in left} <= {"out", "work", ".lock"}, left
+    assert command != "check" or not left
+    shutil.rmtree(files.directory / "out", ignore_errors=True)
+    path.unlink()
+    return [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
 
 
 def the_only(files: Any, place: str, found: str, remedy: str) -> Problem:
@@ -77,6 +107,50 @@ def test_all_rasters_elsewhere(files: Any) -> None:
         assert any(name in place for place in named)
 
 
+def test_grid_elsewhere_has_no_consequences(files: Any) -> None:
+    """What lies on the wrong grid is judged on that of a raster: nothing else is wrong."""
+    files.raster("grid.tif", files.population, crs="EPSG:32638")
+    files.options = {"grid": {"like": "grid.tif"}}
+    problem = the_only(files, "grid.tif", "does not overlap the areas", "assign the CRS")
+    assert problem.place.startswith("grid.like")
+
+
+def test_grid_and_population_without_crs_are_both_told(files: Any) -> None:
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("grid.tif", files.population, crs=None)
+    files.options = {"grid": {"like": "grid.tif"}}
+    assert [p.place.split(" (")[0] for p in problems_of(files)] == ["population", "grid.like"]
+
+
+def test_metres_under_a_crs_of_degrees(files: Any) -> None:
+    files.raster("population.tif", files.population, crs="EPSG:4326")
+    the_only(files, "population.tif", "no degrees", "assign the CRS")
+    files.raster("population.tif", files.population)
+    files.areas(crs="EPSG:4326")
+    the_only(files, "areas.gpkg", "no degrees", "assign the CRS")
+
+
+@pytest.mark.parametrize(
+    ("crs", "resolution", "found", "remedy"),
+    [
+        ("EPSG:32738", 0.01, "0.01 makes 2,400,001 x 2,400,001 pixels", "(metre)"),
+        ("EPSG:4326", 1000, "one pixel of all areas", "(degree)"),
+    ],
+)
+def test_resolution_in_other_units(
+    files: Any, crs: str, resolution: float, found: str, remedy: str
+) -> None:
+    files.options = {"grid": {"crs": crs, "resolution": resolution}}
+    the_only(files, "grid.resolution", found, remedy)
+
+
+def test_grid_that_is_south_up(files: Any) -> None:
+    south_up = Affine(1000, 0, 5e5, 0, 1000, 8e6 - 1000 * files.shape[0])
+    files.raster("grid.tif", files.population, transform=south_up)
+    files.options = {"grid": {"like": "grid.tif"}}
+    the_only(files, "grid.tif", "rotated or south-up", "gdalwarp")
+
+
 def test_area_outside_the_grid(files: Any) -> None:
     files.polygons[2] = box(9e5, 7.9e6, 9.1e5, 7.91e6)
     files.areas()
@@ -117,6 +191,17 @@ def test_count_that_is_no_count(files: Any, text: str, found: str) -> None:
     assert "row 5" in problem.place
     assert "M03" in problem.place
     assert text in str(problem)
+
+
+def test_no_cases_at_all(files: Any) -> None:
+    files.counts([(area, "0") for area in files.cases])
+    the_only(files, "cases.csv", "column 'cases' is 0 for every area", "the column of the cases")
+
+
+def test_table_of_several_periods(files: Any) -> None:
+    files.counts(2 * list(files.cases.items()))
+    files.options = {"counts": {"path": "cases.csv", "value": "cases", "period": "year"}}
+    the_only(files, "counts.period", "'year'", "one period")
 
 
 def test_duplicate_ids_of_counts(files: Any) -> None:
@@ -168,6 +253,13 @@ def test_covariate_constant_inside_the_areas_only(files: Any) -> None:
 def test_covariate_all_nodata(files: Any) -> None:
     files.raster("wave.tif", np.full(files.shape, -9999.0), nodata=-9999.0)
     the_only(files, "wave.tif", "has no value inside the areas", "nodata")
+
+
+def test_transform_that_leaves_no_value(files: Any) -> None:
+    files.raster("wave.tif", -1 - np.abs(files.x["wave"]))
+    wave = {"path": "wave.tif", "transform": "log"}
+    files.options = {"covariates": {"wave": wave, "north": {"path": "north.tif"}}}
+    the_only(files, "wave.tif", "no value inside the areas after its transform (log)", "above 0")
 
 
 def test_population_all_nodata(files: Any) -> None:
@@ -275,6 +367,73 @@ def test_all_at_once(files: Any) -> None:
     ):
         assert sum(all(w in line for w in words) for line in found) == 1, (words, found)
     assert len(found) == 11, "\n".join(found)
+
+
+@pytest.mark.parametrize("broken", ["areas", "population", "wave", "ids"])
+def test_what_is_unusable_hides_nothing_else(files: Any, broken: str) -> None:
+    """One thing of each kind is wrong, and one input cannot be used at all."""
+    files.cases["M03"] = "-3"
+    files.counts()
+    files.raster("flat.tif", np.full(files.shape, 3.0))
+    names = ("wave", "north", "flat")
+    files.options = {"covariates": {name: {"path": f"{name}.tif"} for name in names}}
+    expected = [("cases.csv", "negative"), ("flat.tif", "3 on every pixel")]
+    if broken == "areas":
+        with pytest.warns(UserWarning, match="crs"):
+            files.areas(crs=None)
+        expected.append(("areas.gpkg", "no coordinate reference system"))
+    elif broken == "ids":
+        files.ids[7] = "M04"
+        files.areas()
+        expected += [("areas.gpkg", "more than once: M04"), ("cases.csv", "match no area: M07")]
+    else:  # where the areas are known, so is which of them cannot be used
+        values = files.population if broken == "population" else files.x[broken]
+        files.raster(f"{broken}.tif", values, crs=None)
+        expected.append((f"{broken}.tif", "no coordinate reference system"))
+        files.x["north"][files.pixels(4)] = np.nan
+        files.raster("north.tif", files.x["north"])
+        expected.append(("areas.gpkg", "M04 (lacks north): no usable pixel"))
+    if broken == "wave":
+        files.population[files.pixels(8)] = 0
+        files.raster("population.tif", files.population)
+        expected.append(("areas.gpkg", "M08: cases, but nobody lives there"))
+    found = [str(p) for p in problems_of(files)]
+    for words in expected:
+        assert sum(all(w in line for w in words) for line in found) == 1, (words, found)
+    assert len(found) == len(expected), "\n".join(found)
+
+
+def test_no_usable_covariate_does_not_hide_the_people(files: Any) -> None:
+    for name, values in files.x.items():
+        files.raster(f"{name}.tif", values, crs=None)
+    files.population[files.pixels(5)] = 0
+    files.raster("population.tif", files.population)
+    found = [str(p) for p in problems_of(files)]
+    assert len(found) == 3
+    assert "M05: cases, but nobody lives there" in found[-1]
+
+
+def test_unknown_key_and_bad_files_in_one_go(files: Any) -> None:
+    """Configuration, boundaries, counts and rasters: the command line tells all six at once."""
+    files.ids[7] = "M04"
+    files.areas()
+    files.cases["M02"] = "few"
+    files.counts()
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("wave.tif", np.full(files.shape, np.nan))
+    files.options = {"output": {"dir": str(files.directory / "out"), "drawz": 9}}
+    for command in ("check", "ingest"):
+        lines = typed(files, command)
+        for words in (
+            ("disagg.yaml line", "output.drawz", "unknown key", "draws"),
+            ("areas.gpkg", "M04 (feature 5 and 8)", "keep one"),
+            ("cases.csv", "row 4 (id M02: 'few')", "plain numbers"),
+            ("cases.csv", "M07 (row 9)", "correct the ids"),
+            ("population.tif", "no coordinate reference system", "assign"),
+            ("wave.tif", "has no value", "nodata"),
+        ):
+            assert sum(all(w in line for w in words) for line in lines) == 1, (words, lines)
+        assert len(lines) == 6, "\n".join(lines)
 
 
 def test_odd_but_good_inputs_pass(files: Any) -> None:

@@ -1,0 +1,222 @@
+"""The input files of a run, opened and checked as far as their headers and tables tell.
+
+What depends on the values of pixels is checked by :mod:`pipeline.ingest`. Each problem is told
+once, without its consequences, and none hides another: where the run's grid is unusable, the rest
+is checked on that of a raster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.boundary import read_areas, read_counts
+from geo.errors import GridError, Problem
+from geo.grid import Bounds, Grid
+from geo.raster import RasterSource, open_raster
+from pipeline.config import Config
+from pipeline.cube import Layer
+
+N_PIX_MAX = 10**10  # of a grid; more is a resolution in other units than those of the CRS
+N_PIX_PROBE = 10**8  # of a grid on which to check rasters where no area says where to look
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the input files hold, as far as it is usable.
+
+    Attributes
+    ----------
+    grid : Grid or None
+        The run's; or, if not ``own_grid``, another on which the rest can be checked.
+    own_grid : bool
+    areas : GeoDataFrame or None
+        With problems told: ids may come twice, polygons be broken.
+    located : bool
+        Whether it is known where the areas are.
+    counts : Series or None
+        By area; NaN where a problem was told.
+    covariates : dict of Layer
+    population : Layer or None
+    """
+
+    grid: Grid | None
+    own_grid: bool
+    areas: gpd.GeoDataFrame | None
+    located: bool
+    counts: pd.Series | None
+    covariates: dict[str, Layer]
+    population: Layer | None
+
+
+def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
+    """Open every input, collecting what is wrong with each.
+
+    Parameters
+    ----------
+    config : Config
+    problems : list of Problem
+        Appended to.
+
+    Returns
+    -------
+    Inputs
+    """
+    areas = read_areas(
+        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True
+    )
+    counts = None if areas is None else _counts(config, areas, problems)
+    covariates = {}
+    for name, covariate in config.covariates.items():
+        place = f"covariates.{name}"
+        source = open_raster(covariate.path, place, problems, covariate.band)
+        if source is not None:
+            covariates[name] = Layer(
+                f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
+            )
+    population = None
+    if config.population is not None:
+        spec = config.population
+        source = open_raster(spec.path, "population", problems)
+        if source is not None:
+            population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
+    where = None
+    if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
+        where = _Where(areas)
+    # A raster that lies elsewhere is told, and keeps out of what is checked further.
+    for name, layer in list(covariates.items()):
+        if _elsewhere(layer.place, layer.source, where, problems):
+            del covariates[name]
+    if population and _elsewhere(population.place, population.source, where, problems):
+        population = None
+    grid = _grid(config, where, problems)
+    own_grid = grid is not None
+    if grid is None:
+        layers = [*([population] if population else []), *covariates.values()]
+        probes = (_probe(layer.source, where) for layer in layers)
+        grid = next((probe for probe in probes if probe is not None), None)
+    return Inputs(grid, own_grid, areas, where is not None, counts, covariates, population)
+
+
+class _Where:
+    """Bounds of the areas in any CRS, each looked up once."""
+
+    def __init__(self, areas: gpd.GeoDataFrame) -> None:
+        self.areas = areas
+        self._known: dict[str, Bounds] = {}
+
+    def bounds(self, crs: Any) -> Bounds:
+        key = crs if isinstance(crs, str) else crs.to_wkt()
+        if key not in self._known:
+            west, south, east, north = self.areas.to_crs(crs).total_bounds
+            self._known[key] = (float(west), float(south), float(east), float(north))
+        return self._known[key]
+
+    def apart(self, source: RasterSource) -> bool:
+        """Tell whether a raster lies wholly outside the bounds of the areas."""
+        if not source.north_up:
+            return False
+        west, south, east, north = self.bounds(source.crs)
+        left, bottom, right, top = source.grid.bounds
+        return west >= right or east <= left or south >= top or north <= bottom
+
+
+def _counts(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> pd.Series | None:
+    spec = config.counts
+    if spec.period is not None:
+        found = f"names a column of periods ({spec.period!r})"
+        remedy = "give a table of one period without `period`: a run maps one period"
+        problems.append(Problem("counts.period", found, remedy))
+        return None  # that areas come more than once is no problem of its own
+    n_before = len(problems)
+    counts = read_counts(
+        spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True
+    )
+    if counts is not None and len(problems) == n_before and not (counts > 0).any():
+        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+        found = f"column {spec.value!r} is 0 for every area"
+        problems.append(Problem(place, found, "give the column of the cases"))
+    return counts
+
+
+def _elsewhere(
+    place: str, source: RasterSource, where: _Where | None, problems: list[Problem]
+) -> bool:
+    """Find a raster that does not lie where the areas are, or nowhere on Earth."""
+    if not source.north_up:
+        return False
+    west, south, east, north = source.grid.bounds
+    remedy = "assign the CRS that it really is in (gdal_edit.py -a_srs)"
+    degrees = source.crs is not None and source.crs.is_geographic
+    if degrees and (west < -361 or east > 361 or south < -91 or north > 91):
+        found = (
+            f"spans {_text(source.grid.bounds)} (west south east north), which are no degrees, "
+            "though its CRS is geographic"
+        )
+        problems.append(Problem(place, found, remedy))
+        return True
+    if where is not None and where.apart(source):
+        found = (
+            f"does not overlap the areas: it spans {_text(source.grid.bounds)}, they span "
+            f"{_text(where.bounds(source.crs))} (west south east north)"
+        )
+        problems.append(Problem(place, found, f"give a raster of the same place, or {remedy}"))
+        return True
+    return False
+
+
+def _text(bounds: Bounds) -> str:
+    return " ".join(f"{value:.6g}" for value in bounds)
+
+
+def _grid(config: Config, where: _Where | None, problems: list[Problem]) -> Grid | None:
+    spec = config.grid
+    if spec.like is None:
+        return _grid_of(str(spec.crs), float(spec.resolution or 0), where, problems)
+    place = f"grid.like ({spec.like})"
+    # The raster mostly is one that another key names too, and was told there.
+    told = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
+    found: list[Problem] = []
+    source = open_raster(spec.like, "grid.like", found)
+    if source is not None and not source.north_up:
+        remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
+        found.append(Problem(place, "is rotated or south-up", remedy))
+    elif source is not None:
+        _elsewhere(place, source, where, found)
+    problems.extend(problem for problem in found if problem.found not in told)
+    return None if source is None or found else source.grid
+
+
+def _grid_of(
+    crs: str, resolution: float, where: _Where | None, problems: list[Problem]
+) -> Grid | None:
+    """Lay a grid of a CRS and resolution over the areas."""
+    if where is None:
+        return None
+    try:
+        grid = Grid.from_bounds(crs, where.bounds(crs), resolution)
+    except GridError:
+        found = f"the areas have no place in {crs}"
+        problems.append(Problem("grid.crs", found, "give the CRS of a map that shows them"))
+        return None
+    unit = grid.crs.axis_info[0].unit_name
+    remedy = f"give the size of a pixel in units of {crs} ({unit})"
+    if grid.n_pix > N_PIX_MAX:
+        found = f"{resolution:g} makes {grid.shape[0]:,} x {grid.shape[1]:,} pixels"
+        problems.append(Problem("grid.resolution", found, remedy))
+        return None
+    if grid.n_pix == 1:
+        found = f"{resolution:g} makes one pixel of all areas"
+        problems.append(Problem("grid.resolution", found, remedy))
+        return None
+    return grid
+
+
+def _probe(source: RasterSource, where: _Where | None) -> Grid | None:
+    if not source.north_up or (where is None and np.prod(source.shape) > N_PIX_PROBE):
+        return None
+    return source.grid
