@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 import rasterio
 import rasterio.features
+import shapely
 import zarr
+from affine import Affine
+from pyproj import Geod, Transformer
 from rasterio.enums import MergeAlg
 from shapely.geometry import box
 
@@ -215,8 +218,102 @@ def test_without_a_population_the_exposure_is_area(files: Any) -> None:
     files.options = {"population": None}
     store, _ = run(files)
     assert store.attrs["weight_unit"] == "km2"
-    # UTM zone 38: a square of 64 km2 on the map, its areal scale 1 within 0.1 %.
-    np.testing.assert_allclose(store.bag_weight, 64.0, rtol=2e-3)
+    on_earth = gpd.GeoSeries(files.polygons, crs=files.crs).segmentize(100).to_crs(4326)
+    for area, polygon in zip(files.ids, on_earth, strict=True):
+        m2, _ = Geod(ellps="WGS84").geometry_area_perimeter(polygon)
+        weight = store.bag_weight[store.ids.index(area)]
+        assert weight == pytest.approx(abs(m2) / 1e6, rel=1e-7)
+
+
+def test_an_area_smaller_than_a_pixel_has_its_share(files: Any) -> None:
+    row, col = 5, 7
+    left, top = 5e5 + 1000 * col, 8e6 - 1000 * row
+    files.polygons[0] = box(left + 100, top - 600, left + 400, top - 200)  # 0.3 x 0.4 km
+    files.areas()
+    store, _ = run(files)
+    bag = bag_of(store, "M00")
+    assert bag["pixel"].tolist() == [row * files.shape[1] + col]
+    assert bag["weight"] == pytest.approx([0.12 * files.population[row, col]], rel=1e-6)
+
+
+def test_a_pixel_on_a_border_is_shared(files: Any) -> None:
+    store, _ = run(files)
+    west, east = bag_of(store, "M00"), bag_of(store, "M01")
+    common, i, j = np.intersect1d(west["pixel"], east["pixel"], return_indices=True)
+    assert common.size == files.size + 1
+    rows, cols = np.divmod(common, files.shape[1])
+    inner = slice(1, -1)  # the first and the last are shared with the areas north and south too
+    total = (west["weight"][i] + east["weight"][j])[inner]
+    np.testing.assert_allclose(total, files.population[rows, cols][inner], rtol=1e-6)
+
+
+def test_a_covariate_of_another_crs_and_pixel_size(files: Any) -> None:
+    """A field linear in longitude and latitude, coarser and in degrees, comes back in place."""
+    lon, lat = 44.9 + 0.02 * np.arange(25), -17.9 - 0.02 * np.arange(30)
+    degrees = Affine(0.02, 0, lon[0] - 0.01, 0, -0.02, lat[0] + 0.01)
+    values = 100 * lon[None, :] + 37 * lat[:, None]
+    files.raster("north.tif", values, crs="EPSG:4326", transform=degrees)
+    fine = np.kron(files.x["wave"], np.ones((4, 4))) + np.tile([-1.0, 1.0], (120, 68))
+    files.raster("wave.tif", fine, transform=files.transform @ Affine.scale(0.25))
+    store, _ = run(files)
+    assert store.attrs["left_out"]["pixels"] == 0
+    to_degrees = Transformer.from_crs(files.crs, 4326, always_xy=True)
+    for area in files.ids:
+        bag = bag_of(store, area)
+        x, y = to_degrees.transform(*(1000 * bag["coords"].T))
+        np.testing.assert_allclose(bag["x"][:, 1], 100 * x + 37 * y, atol=0.02)
+        at = np.divmod(bag["pixel"], files.shape[1])
+        # Sixteen pixels to one: their mean, and what alternates between them is gone.
+        np.testing.assert_allclose(bag["x"][:, 0], files.x["wave"][at], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["areas.geojson", "areas.shp", "areas.parquet"])
+def test_counts_in_a_column_of_the_areas_of_any_format(files: Any, name: str) -> None:
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    frame["cases"] = [float(files.cases[area]) for area in frame["code"]]
+    path = files.directory / name
+    if name.endswith("parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_file(path)
+    expected, _ = run(files)
+    files.options = {
+        "areas": {"path": name, "id": "code"},
+        "counts": {"value": "cases"},
+        "output": {"dir": str(files.directory / "other")},
+    }
+    ingest(files.config(), Silent())
+    store = BagStore.open(files.directory / "other/work/bags.zarr")
+    assert store.ids == expected.ids
+    np.testing.assert_array_equal(store.y, expected.y)
+    np.testing.assert_allclose(store.bag_weight, expected.bag_weight, rtol=1e-6)
+
+
+def test_people_may_be_a_covariate_too(files: Any) -> None:
+    """A covariate named as the population is: neither takes the other's place."""
+    files.population[files.pixels(4)][1, 1] = 0.0  # log has no value there
+    files.raster("population.tif", files.population)
+    people = {"path": "population.tif", "transform": "log"}
+    files.options = {"covariates": {"population": people, "north": {"path": "north.tif"}}}
+    store, _ = run(files)
+    assert store.covariates == ("population", "north")
+    assert store.attrs["left_out"]["by_covariate"] == {"population": 1, "north": 0}
+    bag = bag_of(store, "M03")
+    at = np.divmod(bag["pixel"], files.shape[1])
+    np.testing.assert_allclose(bag["x"][:, 0], np.log(files.population[at]), rtol=1e-6)
+
+
+def test_an_area_that_reaches_past_the_grid_is_told(files: Any) -> None:
+    files.polygons[0] = box(5e5 - 3000, 8e6 - 8000, 5e5 + 9000, 8e6 - 2000)  # a quarter outside
+    files.areas()
+    notes = Notes()
+    store, _ = run(files, notes)
+    assert any("past the grid" in line and "M00 25 %" in line for line in notes.lines)
+    assert not any("M01" in line for line in notes.lines)
+    assert store.n_bag == 9
+    assert store.bag_weight[store.ids.index("M00")] == pytest.approx(
+        files.population[2:8, :9].sum(), rel=1e-6
+    )
 
 
 def test_a_grid_by_crs_and_resolution(files: Any) -> None:
@@ -240,25 +337,71 @@ def test_check_of_good_inputs_finds_and_leaves_nothing(files: Any) -> None:
     assert sorted(files.directory.iterdir()) == before
 
 
-@real
-def test_madagascar_as_a_plain_sum_says(tmp_path: Path) -> None:
-    base = SHARED / "madagascar"
+def madagascar(directory: Path, covariates: dict[str, Any]) -> tuple[BagStore, dict[str, Any]]:
     config = Config.model_validate(
         {
             "areas": {"path": "districts.gpkg", "layer": "districts", "id": "district_id"},
             "counts": {"path": "cases.csv", "value": "cases"},
             "population": {"path": "population.tif"},
-            "covariates": {
-                **{n: {"path": f"{n}.tif"} for n in ("elevation", "evi", "lst_mean")},
-                "rain": {"path": "precipitation.tif", "transform": "log1p"},
-            },
+            "covariates": covariates,
             "grid": {"like": "population.tif"},
-            "output": {"dir": str(tmp_path)},
+            "output": {"dir": str(directory)},
         },
-        context={"base": base},
+        context={"base": SHARED / "madagascar"},
     )
     summary = ingest(config, Silent())
-    store = BagStore.open(tmp_path / "work/bags.zarr")
+    return BagStore.open(directory / "work/bags.zarr"), summary
+
+
+@real
+def test_madagascar_as_every_intersection_says(tmp_path: Path) -> None:
+    """Each pixel cut with each district by GEOS: pixels, people and cases, district by district."""
+    base = SHARED / "madagascar"
+    names = ("elevation", "evi", "lst_mean")
+    store, summary = madagascar(tmp_path, {n: {"path": f"{n}.tif"} for n in names})
+
+    def band(name: str) -> tuple[np.ndarray, Any]:
+        with rasterio.open(base / f"{name}.tif") as file:
+            values = file.read(1, masked=True).astype(np.float64)
+            missing = np.abs(values.filled(np.nan)) > 1e30  # a nodata that equals itself no more
+            return np.where(missing, np.nan, values.filled(np.nan)), file.transform
+
+    people, t = band("population")
+    covariates = np.stack([band(name)[0] for name in names])
+    good = (people > 0) & np.isfinite(covariates).all(axis=0)
+    edges = [t.c + t.a * np.arange(people.shape[1] + 1), t.f + t.e * np.arange(people.shape[0] + 1)]
+    districts = gpd.read_file(base / "districts.gpkg").set_index("district_id")
+    total, n_pix = 0.0, 0
+    for number, polygon in districts.geometry.items():
+        west, south, east, north = polygon.bounds
+        cols = np.flatnonzero((edges[0][1:] > west) & (edges[0][:-1] < east))
+        rows = np.flatnonzero((edges[1][1:] < north) & (edges[1][:-1] > south))
+        row, col = (a.ravel() for a in np.meshgrid(rows, cols, indexing="ij"))
+        pixel = shapely.box(edges[0][col], edges[1][row + 1], edges[0][col + 1], edges[1][row])
+        shapely.prepare(polygon)
+        share = shapely.contains_properly(polygon, pixel).astype(float)
+        rim = np.flatnonzero((share == 0) & shapely.intersects(polygon, pixel))
+        share[rim] = shapely.area(shapely.intersection(polygon, pixel[rim])) / abs(t.a * t.e)
+        used = (share > 1e-9) & good[row, col]
+        k = store.ids.index(str(number))
+        assert store.sizes[k] == used.sum()
+        weight = (share * people[row, col])[used].sum()
+        assert store.bag_weight[k] == pytest.approx(weight, rel=1e-5)
+        total, n_pix = total + weight, n_pix + int(used.sum())
+    assert store.n_bag == len(districts) == 109
+    assert store.n_pix == n_pix == 34_103
+    assert summary["exposure_total"] == pytest.approx(total, rel=1e-7)
+    assert summary["exposure_total"] == pytest.approx(21_411_899, abs=1)
+
+
+@real
+def test_madagascar_as_a_plain_sum_says(tmp_path: Path) -> None:
+    base = SHARED / "madagascar"
+    names = ("elevation", "evi", "lst_mean")
+    rain = {"path": "precipitation.tif", "transform": "log1p"}
+    store, summary = madagascar(
+        tmp_path, {**{n: {"path": f"{n}.tif"} for n in names}, "rain": rain}
+    )
     assert store.n_bag == 109
     assert summary["cases_total"] == pytest.approx(1_237_811, abs=1)
     with rasterio.open(base / "population.tif") as file:
