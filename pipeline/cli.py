@@ -134,7 +134,7 @@ def demo(
     talk = Talk(as_json, quiet, verbose)
     with _errors(talk, f"disagg demo {directory}"):
         _check_demo_dir(directory)
-        talk.progress().log(f"simulating a {size.value} country in {directory}")
+        talk.progress().log(f"simulating a country ({size.value}) in {directory}")
         from pipeline.demo import simulate_country
 
         config = simulate_country(directory, size=size.value, seed=seed)

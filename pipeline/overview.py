@@ -47,5 +47,8 @@ def describe_inputs(config: Config) -> dict[str, str]:
 def _describe_raster(source: RasterSource) -> str:
     n_row, n_col = source.shape
     unit = f", {source.unit}" if source.unit else ""
-    crs = source.crs.to_string() if source.crs is not None else "no CRS"
+    crs = "no CRS"
+    if source.crs is not None:
+        authority = source.crs.to_authority()
+        crs = ":".join(authority) if authority else source.crs.name
     return f"{n_row} x {n_col} pixels, {crs}{unit}"
