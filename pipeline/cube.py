@@ -1,8 +1,8 @@
 """The aligned grid: every raster of a run on the one grid, in ``work/grid.zarr``.
 
 The cube is written tile by tile by Dask's threads, one writer for each shard, and read again by the
-bag store's writer and by the predict stage. A pixel outside every area (or, with ``mask: all``,
-nothing) stays unwritten: NaN.
+bag store's writer and by the predict stage. A tile without any area stays unwritten, which reads as
+NaN, unless the maps show everything (``mask: all``). ``docs/bag-store.md`` describes it.
 """
 
 from __future__ import annotations

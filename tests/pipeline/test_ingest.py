@@ -214,6 +214,30 @@ def test_areas_on_several_tiles_lose_nothing_at_the_seams(files: Any, tmp_path: 
     assert (tmp_path / "out/work/grid.zarr/covariates/c/0/1/1").is_file()
 
 
+@pytest.mark.parametrize("mask", ["areas", "all"])
+def test_tiles_without_any_area_are_kept_for_maps_of_everything(files: Any, mask: str) -> None:
+    shape = (20, TILE + 40)
+    rng = np.random.default_rng(1)
+    for name in files.x:
+        files.raster(f"{name}.tif", rng.normal(size=shape))
+    files.raster("population.tif", rng.gamma(1.0, 10, shape))
+    left, top = 5e5 + 1000 * (TILE + 5), 8e6 - 2000
+    files.polygons, files.ids, files.cases = (
+        [box(left, top - 9e3, left + 9e3, top)],
+        ["a"],
+        {"a": "5"},
+    )
+    files.areas()
+    files.counts()
+    files.options = {"output": {"mask": mask, "dir": str(files.directory / "out")}}
+    run(files)
+    cube: Any = zarr.open_group(files.directory / "out/work/grid.zarr", mode="r")
+    written = np.isfinite(cube["covariates"][:]).all(axis=0) & np.isfinite(cube["population"][:])
+    assert written[:, TILE:].all()
+    assert written[:, :TILE].all() if mask == "all" else not written[:, :TILE].any()
+    assert cube["coverage"][:].sum() == pytest.approx(81)
+
+
 def test_without_a_population_the_exposure_is_area(files: Any) -> None:
     files.options = {"population": None}
     store, _ = run(files)
