@@ -408,8 +408,14 @@ def _describe(result: StageResult) -> str:
 @contextmanager
 def _exclusive(directory: Path) -> Iterator[None]:
     """Keep a second run out of a directory; the lock ends with the process, however it ends."""
-    (directory / "work").mkdir(parents=True, exist_ok=True)
-    with (directory / "work" / ".lock").open("w") as lock:
+    try:
+        (directory / "work").mkdir(parents=True, exist_ok=True)
+        opened = (directory / "work" / ".lock").open("w")
+    except OSError as error:
+        found = f"cannot be written to ({error.strerror or error})"
+        remedy = "give another output.dir, or free this one for writing"
+        raise InputError(Problem(f"output.dir ({directory})", found, remedy)) from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

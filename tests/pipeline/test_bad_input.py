@@ -115,6 +115,13 @@ def test_grid_elsewhere_has_no_consequences(files: Any) -> None:
     assert problem.place.startswith("grid.like")
 
 
+def test_a_stand_in_for_the_grid_need_not_cover_the_areas(files: Any) -> None:
+    """Where the grid is unusable the rest is checked on a raster's: its rim is no mistake."""
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("wave.tif", files.x["wave"][:, :15])
+    the_only(files, "population.tif", "no coordinate reference system", "assign")
+
+
 def test_grid_and_population_without_crs_are_both_told(files: Any) -> None:
     files.raster("population.tif", files.population, crs=None)
     files.raster("grid.tif", files.population, crs=None)

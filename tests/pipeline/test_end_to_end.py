@@ -129,3 +129,17 @@ def test_mistakes_of_the_command_line_and_the_configuration(tmp_path, capsys):
     assert "model" in err.err + err.out
     assert main(["nonsense"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["a file", "a file above"])
+def test_an_output_directory_that_cannot_be_made_is_one_line(ran, tmp_path, capsys, kind):
+    directory = tmp_path / "copy"
+    shutil.copytree(ran.parent, directory, ignore=shutil.ignore_patterns("out"))
+    (directory / "blocked").write_text("in the way")
+    config = directory / ran.name
+    where = "blocked" if kind == "a file" else "blocked/out"
+    config.write_text(config.read_text().replace("dir: out", f"dir: {where}"))
+    assert main(["run", str(config)]) == 2
+    err = capsys.readouterr().err
+    assert "error: output.dir" in err
+    assert "Traceback" not in err
