@@ -97,8 +97,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     own_grid = grid is not None
     if grid is None:
         layers = [*([population] if population else []), *covariates.values()]
-        probes = (_probe(layer.source, where) for layer in layers)
-        grid = next((probe for probe in probes if probe is not None), None)
+        grid = _stand_in([layer.source for layer in layers], where)
     return Inputs(grid, own_grid, areas, where is not None, counts, covariates, population)
 
 
@@ -123,6 +122,15 @@ class _Where:
         west, south, east, north = self.bounds(source.crs)
         left, bottom, right, top = source.grid.bounds
         return west >= right or east <= left or south >= top or north <= bottom
+
+    def seen(self, source: RasterSource) -> float:
+        """Share of the bounds of the areas inside those of a north-up raster."""
+        west, south, east, north = self.bounds(source.crs)
+        left, bottom, right, top = source.grid.bounds
+        wide = min(east, right) - max(west, left)
+        high = min(north, top) - max(south, bottom)
+        whole = (east - west) * (north - south)
+        return max(wide, 0.0) * max(high, 0.0) / whole if whole > 0 else 0.0
 
 
 def _counts(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> pd.Series | None:
@@ -216,7 +224,9 @@ def _grid_of(
     return grid
 
 
-def _probe(source: RasterSource, where: _Where | None) -> Grid | None:
-    if not source.north_up or (where is None and np.prod(source.shape) > N_PIX_PROBE):
-        return None
-    return source.grid
+def _stand_in(sources: list[RasterSource], where: _Where | None) -> Grid | None:
+    """Return the grid of the raster that shows most of the areas, the first of equals."""
+    usable = [source for source in sources if source.north_up]
+    if where is None:  # rasters are read whole
+        usable = [source for source in usable if source.grid.n_pix <= N_PIX_PROBE]
+    return max(usable, key=where.seen if where else lambda _: 0.0).grid if usable else None

@@ -49,7 +49,7 @@ def problems_of(files: Any) -> list[Problem]:
 def typed(files: Any, command: str) -> list[str]:
     """Type a command with the configuration; expect bad input, and return what it complains of."""
     path = files.directory / "disagg.yaml"
-    path.write_text(yaml.safe_dump(files.mapping()), encoding="utf-8")
+    path.write_text(yaml.safe_dump(files.mapping(), sort_keys=False), encoding="utf-8")
     before = sorted(files.directory.rglob("*"))
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
@@ -115,10 +115,14 @@ def test_grid_elsewhere_has_no_consequences(files: Any) -> None:
     assert problem.place.startswith("grid.like")
 
 
-def test_a_stand_in_for_the_grid_need_not_cover_the_areas(files: Any) -> None:
+def test_a_stand_in_for_the_grid_shows_what_it_can(files: Any) -> None:
     """Where the grid is unusable the rest is checked on a raster's: its rim is no mistake."""
     files.raster("population.tif", files.population, crs=None)
-    files.raster("wave.tif", files.x["wave"][:, :15])
+    files.raster("wave.tif", files.x["wave"][:, :11])
+    problems = problems_of(files)  # on the grid of north, which shows all areas
+    assert [p.place.split(" (")[0] for p in problems] == ["population", "areas"]
+    assert "M02 (lacks wave)" in problems[1].found
+    files.raster("north.tif", files.x["north"][:, :11])
     the_only(files, "population.tif", "no coordinate reference system", "assign")
 
 
