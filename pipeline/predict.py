@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pipeline.config import Config
 from pipeline.fitting import n_thread
 from pipeline.ordered import map_in_order
 from pipeline.preview import render_preview
+from pipeline.progress import Silent
 from pipeline.store import BagStore
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
@@ -83,7 +85,16 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
     store = BagStore.open(work / "bags.zarr")
     tags = _tags(config, store)
     with _staging(out) as staging:
-        n_pix = _write_rasters(config, model, work / "grid.zarr", staging, tags, progress)
+        n_pix = predict_raster(
+            model,
+            work / "grid.zarr",
+            staging,
+            layers(config),
+            mask=config.output.mask,
+            tags=tags,
+            progress=progress,
+            n_thread=n_thread(config),
+        )
         with progress.task("areas", store.n_bag) as task:
             draws = draw_areas(
                 model,
@@ -214,35 +225,68 @@ def predict_tile(
     return result
 
 
-def _write_rasters(
-    config: Config, model: Any, cube_path: Path, staging: Path, tags: dict[str, str], progress: Any
+def predict_raster(
+    model: Any,
+    cube_path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    wanted: list[Layer],
+    *,
+    mask: str = "areas",
+    tags: dict[str, str] | None = None,
+    progress: Any = None,
+    n_thread: int | None = None,
 ) -> int:
-    """Stream the cube through the model into the rasters; return the pixels predicted."""
+    """Stream an aligned grid through a model into cloud-optimised GeoTIFFs, tile by tile.
+
+    Parameters
+    ----------
+    model : fitted model
+        With ``predict_pixels``.
+    cube_path : path-like
+        ``work/grid.zarr``, as ingest leaves it.
+    directory : path-like
+        Where ``NAME.tif`` and ``NAME.qml`` of each layer go.
+    wanted : list of Layer
+        What to map; :func:`layers` lists those of a configuration.
+    mask : {"areas", "all"}
+        Pixels in areas only, or every pixel with all its covariates.
+    tags : dict, optional
+        For every file.
+    progress : Progress, optional
+    n_thread : int, optional
+        Threads over tiles; one a core where not given. It changes no number.
+
+    Returns
+    -------
+    int
+        Pixels predicted.
+    """
+    directory = Path(directory)
+    progress = progress or Silent()
     cube = zarr.open_group(cube_path, mode="r")
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
-    wanted = layers(config)
     tiles = list(grid.tiles(int(cube.attrs["tile"])))  # type: ignore[arg-type]
     n_pix = 0
 
     def compute(tile: Tile) -> np.ndarray:
-        return predict_tile(model, cube, grid, tile, wanted, config.output.mask)
+        return predict_tile(model, cube, grid, tile, wanted, mask)
 
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(progress.task("predict", len(tiles)))
         writers = [
             stack.enter_context(
                 TiledWriter(
-                    staging / f"{layer.name}.tif",
+                    directory / f"{layer.name}.tif",
                     grid,
                     description=layer.description,
                     unit=layer.unit,
-                    tags=tags,
+                    tags=tags or {},
                 )
             )
             for layer in wanted
         ]
-        for tile, values in zip(tiles, map_in_order(compute, tiles, n_thread(config)), strict=True):
+        for tile, values in zip(tiles, map_in_order(compute, tiles, n_thread), strict=True):
             for writer, band in zip(writers, values, strict=True):
                 writer.write(tile, band)
             n_pix += int(np.isfinite(values[0]).sum())
@@ -250,7 +294,7 @@ def _write_rasters(
     for layer in wanted:
         probability = layer.name.startswith("exceedance")
         write_style(
-            staging / f"{layer.name}.tif",
+            directory / f"{layer.name}.tif",
             low=0.0 if probability else None,
             high=1.0 if probability else None,
             label="" if probability else layer.unit,

@@ -143,3 +143,22 @@ def test_an_output_directory_that_cannot_be_made_is_one_line(ran, tmp_path, caps
     err = capsys.readouterr().err
     assert "error: output.dir" in err
     assert "Traceback" not in err
+
+
+def test_the_same_job_in_python_gives_the_same_map(ran, tmp_path):
+    from pipeline import BagStore, fit, predict_raster
+    from pipeline.config import load_config
+    from pipeline.fitting import new_model
+    from pipeline.predict import layers
+
+    config = load_config(ran)
+    work = ran.parent / "out/work"
+    model = new_model(config)
+    assert fit(model, BagStore.open(work / "bags.zarr")).epoch == 8
+    n_pix = predict_raster(model, work / "grid.zarr", tmp_path, layers(config)[:1])
+    with (
+        rasterio.open(tmp_path / "rate_mean.tif") as again,
+        rasterio.open(ran.parent / "out/rate_mean.tif") as first,
+    ):
+        np.testing.assert_array_equal(again.read(1), first.read(1))
+        assert np.isfinite(again.read(1)).sum() == n_pix
