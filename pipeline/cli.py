@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
+_DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
 _MAPS = ("rate_mean.tif", "rate_lower.tif", "rate_upper.tif", "areas.gpkg", "areas.csv")
 
 app = typer.Typer(
@@ -92,8 +93,10 @@ def _disagg(
 ) -> None:
     """From counts of areas to maps of pixels, with honest uncertainty.
 
-    Counts of cases for districts, and rasters of what drives them, become GeoTIFFs of the rate in
-    every pixel, its interval, and the probability that it exceeds a threshold.
+    \b
+    Counts of cases for districts, and rasters of what drives them, become
+    GeoTIFFs of the rate in every pixel, its interval, and the probability
+    that it exceeds a threshold.
 
     \b
     To see it work:
@@ -134,6 +137,8 @@ def demo(
     talk = Talk(as_json, quiet, verbose)
     with _errors(talk, f"disagg demo {directory}"):
         _check_demo_dir(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _DEMO_MARK).touch()
         talk.progress().log(f"simulating a country ({size.value}) in {directory}")
         from pipeline.demo import simulate_country
 
@@ -187,7 +192,7 @@ def run(
     \b
     Examples:
       disagg run demo/disagg.yaml
-      disagg run demo/disagg.yaml --json --quiet > run.log
+      disagg run demo/disagg.yaml --json --quiet > result.json
     """  # noqa: D301
     names = ("ingest", "fit", "predict", "evaluate")
     _run_stages(config, names, force, Talk(as_json, quiet, verbose))
@@ -343,7 +348,8 @@ def _check_demo_dir(directory: Path) -> None:
     """Refuse to write a demo over anything but a demo."""
     if directory.exists() and not directory.is_dir():
         raise InputError(Problem(str(directory), "a file, not a directory", "give another name"))
-    if directory.is_dir() and any(directory.iterdir()) and not _is_demo(directory):
+    ours = (directory / _DEMO_MARK).exists()
+    if directory.is_dir() and any(directory.iterdir()) and not ours:
         raise InputError(
             Problem(
                 str(directory),
@@ -351,11 +357,6 @@ def _check_demo_dir(directory: Path) -> None:
                 "give a new or an empty directory",
             )
         )
-
-
-def _is_demo(directory: Path) -> bool:
-    # A demo that was cut short has no configuration yet, but the truth or nothing of its own.
-    return (directory / "truth_rate.tif").is_file()
 
 
 def _all_problems(path: Path) -> tuple[list[Problem], Config | None]:
