@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -348,7 +349,7 @@ def _check_demo_dir(directory: Path) -> None:
     """Refuse to write a demo over anything but a demo."""
     if directory.exists() and not directory.is_dir():
         raise InputError(Problem(str(directory), "a file, not a directory", "give another name"))
-    ours = (directory / _DEMO_MARK).exists()
+    ours = any((directory / name).exists() for name in (_DEMO_MARK, "truth_rate.tif"))
     if directory.is_dir() and any(directory.iterdir()) and not ours:
         raise InputError(
             Problem(
@@ -377,7 +378,7 @@ def _all_problems(path: Path) -> tuple[list[Problem], Config | None]:
     }
     for problem in check_inputs(config):
         # A file that is not there is told once, with the configuration's line.
-        if not any(problem.place.startswith(key) for key in absent):
+        if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
             problems.append(problem)
     return problems, config
 
@@ -436,8 +437,8 @@ def _print_table(path: Path, problems: list[Problem]) -> None:
     from rich.text import Text
 
     n = len(problems)
-    title = f"{path}: {n} problem{'' if n == 1 else 's'}"
-    table = Table(title=title, title_justify="left", show_lines=True)
+    print(f"{path}: {n} problem{'' if n == 1 else 's'}")
+    table = Table(show_lines=True)
     for heading in ("Where", "Found", "What to do"):
         table.add_column(heading, overflow="fold")
     for problem in problems:

@@ -326,6 +326,8 @@ class Config(Section):
         if not isinstance(data, dict):
             return data
         data = dict(data)
+        # Built here, and not by a default factory: only so is output.dir beside the file.
+        data.setdefault("output", {})
         population, areas, counts = (data.get(k) for k in ("population", "areas", "counts"))
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}

@@ -59,6 +59,7 @@ def test_what_is_left_out_has_its_default(write):
     short = "\n".join(GOOD.splitlines()[1:7]) + "\n"
     config = load_config(write(short))
     assert config.grid.like == config.population.path
+    assert config.output.dir == config.source.parent / "out"  # beside the file, as all paths are
     assert config.model.likelihood == "negative_binomial"
     assert config.evaluate.schemes == ("area", "block")
     assert Config.model_validate(config.model_dump()).model_dump() == config.model_dump()
