@@ -175,8 +175,9 @@ def check(
         found = describe_inputs(loaded)
         talk.give({"ok": True, "problems": [], "found": found})
         talk.say(f"{config}: nothing wrong found\n")
+        width = max(map(len, found))
         for name, what in found.items():
-            talk.say(f"  {name:<24} {what}")
+            talk.say(f"  {name:<{width}}  {what}")
         talk.say(f"\nNext: disagg run {config}")
 
 
