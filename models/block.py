@@ -29,6 +29,8 @@ class BagBlock:
         Observed response of each bag.
     bag : (n_bag,) int64 array
         Number of each bag in the whole data set.
+    trials : (n_bag,) float64 array or None
+        Number tested in each bag, where ``y`` counts the positives among them.
     """
 
     x: np.ndarray
@@ -37,6 +39,7 @@ class BagBlock:
     offsets: np.ndarray
     y: np.ndarray
     bag: np.ndarray
+    trials: np.ndarray | None = None
 
     @property
     def n_pix(self) -> int:
@@ -56,8 +59,9 @@ class BagBlock:
         pixel = np.repeat(keep, sizes)
         offsets = np.concatenate([[0], np.cumsum(sizes[keep])]).astype(np.int64)
         coords = None if self.coords is None else self.coords[pixel]
+        trials = None if self.trials is None else self.trials[keep]
         return BagBlock(
-            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep]
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep], trials
         )
 
 
@@ -76,6 +80,8 @@ class Bags(BagBlock):
         Exposure of each pixel; 1 where not given.
     coords : (n_pix, 2) array_like, optional
         Positions, km; needed by kernels with a spatial part.
+    trials : (n_bag,) array_like, optional
+        Number tested in each bag, at least ``y``; needed by the binomial likelihood.
 
     Raises
     ------
@@ -83,7 +89,9 @@ class Bags(BagBlock):
         If shapes disagree, a value is not finite, a weight is negative or a bag is empty.
     """
 
-    def __init__(self, x, offsets, y, weight=None, coords=None) -> None:  # type: ignore[no-untyped-def]
+    def __init__(  # type: ignore[no-untyped-def]
+        self, x, offsets, y, weight=None, coords=None, trials=None
+    ) -> None:
         x = np.asarray(x)
         if x.dtype not in (np.float32, np.float64):
             x = x.astype(np.float64)
@@ -92,10 +100,11 @@ class Bags(BagBlock):
         n_pix = x.shape[0] if x.ndim else 0
         weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
         coords = None if coords is None else np.asarray(coords, dtype=np.float64)
-        _check(x, offsets, y, weight, coords)
+        trials = None if trials is None else np.asarray(trials, dtype=np.float64)
+        _check(x, offsets, y, weight, coords, trials)
         for name, value in zip(
-            ("x", "weight", "coords", "offsets", "y", "bag"),
-            (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64)),
+            ("x", "weight", "coords", "offsets", "y", "bag", "trials"),
+            (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64), trials),
             strict=True,
         ):
             object.__setattr__(self, name, value)
@@ -107,6 +116,7 @@ def _check(
     y: np.ndarray,
     weight: np.ndarray,
     coords: np.ndarray | None,
+    trials: np.ndarray | None,
 ) -> None:
     found = None
     if x.ndim != 2:
@@ -131,6 +141,11 @@ def _check(
         found = "weight holds a negative or non-finite value; give exposures >= 0"
     elif coords is not None and not np.isfinite(coords).all():
         found = "coords hold a non-finite value; leave such pixels out"
+    elif trials is not None and trials.shape != y.shape:
+        found = f"trials has shape {trials.shape}; give the number tested in each of the bags"
+    elif trials is not None and not ((trials >= y) & (y >= 0) & np.isfinite(trials)).all():
+        bag = int(np.argmin((trials >= y) & (y >= 0) & np.isfinite(trials)))
+        found = f"bag {bag} has {y[bag]:g} positives of {trials[bag]:g} tested; correct one of them"
     if found:
         raise BagsError(found)
 

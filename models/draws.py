@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.kernels import Features, Kernel
-from models.prediction import Link, link_value
+from models.links import find_link
 from models.xp import solve_lower
 
 N_FEATURE = 1024
@@ -39,7 +39,7 @@ class FunctionDraws:
     features: Features
     weights: np.ndarray
     coefficients: np.ndarray
-    link: Link
+    link: str
     scale: float
 
     @property
@@ -67,7 +67,7 @@ class FunctionDraws:
         bag = np.repeat(np.arange(total.shape[0]), np.diff(offsets))
         for start in range(0, z.shape[0], ROWS):
             rows = slice(start, start + ROWS)
-            value = link_value(self.link, self.latent(z[rows]))
+            value = find_link(self.link).value(self.latent(z[rows]))
             value *= weight[rows, None].astype(value.dtype)
             first = np.flatnonzero(np.diff(bag[rows], prepend=-1))
             total[bag[rows][first]] += np.add.reduceat(value, first, axis=0, dtype=np.float64)
@@ -83,7 +83,7 @@ def draw_functions(
     u_white: np.ndarray,
     jitter_sd: float,
     rng: np.random.Generator,
-    link: Link,
+    link: str,
     scale: float,
     n_feature: int = N_FEATURE,
 ) -> FunctionDraws:

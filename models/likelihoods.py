@@ -1,155 +1,270 @@
-r"""Expected log-likelihood of a bag's count, from the moments of ``f`` on its pixels.
+r"""Laws of a bag's response given its aggregate, ``h(eta) = log p(y | eta)``, and derivatives.
 
-Each function takes a whole block and returns the sum over bags with its adjoints. ``p`` are the
-pixel weights; the expected count of bag ``a`` is ``eta_a = sum_i p_i Psi(f_i)`` with
-``f_i ~ N(m_i, s_i)`` under q. The count is Poisson, or negative binomial with that mean and a
-``size`` r (variance ``eta + eta^2 / r``): areas differ by more than Poisson noise in all real data.
-Non-integer counts are common (adjusted for reporting), hence ``lgamma`` for the factorial.
+The aggregate is ``eta_a = sum_i p_i Psi(f_i)``. A law knows ``h`` and its derivatives by ``eta`` and
+by the logarithms of its own parameters; what is expected of ``h`` under a posterior of ``f`` is the
+business of :mod:`models.expected` (any law), :mod:`models.bounds` (some) and :mod:`models.paths`
+(draws; any law). Counts need not be whole numbers (reported counts are often adjusted), hence
+``lgamma`` for factorials.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from models.errors import NumericalError
-from models.xp import digamma, gammaln, namespace, segment_max, segment_sum
+import numpy as np
+
+from models.errors import ParameterError
+from models.xp import digamma, gammaln, namespace
+
+LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
-class BagTerm:
-    """The bags' part of the bound and its adjoints.
+class Terms:
+    """``h`` and its derivatives, all of the shape of ``eta``.
 
     Attributes
     ----------
-    bound : float
-        Sum over the bags, nats.
-    d_m, d_s : (n_pix,) float64
-        By the moments of ``f``.
-    d_log_size : float
-        By the logarithm of the size; 0 for the Poisson law.
+    value, d1, d2, d3
+        ``h`` and its derivatives by ``eta``; the last two are None at order 1.
+    by, by_d2 : dict of arrays
+        Derivative of ``h``, and of its second derivative, by each own parameter (a logarithm).
     """
-
-    bound: float
-    d_m: Any
-    d_s: Any
-    d_log_size: float
-
-
-def exp_link(y: Any, p: Any, offsets: Any, m: Any, s: Any, size: float | None) -> BagTerm:
-    r"""Lower bound under the exponential link (Law et al. 2018, Lemma 1, eq. 15 with its weights).
-
-    Poisson: ``y log sum_i p_i e^{m_i} - E eta - log y!``,
-    ``E eta = sum_i p_i e^{m_i + s_i / 2}``. Negative binomial: ``- (y + r) log(E eta + r)`` in the
-    place of ``- E eta`` (Jensen), and the terms of ``r``.
-
-    Parameters
-    ----------
-    y : (n_bag,) counts;  p, m, s : (n_pix,);  offsets : (n_bag + 1,)
-    size : float or None
-        Of the negative binomial; None for Poisson.
-
-    Raises
-    ------
-    NumericalError
-        If the bound is not finite.
-    """
-    xp = namespace(m)
-    sizes = xp.diff(offsets)
-    # The largest exponent of each bag is taken out, so that no e^m overflows or vanishes whole.
-    top = segment_max(m, offsets)
-    weighted = p * xp.exp(m - xp.repeat(top, sizes))
-    total = segment_sum(weighted, offsets)
-    each = p * xp.exp(m + 0.5 * s)
-    mean = segment_sum(each, offsets)
-    safe = xp.where(total > 0, total, 1.0)
-    counted = xp.where(y > 0, y * (top + xp.log(safe)), 0.0)
-    tail = _tail(y, mean, 0.0, size)
-    value = counted - tail.value - gammaln(y + 1.0)
-    _check_finite(xp, value, (y > 0) & (total <= 0))
-    share = xp.repeat(xp.where(y > 0, y / safe, 0.0), sizes)
-    slope = xp.repeat(-tail.by_mean, sizes)
-    d_m = share * weighted + slope * each
-    return BagTerm(float(value.sum()), d_m, 0.5 * slope * each, _d_log_size(tail, size))
-
-
-def square_link(
-    y: Any, p: Any, offsets: Any, m: Any, s: Any, dispersion: Any, size: float | None
-) -> BagTerm:
-    r"""Second-order estimate under the square link (Law et al. 2018, eq. 14, corrected).
-
-    Poisson: ``y (log c - d / c^2) - c - log y!`` with ``c = E eta = sum_i p_i (m_i^2 + s_i)`` and
-    ``d = 2 m'P S P m + tr((S P)^2)``, half the variance of ``eta``. Negative binomial:
-    ``- (y + r) (log(c + r) - d / (c + r)^2)`` in the place of ``- c``, and the terms of ``r``.
-
-    Parameters
-    ----------
-    y : (n_bag,) counts;  p, m, s : (n_pix,);  offsets : (n_bag + 1,);  dispersion : (n_bag,) ``d``
-    size : float or None
-        Of the negative binomial; None for Poisson.
-
-    Returns
-    -------
-    BagTerm
-        Its adjoints are those through ``c``; :func:`dispersion_slope` gives the one by ``d``.
-
-    Raises
-    ------
-    NumericalError
-        If the estimate is not finite.
-    """
-    xp = namespace(m)
-    c = segment_sum(p * (m * m + s), offsets)
-    safe = xp.where(c > 0, c, 1.0)
-    counted = xp.where(y > 0, y * (xp.log(safe) - dispersion / safe**2), 0.0)
-    tail = _tail(y, c, dispersion, size)
-    value = counted - tail.value - gammaln(y + 1.0)
-    _check_finite(xp, value, (y > 0) & (c <= 0))
-    slope = y / safe + 2.0 * y * dispersion / safe**3 - tail.by_mean
-    d_s = p * xp.repeat(slope, xp.diff(offsets))
-    return BagTerm(float(value.sum()), 2.0 * m * d_s, d_s, _d_log_size(tail, size))
-
-
-def dispersion_slope(y: Any, p: Any, offsets: Any, m: Any, s: Any, size: float | None) -> Any:
-    """Return the derivative of the square link's estimate by ``d`` (it needs no d): (n_bag,)."""
-    xp = namespace(m)
-    c = segment_sum(p * (m * m + s), offsets)
-    slope = -y / xp.where(c > 0, c, 1.0) ** 2
-    return slope if size is None else slope + (y + size) / (c + size) ** 2
-
-
-@dataclass(frozen=True)
-class _Tail:
-    """What is subtracted for the mean of a count, (n_bag,), with its derivatives."""
 
     value: Any
-    by_mean: Any
-    by_size: Any
+    d1: Any
+    d2: Any = None
+    d3: Any = None
+    by: dict[str, Any] = field(default_factory=dict)
+    by_d2: dict[str, Any] = field(default_factory=dict)
 
 
-def _tail(y: Any, mean: Any, d: Any, size: float | None) -> _Tail:
-    """Return ``E eta``, or ``(y + r) E log(eta + r)`` and the other terms of the size."""
-    xp = namespace(mean)
-    if size is None:
-        return _Tail(mean, xp.ones_like(mean), xp.zeros_like(mean))
-    lifted = mean + size
-    log_lifted = xp.log(lifted) - d / lifted**2
-    slope = (y + size) * (1.0 / lifted + 2.0 * d / lifted**3)
-    log_size = float(xp.log(xp.asarray(size)))
-    of_size = xp.asarray(size, dtype=mean.dtype)
-    value = (y + size) * log_lifted - size * log_size - gammaln(y + size) + gammaln(of_size)
-    by_size = log_lifted + slope - log_size - 1.0 - digamma(y + size) + digamma(of_size)
-    return _Tail(value, slope, by_size)
+class Likelihood(ABC):
+    """A law of the response.
+
+    Attributes
+    ----------
+    name : str
+    links : tuple of str
+        Links that make sense under it, the usual one first.
+    start : dict
+        Its own parameters, each the logarithm of something positive, and where they start.
+    averages : bool
+        Whether the aggregate is the weighted mean over the bag, not the weighted sum.
+    """
+
+    name: ClassVar[str]
+    links: ClassVar[tuple[str, ...]]
+    start: Mapping[str, float] = {}
+    averages: ClassVar[bool] = False
+
+    @abstractmethod
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """Evaluate ``h``.
+
+        Parameters
+        ----------
+        y : (n_bag,)
+        eta : (..., n_bag), in the support of the law
+        own : dict of float
+            The law's parameters, logarithms.
+        unit : (n_bag,)
+            What :meth:`unit` returned for these bags.
+        order : {1, 3}
+            Highest derivative by ``eta`` wanted.
+        """
+
+    @abstractmethod
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw a response for each ``eta`` (n_draws, n_bag)."""
+
+    def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        """Return what the law needs to know of each bag besides ``eta``: (n_bag,)."""
+        del weight, trials
+        return namespace(offsets).ones(offsets.shape[0] - 1)
 
 
-def _d_log_size(tail: _Tail, size: float | None) -> float:
-    return 0.0 if size is None else -size * float(tail.by_size.sum())
+class Poisson(Likelihood):
+    """``y ~ Poisson(eta)``: ``h = y log eta - eta - log y!``."""
+
+    name = "poisson"
+    links = ("square", "exp")
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        del own, unit
+        log_eta, ratio = _log_and_ratio(y, eta)
+        value = y * log_eta - eta - gammaln(y + 1.0)
+        if order == 1:
+            return Terms(value, ratio - 1.0)
+        return Terms(value, ratio - 1.0, -ratio / eta, 2.0 * ratio / eta**2)
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`."""
+        del own, unit
+        return rng.poisson(eta).astype(np.float64)
 
 
-def _check_finite(xp: Any, value: Any, impossible: Any) -> None:
-    if not bool(xp.isfinite(value).all()) or bool(impossible.any()):
-        msg = (
-            "the bound is not finite: the fit diverged, or a bag with cases has no weight; "
-            "lower the learning rate, or check the population"
+class NegativeBinomial(Likelihood):
+    """Counts of mean ``eta`` and variance ``eta + eta^2 / r``; ``log_size = log r`` is learnt."""
+
+    name = "negative_binomial"
+    links = ("square", "exp")
+    start: Mapping[str, float] = {"log_size": float(np.log(10.0))}  # areas differ by a third
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        del unit
+        xp = namespace(eta)
+        r = float(np.exp(own["log_size"]))
+        log_eta, ratio = _log_and_ratio(y, eta)
+        up = eta + r
+        share = (y + r) / up
+        value = (
+            y * log_eta
+            - (y + r) * xp.log(up)
+            + r * np.log(r)
+            + gammaln(y + r)
+            - float(gammaln(r))
+            - gammaln(y + 1.0)
         )
-        raise NumericalError(msg)
+        d_r = np.log(r) + 1.0 - xp.log(up) - share + digamma(y + r) - float(digamma(r))
+        if order == 1:
+            return Terms(value, ratio - share, by={"log_size": r * d_r})
+        return Terms(
+            value,
+            ratio - share,
+            share / up - ratio / eta,
+            2.0 * ratio / eta**2 - 2.0 * share / up**2,
+            {"log_size": r * d_r},
+            {"log_size": r * (1.0 / up**2 - 2.0 * share / up**2)},
+        )
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`: a Poisson law of gamma mean."""
+        del unit
+        r = float(np.exp(own["log_size"]))
+        return rng.poisson(eta * rng.gamma(r, 1.0 / r, eta.shape)).astype(np.float64)
+
+
+class Normal(Likelihood):
+    """``y ~ N(eta, tau sum_i w_i^2)``; ``log_noise = log tau`` is learnt (Law et al., section 3.2)."""
+
+    name = "normal"
+    links = ("identity",)
+    start: Mapping[str, float] = {"log_noise": 0.0}
+
+    def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        """See :class:`Likelihood`: ``omega_a = sum_i w_i^2``."""
+        del trials
+        from models.xp import segment_sum
+
+        return segment_sum(weight * weight, offsets)
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        xp = namespace(eta)
+        variance = xp.broadcast_to(np.exp(own["log_noise"]) * unit, eta.shape)
+        off = y - eta
+        square = off * off / variance
+        value = -0.5 * (square + xp.log(variance) + LOG_2PI)
+        by = {"log_noise": 0.5 * (square - 1.0)}
+        if order == 1:
+            return Terms(value, off / variance, by=by)
+        curve = -1.0 / variance
+        return Terms(
+            value, off / variance, curve, xp.zeros_like(eta), by, {"log_noise": 1.0 / variance}
+        )
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`."""
+        return eta + np.sqrt(np.exp(own["log_noise"]) * unit) * rng.standard_normal(eta.shape)
+
+
+class Exponential(Likelihood):
+    """``y`` exponential with mean ``eta``: ``h = -log eta - y / eta``."""
+
+    name = "exponential"
+    links = ("exp", "square")
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        del own, unit
+        inverse = 1.0 / eta
+        ratio = y * inverse
+        value = -namespace(eta).log(eta) - ratio
+        d1 = inverse * (ratio - 1.0)
+        if order == 1:
+            return Terms(value, d1)
+        return Terms(value, d1, inverse**2 * (1.0 - 2.0 * ratio), inverse**3 * (6.0 * ratio - 2.0))
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`."""
+        del own, unit
+        return eta * rng.standard_exponential(eta.shape)
+
+
+class Binomial(Likelihood):
+    """``y`` positives of ``trials`` tested, each with probability ``eta``, a mean over the bag."""
+
+    name = "binomial"
+    links = ("probit",)
+    averages = True
+
+    def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        """See :class:`Likelihood`: the numbers tested."""
+        del weight, offsets
+        if trials is None:
+            msg = "likelihood: binomial needs the number tested in each bag; give trials (n_bag,)"
+            raise ParameterError(msg)
+        return trials
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        del own
+        log_eta, ratio = _log_and_ratio(y, eta)
+        rest = unit - y
+        log_rest, ratio_rest = _log_and_ratio(rest, 1.0 - eta)
+        log_choose = gammaln(unit + 1.0) - gammaln(y + 1.0) - gammaln(rest + 1.0)
+        value = y * log_eta + rest * log_rest + log_choose
+        if order == 1:
+            return Terms(value, ratio - ratio_rest)
+        return Terms(
+            value,
+            ratio - ratio_rest,
+            -ratio / eta - ratio_rest / (1.0 - eta),
+            2.0 * ratio / eta**2 - 2.0 * ratio_rest / (1.0 - eta) ** 2,
+        )
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`."""
+        del own
+        return rng.binomial(np.rint(unit).astype(np.int64), np.clip(eta, 0, 1)).astype(np.float64)
+
+
+LIKELIHOODS: dict[str, Likelihood] = {
+    law.name: law for law in (Poisson(), NegativeBinomial(), Normal(), Exponential(), Binomial())
+}
+
+
+def _log_and_ratio(y: Any, eta: Any) -> tuple[Any, Any]:
+    """Return ``log eta`` and ``y / eta``, both 0 where ``y`` is: a count of 0 allows ``eta = 0``."""
+    xp = namespace(eta)
+    counted = xp.broadcast_to(y > 0, eta.shape)
+    safe = xp.where(counted, eta, 1.0)
+    return xp.log(safe), xp.where(counted, y / safe, 0.0)

@@ -30,20 +30,27 @@ class Summary:
         Their positions, km.
     x_mean, x_sd : (n_feat,) float64
         Scaling of the covariates over the training pixels alone.
-    total_y, total_weight : float
-        Sums over the training bags.
-    n_bag, n_pix : int
-        Numbers of training bags and pixels.
+    y, weight : (n_bag,) float64
+        Responses of the training bags, and their summed weights.
+    n_pix : int
+        Number of training pixels.
+    trials : (n_bag,) float64 or None
+        Numbers tested in the training bags, where the response is positives.
     """
 
     x: np.ndarray
     coords: np.ndarray | None
     x_mean: np.ndarray
     x_sd: np.ndarray
-    total_y: float
-    total_weight: float
-    n_bag: int
+    y: np.ndarray
+    weight: np.ndarray
     n_pix: int
+    trials: np.ndarray | None = None
+
+    @property
+    def n_bag(self) -> int:
+        """Number of training bags."""
+        return int(self.y.shape[0])
 
 
 @dataclass(frozen=True)

@@ -63,13 +63,16 @@ class Whitened:
         np.fill_diagonal(d_root, np.diag(d_root) * np.diag(factor))
         return d_root
 
-    def natural_step(self, d_mean: np.ndarray, d_cov: np.ndarray, rate: float) -> Whitened:
+    def natural_step(
+        self, d_mean: np.ndarray, d_cov: np.ndarray, rate: float, longest: float = LONGEST_STEP
+    ) -> Whitened:
         r"""Step along the natural gradient of the bound (Hoffman et al. 2013; Lin et al. 2020).
 
         With ``H = -2 d_cov`` the data's precision, ``P = (R R')^-1`` and ``D = I + H - P`` the way
-        to the precision that the data ask for, ``P <- P + rate D + rate^2 / 2 D P^-1 D``: the last
-        term (Lin et al. 2020, eq. 15) keeps ``P`` positive definite where ``H`` is not, as under
-        the square link. Then ``v_mean`` moves by ``rate P^-1 (d_mean - v_mean)``.
+        to the precision that the data ask for, ``P <- P + rate D`` where that end is a precision.
+        Where it is not positive definite, as may be under the square link, ``rate^2 / 2 D P^-1 D``
+        is added, which keeps ``P`` so (Lin et al. 2020, eq. 15). Then ``v_mean`` moves by
+        ``rate P^-1 (d_mean - v_mean)``.
 
         Parameters
         ----------
@@ -79,12 +82,17 @@ class Whitened:
             Adjoint of ``R R'``, likewise.
         rate : float
             In (0, 1]; 1 jumps to the optimum of a conjugate term.
+        longest : float
+            Most that an inducing value may move, in deviations of the prior.
         """
         n_ind = self.v_mean.shape[0]
         root_inv = solve_lower(self.factor(), np.eye(n_ind))
-        way = np.eye(n_ind) - 2.0 * d_cov - root_inv.T @ root_inv
-        half = self.factor().T @ way
-        precision = root_inv.T @ root_inv + rate * way + 0.5 * rate**2 * half.T @ half
+        asked = np.eye(n_ind) - d_cov - d_cov.T
+        before = root_inv.T @ root_inv
+        precision = before + rate * (asked - before)
+        if not _is_precision(asked):
+            half = self.factor().T @ (asked - before)
+            precision += 0.5 * rate**2 * half.T @ half
         inner = solve_lower(cholesky(0.5 * (precision + precision.T)), np.eye(n_ind))
         cov = inner.T @ inner
         root = cholesky(0.5 * (cov + cov.T))
@@ -92,10 +100,18 @@ class Whitened:
         # Far from the optimum the expansion of the bound does not hold: no inducing value moves
         # by more than one deviation of the prior a step.
         largest = float(np.abs(step).max(initial=0.0))
-        if largest > LONGEST_STEP:
-            step *= LONGEST_STEP / largest
+        if largest > longest:
+            step *= longest / largest
         np.fill_diagonal(root, np.log(np.diag(root)))
         return Whitened(self.v_mean + step, root)
+
+
+def _is_precision(a: np.ndarray) -> bool:
+    try:
+        cholesky(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -288,10 +288,10 @@ class BagsSource:
             coords=None if bags.coords is None else bags.coords[rows],
             x_mean=mean,
             x_sd=np.where(sd > 0, sd, 1.0),
-            total_y=float(bags.y.sum()),
-            total_weight=float(bags.weight.sum(dtype=np.float64)),
-            n_bag=bags.n_bag,
+            y=bags.y,
+            weight=np.add.reduceat(bags.weight.astype(np.float64), bags.offsets[:-1]),
             n_pix=bags.n_pix,
+            trials=bags.trials,
         )
 
     def read(self, number: int) -> BagBlock:
@@ -306,4 +306,5 @@ class BagsSource:
             offsets.astype(np.int64),
             bags.y[members],
             bags.bag[members],
+            None if bags.trials is None else bags.trials[members],
         )

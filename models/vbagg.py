@@ -1,39 +1,48 @@
 r"""VBAgg: the sparse variational Gaussian process for aggregate outputs (Law et al. 2018).
 
-``y_a ~ Poisson(sum_i p_i Psi(f_i))``: the count of a bag is Poisson with the sum over its pixels of
-exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1`` stands for the
-mean rate of the training data), so that one set of starting values serves a rate of 0.4 and one of
-1e-6.
+``y_a ~ law(sum_i p_i Psi(f_i))``: the response of a bag follows a law whose mean is the sum over its
+pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1`` stands
+for the mean rate of the training data), so that one set of starting values serves a rate of 0.4 and
+one of 1e-6.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from models import likelihoods, pixel_pass, sparse_gp
+from models import pixel_pass, sparse_gp
+from models.aggregate import AUTO, ESTIMATORS, aggregate, available, bag_weights
+from models.area_effect import AreaEffect
 from models.base import Estimator
 from models.block import BagBlock
 from models.draws import FunctionDraws, draw_functions
 from models.errors import BagsError, ParameterError
 from models.kernels import Kernel, parse_kernel
 from models.landmarks import choose_landmarks
+from models.likelihoods import LIKELIHOODS, Likelihood
+from models.linear_part import Coefficient, linear_coefficients
+from models.links import LINKS, find_link
 from models.optim import adam_step
-from models.prediction import LINKS, BagPrediction, Link, Prediction, link_value
+from models.prediction import BagPrediction, Prediction
+from models.priors import log_prior, log_prior_noise
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.sparse_gp import Whitened
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("poisson", "negative_binomial"),
-    "link": LINKS,
+    "likelihood": tuple(LIKELIHOODS),
+    "link": tuple(LINKS),
+    "estimator": ESTIMATORS,
+    "priors": ("none", "weak"),
     "posterior_steps": ("natural", "adam"),
     "dtype": ("float64", "float32"),
 }
-START_SIZE = 10.0  # of the negative binomial: areas of one mean differ by a third
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
-START_VARIANCE: dict[Link, float] = {"square": 0.2, "exp": 1.0}
+START_VARIANCE = {"square": 0.2, "exp": 1.0, "identity": 1.0, "probit": 1.0}
+SMALL_SAMPLE = 0.25  # share of the responses' variance that the normal law's noise starts at
 
 
 @dataclass(frozen=True)
@@ -57,21 +66,36 @@ class Objective:
 
 
 class VBAgg(Estimator):
-    """Sparse variational GP for counts known by bag.
+    """Sparse variational GP for responses known by bag.
 
     Parameters
     ----------
-    likelihood : {"poisson", "negative_binomial"}
-        Law of a bag's count; the size of the negative binomial is learnt.
-    link : {"square", "exp"}
-        ``Psi``: rate as a function of the latent surface. ``square`` uses the second-order
-        estimate of eq. (14) (with its errata), ``exp`` the Lemma-1 bound of eq. (15).
+    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "binomial"}
+        Law of a bag's response; the size of the negative binomial and the noise of the normal law
+        are learnt. Binomial bags need ``trials``.
+    link : {"auto", "square", "exp", "identity", "probit"}
+        ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
+        for the normal law, exp for the exponential one and probit for proportions.
+    estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
+        Of what is expected of the law under the posterior. ``bound``: the paper's Lemma 1 (exp) and
+        Lemma 2 (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq. (14)
+        for Poisson counts and the square link. ``log_normal``: moments of the aggregate matched by
+        a log-normal law. ``monte_carlo``: whole functions drawn in every step. ``auto`` is
+        log_normal for the exp link and second_order for the others.
+    area_effect : bool
+        A log-normal factor of each bag beside the law's own noise, its deviation learnt.
     n_inducing : int
         Number of landmarks; fewer where there are fewer distinct pixels.
     kernel : str
         See :func:`models.kernels.parse_kernel`.
+    priors : {"none", "weak"}
+        Penalised-complexity priors on the kernel and the law, see :mod:`models.priors`; the bound
+        then holds their log density.
     learn_inducing : bool
         Move the landmarks during the fit; else they stay where k-means++ put them.
+    pair_pixels : int
+        Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
+        sampled. See :mod:`models.bag_variance`.
     batch_bags : int
         Bags a step.
     max_epochs : int
@@ -106,11 +130,15 @@ class VBAgg(Estimator):
     def __init__(
         self,
         *,
-        likelihood: Literal["poisson", "negative_binomial"] = "poisson",
-        link: Link = "square",
+        likelihood: str = "poisson",
+        link: str = "auto",
+        estimator: str = "auto",
+        area_effect: bool = False,
         n_inducing: int = 200,
         kernel: str = "ard",
+        priors: Literal["none", "weak"] = "none",
         learn_inducing: bool = True,
+        pair_pixels: int = 256,
         batch_bags: int = 32,
         max_epochs: int = 300,
         learning_rate: float = 0.05,
@@ -122,9 +150,13 @@ class VBAgg(Estimator):
     ) -> None:
         self.likelihood = likelihood
         self.link = link
+        self.estimator = estimator
+        self.area_effect = area_effect
         self.n_inducing = n_inducing
         self.kernel = kernel
+        self.priors = priors
         self.learn_inducing = learn_inducing
+        self.pair_pixels = pair_pixels
         self.batch_bags = batch_bags
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
@@ -134,19 +166,51 @@ class VBAgg(Estimator):
         self.dtype = dtype
         self.seed = seed
 
+    @property
+    def law(self) -> Likelihood:
+        """The law of a bag's response."""
+        base = LIKELIHOODS[self.likelihood]
+        return AreaEffect(base) if self.area_effect else base
+
+    @property
+    def link_name(self) -> str:
+        """The link, ``auto`` resolved."""
+        return LIKELIHOODS[self.likelihood].links[0] if self.link == "auto" else self.link
+
+    @property
+    def estimator_name(self) -> str:
+        """The estimator, ``auto`` resolved."""
+        return AUTO[self.link_name] if self.estimator == "auto" else self.estimator
+
     def check_params(self) -> None:
         """Raise ParameterError if a parameter has an impossible value."""
-        wrong = None
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-        for name in ("n_inducing", "batch_bags", "max_epochs"):
+                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
+                raise ParameterError(msg)
+        wrong = None
+        for name in ("n_inducing", "batch_bags", "max_epochs", "pair_pixels"):
             value = getattr(self, name)
             if value != int(value) or value < 1:
                 wrong = f"{name}: {value} is not a whole number of at least 1"
         for name in ("learning_rate", "tolerance", "natural_rate"):
             if not getattr(self, name) > 0:
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
+        law = self.law
+        if self.link_name not in law.links:
+            wrong = (
+                f"link: {self.link!r} does not go with the {self.likelihood} likelihood; "
+                f"use {' or '.join(law.links)}"
+            )
+        elif not available(law, self.link_name, self.estimator_name):
+            wrong = (
+                f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
+                f"use {AUTO[self.link_name]} or monte_carlo"
+            )
+        elif self.area_effect and law.base.name in ("normal", "binomial"):  # type: ignore[attr-defined]
+            wrong = (
+                f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
+            )
         if wrong:
             raise ParameterError(wrong)
 
@@ -155,38 +219,24 @@ class VBAgg(Estimator):
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """See :class:`models.protocol.Model`: landmarks by k-means++, rates at their mean."""
         self.check_params()
-        if sample.total_weight <= 0:
-            msg = "the training bags have no weight; check the population"
-            raise BagsError(msg)
-        if sample.total_y <= 0:
-            msg = "every training bag counts 0; there is no rate to learn"
-            raise BagsError(msg)
-        fixed = {
-            "x_mean": sample.x_mean,
-            "x_sd": sample.x_sd,
-            "base_rate": np.array([sample.total_y / sample.total_weight]),
-        }
+        base, level, own = starting_scale(self.law, sample)
+        fixed = {"x_mean": sample.x_mean, "x_sd": sample.x_sd, "base_rate": np.array([base])}
         if sample.coords is not None:
             centre = sample.coords.mean(axis=0)
             fixed["coord_mean"] = centre
             spread = np.sqrt(((sample.coords - centre) ** 2).mean())
             fixed["coord_scale"] = np.array([spread if spread > 0 else 1.0])
-        z = _scaled_inputs(fixed, sample.x, sample.coords, np.float64)
+        z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         w = choose_landmarks(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
-        theta = kernel.start(START_VARIANCE[self.link])
-        # The mean rate is 1 in these units; each link's start leaves room for the variance.
-        mean = 1.0 if self.link == "square" else -0.5
-        root = np.diag(np.full(w.shape[0], np.log(START_ROOT)))
         params = {
-            "mean": np.array([mean]),
+            "mean": np.array([find_link(self.link_name).start(level)]),
             "v_mean": np.zeros(w.shape[0]),
-            "root": root,
-            "theta": theta,
+            "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
+            "theta": kernel.start(START_VARIANCE[self.link_name]),
             "w": w,
+            **{name: np.array([value]) for name, value in own.items()},
         }
-        if self.likelihood == "negative_binomial":
-            params["log_size"] = np.log([START_SIZE])
         return State(params, fixed, rate=self.learning_rate)
 
     def block_params(self, state: State) -> Arrays:
@@ -196,10 +246,9 @@ class VBAgg(Estimator):
         fac = sparse_gp.factorise(
             kernel.matrix(params["theta"], params["w"], params["w"]), _whitened(params)
         )
-        size = {"log_size": params["log_size"]} if "log_size" in params else {}
         return {
             **state.fixed,
-            **size,
+            **{name: params[name] for name in self.law.start},
             "theta": params["theta"],
             "w": params["w"],
             "mean": params["mean"],
@@ -209,29 +258,33 @@ class VBAgg(Estimator):
 
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """See :class:`models.protocol.Model`: the bound, and its adjoints by ``params``."""
+        law = self.law
+        p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
+        own = _own(law, params)
+        unit = law.unit(block.weight, block.offsets, block.trials)
         fwd = self._forward(params, block.x, block.coords, learn=True)
-        p = block.weight * float(params["base_rate"][0])
-        size = float(np.exp(params["log_size"][0])) if "log_size" in params else None
-        pairs = None
-        if self.link == "exp":
-            term = likelihoods.exp_link(block.y, p, block.offsets, fwd.m, fwd.s, size)
-            d_m = term.d_m
-        else:
-            slope = likelihoods.dispersion_slope(block.y, p, block.offsets, fwd.m, fwd.s, size)
-            pairs = pixel_pass.pair_pass(fwd, p, block.offsets, slope)
-            term = likelihoods.square_link(
-                block.y, p, block.offsets, fwd.m, fwd.s, pairs.dispersion, size
-            )
-            d_m = term.d_m + pairs.d_m
-        sums = fwd.backward(d_m, term.d_s, pairs)
-        if size is not None:
-            sums["log_size"] = np.array([term.d_log_size])
-        return Stats(term.bound, block.n_bag, sums), local
+        term = aggregate(
+            fwd,
+            law,
+            find_link(self.link_name),
+            self.estimator_name,
+            block.y,
+            p,
+            block.offsets,
+            block.bag,
+            own,
+            unit,
+            self.pair_pixels,
+        )
+        sums = fwd.backward(term.d_m, term.d_s, term.pairs)
+        sums.update({name: np.array([value]) for name, value in term.by.items()})
+        return Stats(term.value, block.n_bag, sums), local
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
 
-        ``n_bag_total / stats.n_bag`` times the bags' part, less the KL divergence.
+        ``n_bag_total / stats.n_bag`` times the bags' part, less the KL divergence, plus the log
+        density of the priors where there are any.
         """
         params = state.params
         kernel, whitened = self._kernel(state.fixed), _whitened(params)
@@ -243,6 +296,7 @@ class VBAgg(Estimator):
         d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, whitened, sums["alpha"], sums["q"])
         d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
         kl_mean, kl_root = whitened.kl_backward()
+        own = {name: params[name] for name in self.law.start}
         grad = {
             "mean": sums["mean"],
             "v_mean": d_mean - kl_mean,
@@ -250,10 +304,17 @@ class VBAgg(Estimator):
             "theta": sums["theta"] + d_theta,
             # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
             "w": sums["w"] + 2.0 * d_w,
+            **{name: sums[name] for name in own},
         }
-        if "log_size" in params:
-            grad["log_size"] = sums["log_size"]
-        return Objective(factor * stats.bound - whitened.kl(), grad, d_mean, d_cov)
+        bound = factor * stats.bound - whitened.kl()
+        if self.priors == "weak":
+            value, slope = log_prior(kernel, theta, self.link_name)
+            noise, by_noise = log_prior_noise(own)
+            bound += value + noise
+            grad["theta"] = grad["theta"] + slope
+            for name, each in by_noise.items():
+                grad[name] = grad[name] + each
+        return Objective(bound, grad, d_mean, d_cov)
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """See :class:`models.protocol.Model`: a step of Adam, and a natural one on q(u)."""
@@ -266,14 +327,16 @@ class VBAgg(Estimator):
         params, memory = adam_step(state.params, grad, state.memory, state.step, state.rate)
         if self.posterior_steps == "natural":
             rate = self.natural_rate * state.rate / self.learning_rate
-            stepped = _whitened(state.params).natural_step(at.d_mean, at.d_cov, rate)
+            # The expansion of the bound is exact where the law is normal, however long the step.
+            longest = np.inf if self.likelihood == "normal" else sparse_gp.LONGEST_STEP
+            stepped = _whitened(state.params).natural_step(at.d_mean, at.d_cov, rate, longest)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
         """Return the law of the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
-        return Prediction(self.link, fwd.m, fwd.s, float(params["base_rate"][0]))
+        return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
 
     # -- what users call -----------------------------------------------------------------------
 
@@ -302,9 +365,9 @@ class VBAgg(Estimator):
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         functions = draw_functions(
-            kernel, theta, w, mean, fac.lower, u_white, jitter_sd, rng, self.link, scale
+            kernel, theta, w, mean, fac.lower, u_white, jitter_sd, rng, self.link_name, scale
         )
-        return VBAggDraws(functions, state.fixed)
+        return VBAggDraws(functions, state.fixed, self.law)
 
     def predict_bags(
         self,
@@ -314,7 +377,7 @@ class VBAgg(Estimator):
         rng: np.random.Generator | None = None,
         draws: VBAggDraws | None = None,
     ) -> BagPrediction:
-        """Return joint draws of the expected count of each bag.
+        """Return joint draws of the expected response of each bag.
 
         Parameters
         ----------
@@ -327,13 +390,18 @@ class VBAgg(Estimator):
         """
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
-        return BagPrediction(draws.bag_counts(bags), self.size_)
+        law = self.law
+        unit = law.unit(bags.weight, bags.offsets, bags.trials)
+        own = _own(law, self.fitted_state().params)
+        return BagPrediction(draws.bag_counts(bags), law, own, unit)
 
     @property
-    def size_(self) -> float | None:
-        """Learnt size of the negative binomial; None for Poisson."""
-        log_size = self.fitted_state().params.get("log_size")
-        return None if log_size is None else float(np.exp(log_size[0]))
+    def coefficients_(self) -> list[Coefficient]:
+        """Slopes of the kernel's linear part, see :mod:`models.linear_part`; maybe none."""
+        params = self.fitted_params()
+        return linear_coefficients(
+            self._kernel(params), params["theta"], params["w"], params["alpha"], params["q"]
+        )
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
@@ -348,8 +416,11 @@ class VBAgg(Estimator):
             for name in values:
                 if "_space" in name and ".lengthscale" in name:
                     values[name] *= scale
-        size = {} if self.size_ is None else {"size": self.size_}
-        return {"mean": float(state.params["mean"][0]), **size, **values}
+        own = {
+            name.removeprefix("log_"): float(np.exp(state.params[name][0]))
+            for name in self.law.start
+        }
+        return {"mean": float(state.params["mean"][0]), **own, **values}
 
     def _kernel(self, fixed: Arrays) -> Kernel:
         n_feat = fixed["x_mean"].shape[0]
@@ -357,7 +428,7 @@ class VBAgg(Estimator):
 
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
         dtype = np.dtype(self.dtype)
-        z = _scaled_inputs(params, x, coords, dtype)
+        z = scaled_inputs(params, x, coords, dtype)
         low = dict(params)
         for name in ("w", "alpha", "q"):
             low[name] = params[name].astype(dtype, copy=False)
@@ -372,28 +443,65 @@ class VBAggDraws:
     n_draws : int
     """
 
-    def __init__(self, functions: FunctionDraws, fixed: Arrays) -> None:
+    def __init__(self, functions: FunctionDraws, fixed: Arrays, law: Likelihood) -> None:
         self._functions = functions
         self._fixed = fixed
+        self._law = law
         self.n_draws = functions.n_draws
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
-        z = _scaled_inputs(self._fixed, x, coords, np.float64)
+        z = scaled_inputs(self._fixed, x, coords, np.float64)
         f = self._functions.latent(z)
-        return self._functions.scale * link_value(self._functions.link, f).T
+        return self._functions.scale * find_link(self._functions.link).value(f).T
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Sum weight times rate over each bag: (n_draws, n_bag), in memory free of n_pix."""
-        z = _scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
-        return self._functions.bag_sums(z, bags.weight, bags.offsets)
+        """Aggregate the rates over each bag: (n_draws, n_bag), in memory free of n_pix."""
+        z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
+        p = bag_weights(self._law, bags.weight, bags.offsets, 1.0)
+        return self._functions.bag_sums(z, p, bags.offsets)
 
 
 def _whitened(params: Arrays) -> Whitened:
     return Whitened(params["v_mean"], params["root"])
 
 
-def _scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
+def _own(law: Likelihood, params: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the law's own parameters (logarithms)."""
+    return {name: float(params[name][0]) for name in law.start}
+
+
+def starting_scale(law: Likelihood, sample: Summary) -> tuple[float, float, dict[str, float]]:
+    """Return the base rate, the level of ``Psi(f)`` in its units, and the law's parameters.
+
+    Raises
+    ------
+    BagsError
+        If the responses say nothing of a rate.
+    """
+    own = dict(law.start)
+    total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
+    if total_weight <= 0:
+        msg = "the training bags have no weight; check the population"
+        raise BagsError(msg)
+    if law.averages:
+        if sample.trials is None:
+            msg = "the binomial likelihood needs the number tested in each bag; give trials"
+            raise BagsError(msg)
+        return 1.0, (total_y + 0.5) / (float(sample.trials.sum()) + 1.0), own
+    if law.name == "normal":
+        used = sample.weight > 0
+        each = sample.y[used] / sample.weight[used]
+        base = float(each.std()) or 1.0
+        own["log_noise"] = float(np.log(SMALL_SAMPLE * base**2 * sample.n_pix / sample.n_bag))
+        return base, total_y / total_weight / base, own
+    if total_y <= 0:
+        msg = "every training bag counts 0; there is no rate to learn"
+        raise BagsError(msg)
+    return total_y / total_weight, 1.0, own
+
+
+def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
     """Join scaled covariates and scaled coordinates: (n_pix, n_dim)."""
     n_feat = fixed["x_mean"].shape[0]
     if x.ndim != 2 or x.shape[1] != n_feat:

@@ -107,3 +107,15 @@ def solve_lower(factor: Any, b: Any, *, transposed: bool = False) -> Any:
     import cupyx.scipy.linalg
 
     return cupyx.scipy.linalg.solve_triangular(factor, b, lower=True, trans=trans)
+
+
+def owens_t(h: Any, a: Any) -> Any:
+    """Evaluate Owen's T function."""
+    if namespace(h) is np:
+        return scipy.special.owens_t(h, a)
+    return like(scipy.special.owens_t(to_host(h), to_host(a)), h)
+
+
+def log_ndtr(x: Any) -> Any:
+    """Evaluate the logarithm of the standard normal distribution function."""
+    return _special(x).log_ndtr(x)

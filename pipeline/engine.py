@@ -90,9 +90,8 @@ class StoreSource:
             coords=coords[rows],
             x_mean=mean,
             x_sd=sd,
-            total_y=float(store.y[self.bags].sum()),
-            total_weight=float(store.bag_weight[self.bags].sum()),
-            n_bag=self.n_bag,
+            y=store.y[self.bags],
+            weight=store.bag_weight[self.bags],
             n_pix=int(store.sizes[self.bags].sum()),
         )
 

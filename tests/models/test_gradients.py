@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models import VBAgg, pixel_pass
+from models import VBAgg, bag_variance, pixel_pass
 from models.training import BagsSource, start_training
 
 KERNELS = (
@@ -33,18 +33,28 @@ def _objective(model, state, bags):
     return model.objective(state, stats, 2 * bags.n_bag)
 
 
-@pytest.mark.parametrize("link", ["exp", "square"])
-@pytest.mark.parametrize(
-    ("likelihood", "kernel"),
-    [*(("poisson", kernel) for kernel in KERNELS), ("negative_binomial", "additive")],
-)
-def test_gradient_of_every_parameter_agrees_with_finite_differences(
-    likelihood, link, kernel, monkeypatch, make_bags
-):
+COMBINATIONS = [
+    ("poisson", "exp", "bound"),
+    ("poisson", "exp", "second_order"),
+    ("poisson", "exp", "log_normal"),
+    ("poisson", "square", "bound"),
+    ("poisson", "square", "second_order"),
+    ("poisson", "square", "log_normal"),
+    ("negative_binomial", "exp", "bound"),
+    ("negative_binomial", "exp", "log_normal"),
+    ("negative_binomial", "square", "bound"),
+    ("negative_binomial", "square", "second_order"),
+    ("exponential", "exp", "bound"),
+    ("exponential", "exp", "log_normal"),
+    ("exponential", "square", "second_order"),
+    ("normal", "identity", "second_order"),
+    ("binomial", "probit", "second_order"),
+]
+
+
+def _check_gradient(model, bags, monkeypatch):
     monkeypatch.setattr(pixel_pass, "ROWS", 16)  # several tiles
-    monkeypatch.setattr(pixel_pass, "PAIRS", 8)
-    bags = make_bags()
-    model = VBAgg(likelihood=likelihood, link=link, kernel=kernel, n_inducing=7)
+    monkeypatch.setattr(bag_variance, "PAIRS", 8)
     state = _disturbed(model, bags)
     grad = _objective(model, state, bags).grad
     assert set(grad) == set(state.params)
@@ -61,6 +71,43 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences(
             numeric[index] = (8 * (ends[0] - ends[1]) - (ends[2] - ends[3])) / (12 * step)
         error = np.abs(numeric - grad[name]).max() / np.abs(numeric).max()
         assert error < 1e-6, f"{name}: relative error {error:.1e}"
+
+
+@pytest.mark.parametrize(("likelihood", "link", "estimator"), COMBINATIONS)
+def test_gradient_of_every_parameter_agrees_with_finite_differences(
+    likelihood, link, estimator, monkeypatch, make_bags
+):
+    model = VBAgg(
+        likelihood=likelihood, link=link, estimator=estimator, kernel="additive", n_inducing=7
+    )
+    _check_gradient(model, make_bags(), monkeypatch)
+
+
+@pytest.mark.parametrize("link", ["exp", "square"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradient_under_every_kernel_agrees_with_finite_differences(
+    kernel, link, monkeypatch, make_bags
+):
+    model = VBAgg(link=link, kernel=kernel, n_inducing=7, priors="weak")
+    _check_gradient(model, make_bags(), monkeypatch)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_gradient_with_an_area_effect_agrees_with_finite_differences(
+    likelihood, monkeypatch, make_bags
+):
+    model = VBAgg(
+        likelihood=likelihood, link="exp", area_effect=True, n_inducing=5, priors="weak"
+    )
+    _check_gradient(model, make_bags(), monkeypatch)
+
+
+@pytest.mark.parametrize("link", ["exp", "square"])
+def test_gradient_from_a_sample_of_pairs_agrees_with_finite_differences(
+    link, monkeypatch, make_bags
+):
+    model = VBAgg(link=link, kernel="additive", n_inducing=7, pair_pixels=5)
+    _check_gradient(model, make_bags(), monkeypatch)
 
 
 @pytest.mark.parametrize("link", ["exp", "square"])
