@@ -450,6 +450,7 @@ def _n_term(kernel: Kernel) -> int:
 
 NAMED = {"additive": "ard(x) + matern32(space)"}
 FACTORS = ("ard", "rbf", "matern12", "matern32", "matern52", "linear")
+_NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 
 
@@ -475,7 +476,7 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
     """
     terms = [
         [_factor(part, n_feat, has_coords=has_coords) for part in term.split("*")]
-        for term in NAMED.get(text.strip(), text).split("+")
+        for term in _NAME.sub(lambda found: NAMED[found[0]], text).split("+")
     ]
     kernels = [_joined(Product, factors) for factors in _labelled(terms)]
     return _joined(Sum, kernels)
