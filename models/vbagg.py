@@ -34,7 +34,7 @@ from models.sparse_gp import Whitened
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": tuple(LIKELIHOODS),
-    "link": tuple(LINKS),
+    "link": ("auto", *LINKS),
     "estimator": ESTIMATORS,
     "priors": ("none", "weak"),
     "posterior_steps": ("natural", "adam"),

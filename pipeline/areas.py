@@ -123,12 +123,15 @@ def draw_areas(
         # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
         # of other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
+        # A proportion's aggregate is a mean, and those tested are the exposure.
+        tested = part.trials if prediction.law.averages else None
+        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         return AreaDraws(
             bag=np.asarray(part.bag, dtype=np.int64),
             y=np.asarray(part.y, dtype=np.float64),
-            people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
-            mean=np.asarray(prediction.mean, dtype=np.float64),
-            expected=np.asarray(prediction.draws, dtype=np.float64),
+            people=weight if tested is None else tested,
+            mean=prediction.mean * (1.0 if tested is None else tested),
+            expected=prediction.draws * (1.0 if tested is None else tested),
             counts=np.asarray(counts, dtype=np.float64),
             log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
         )

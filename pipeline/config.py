@@ -154,6 +154,9 @@ class Counts(Section):
     path: InputPath | None = Field(None, description="table of counts: CSV or Parquet")
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
     value: str = Field(description="column with the counts")
+    tested: str | None = Field(
+        None, description="column with the numbers tested, for the binomial likelihood"
+    )
     period: str | None = Field(None, description="column with the period, for a time series")
 
 
@@ -202,17 +205,63 @@ class GridSpec(Section):
 class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
-    kind: Literal["vbagg"] = Field("vbagg", description="the model")
-    likelihood: Literal["negative_binomial", "poisson"] = Field(
-        "negative_binomial", description="distribution of the counts around their mean"
+    kind: Literal["vbagg", "nystrom", "network", "bag_pixel", "constant"] = Field(
+        "vbagg", description="the model; all but vbagg are baselines to compare it with"
     )
-    link: Literal["square", "exp"] = Field("square", description="from the latent field to a rate")
+    likelihood: Literal["negative_binomial", "poisson", "binomial"] = Field(
+        "negative_binomial",
+        description="distribution of the counts around their mean; binomial: positives of tested",
+    )
+    link: Literal["auto", "square", "exp", "probit"] = Field(
+        "auto", description="from the latent field to a rate; auto suits the likelihood"
+    )
+    estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
+        "auto", description="of what the counts say of the field: 'bound' is the paper's Lemma 1, 2"
+    )
+    area_effect: bool = Field(
+        False, description="a log-normal factor of each area, beside the likelihood's own noise"
+    )
     inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "additive",
-        description="covariance: 'additive', 'ard', or a sum such as 'ard + matern32(space)'",
+        description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'",
+    )
+    priors: Literal["weak", "none"] = Field(
+        "weak", description="on the kernel's and the likelihood's parameters"
     )
     learn_inducing: bool = Field(True, description="move the inducing points as the fit goes on")
+    pair_pixels: Annotated[Whole, Field(ge=2)] = Field(
+        256, description="pixels of an area whose pairs are visited; larger areas are sampled"
+    )
+    precision: Literal["float64", "float32"] = Field(
+        "float64", description="of the pixel matrices; sums are float64 in any case"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ModelSpec:
+        from models.errors import ParameterError
+        from models.likelihoods import LIKELIHOODS
+
+        links = LIKELIHOODS[self.likelihood].links
+        if self.link not in ("auto", *links):
+            raise _wrong(
+                found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",
+                remedy=f"give link: {' or '.join(links)}",
+            )
+        if self.kind == "vbagg":
+            from models import VBAgg
+
+            try:
+                VBAgg(
+                    likelihood=self.likelihood,
+                    link=self.link,
+                    estimator=self.estimator,
+                    area_effect=self.area_effect,
+                ).check_params()
+            except ParameterError as error:
+                found, _, remedy = str(error).partition("; ")
+                raise _wrong(found=found, remedy=remedy) from None
+        return self
 
 
 class Fit(Section):
@@ -334,6 +383,15 @@ class Config(Section):
         if isinstance(areas, dict) and isinstance(counts, dict) and counts.get("id") is None:
             data["counts"] = {**counts, "id": areas.get("id")}
         return data
+
+    @model_validator(mode="after")
+    def _tested(self) -> Config:
+        if (self.counts.tested is not None) != (self.model.likelihood == "binomial"):
+            raise _wrong(
+                found="counts.tested and model.likelihood: binomial, one without the other",
+                remedy="give both for positives among tested people, neither for cases",
+            )
+        return self
 
     @property
     def source(self) -> Path | None:

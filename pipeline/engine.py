@@ -92,6 +92,7 @@ class StoreSource:
             x_sd=sd,
             y=store.y[self.bags],
             weight=store.bag_weight[self.bags],
+            trials=None if store.trials is None else store.trials[self.bags],
             n_pix=int(store.sizes[self.bags].sum()),
         )
 

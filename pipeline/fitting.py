@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from models import VBAgg
+from models import CLASSES
+from models.base import Estimator
 from pipeline import engine
 from pipeline.config import Config
 from pipeline.progress import Progress
 from pipeline.stages import work_dir
 from pipeline.store import BagStore
 
+_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
+KINDS = {
+    "vbagg": "VBAgg",
+    "nystrom": "Nystrom",
+    "network": "Network",
+    "bag_pixel": "BagPixel",
+    "constant": "Constant",
+}
 
-def new_model(config: Config) -> VBAgg:
-    """Build the unfitted model that a configuration describes."""
+
+def new_model(config: Config) -> Estimator:
+    """Build the unfitted model that a configuration describes.
+
+    A baseline takes those of the settings that it has.
+    """
     spec, fit = config.model, config.fit
-    return VBAgg(
-        likelihood=spec.likelihood,
-        link=spec.link,
-        n_inducing=spec.inducing,
-        kernel=spec.kernel,
-        learn_inducing=spec.learn_inducing,
-        batch_bags=fit.batch_areas,
-        max_epochs=fit.max_epochs,
-        learning_rate=fit.learning_rate,
-        seed=fit.seed,
-    )
+    settings = {
+        "likelihood": spec.likelihood,
+        "link": spec.link,
+        "estimator": spec.estimator,
+        "area_effect": spec.area_effect,
+        "n_inducing": spec.inducing,
+        "kernel": spec.kernel,
+        "priors": spec.priors,
+        "learn_inducing": spec.learn_inducing,
+        "pair_pixels": spec.pair_pixels,
+        "dtype": spec.precision,
+        "batch_bags": fit.batch_areas,
+        "max_epochs": fit.max_epochs,
+        "learning_rate": fit.learning_rate,
+        "seed": fit.seed,
+    }
+    kind = CLASSES[KINDS[spec.kind]]
+    known = inspect.signature(kind.__init__).parameters
+    return kind(**{name: value for name, value in settings.items() if name in known})
 
 
 def n_thread(config: Config) -> int | None:
@@ -47,8 +70,8 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``bound`` (nats), ``epochs``, ``converged``, ``n_inducing`` and the learnt
-        ``hyperparameters`` by name.
+        ``bound`` (nats), ``epochs``, ``converged``, the learnt ``hyperparameters`` by name, and
+        the ``coefficients`` of the kernel's linear part with their posterior deviations.
     """
     work = work_dir(config)
     store = BagStore.open(work / "bags.zarr")
@@ -64,12 +87,6 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             n_thread=n_thread(config),
         )
     model.save(work / "model")
-    if model.likelihood == "negative_binomial" and model.link == "exp":
-        progress.log(
-            "fit: the exp link's bound counts the spread of rates inside an area as noise, and the "
-            "negative binomial takes it all up: the map may be nearly flat; model.link: square is "
-            "better here"
-        )
     shutil.rmtree(checkpoint, ignore_errors=True)
     if not training.converged:
         progress.log(
@@ -80,8 +97,17 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
         "bound": model.bound_,
         "epochs": training.epoch,
         "converged": training.converged,
-        "n_inducing": int(training.state.params["w"].shape[0]),
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
+        "coefficients": _coefficients(model, store.covariates),
+    }
+
+
+def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Return slopes of the linear part by covariate, for a standard deviation of it."""
+    names = (*covariates, "east", "north")
+    return {
+        names[each.column]: {"mean": each.mean, "sd": each.sd}
+        for each in getattr(model, "coefficients_", [])
     }
 
 
@@ -97,8 +123,8 @@ def _with_covariates(values: dict[str, float], covariates: tuple[str, ...]) -> d
     """Put the covariates' names in the place of their numbers."""
     named = {}
     for name, value in values.items():
-        head, bracket, number = name.partition("_x.lengthscale[")
-        if bracket:
-            name = f"{head}.lengthscale[{covariates[int(number[:-1])]}]"
+        found = _PER_COVARIATE.fullmatch(name)
+        if found:
+            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
         named[name] = value
     return named

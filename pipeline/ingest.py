@@ -374,6 +374,7 @@ def _write_store(
             sizes=np.diff(bags.offsets),
             rows=_gatherer(bags, grid, cube_path),
             y=counts.to_numpy(np.float64)[bags.area],
+            trials=None if inputs.tested is None else inputs.tested.to_numpy(np.float64)[bags.area],
             ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
             covariates=covariates,
             units=[inputs.covariates[name].source.unit or "" for name in covariates],

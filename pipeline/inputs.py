@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 
 from geo.boundary import read_areas, read_counts
-from geo.errors import GridError, Problem
+from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from pipeline.config import Config
 from pipeline.cube import Layer
 
+N_NAMED = 5  # areas that a problem names
 N_PIX_MAX = 10**10  # of a grid; more is a resolution in other units than those of the CRS
 N_PIX_PROBE = 10**8  # of a grid on which to check rasters where no area says where to look
 
@@ -42,6 +43,8 @@ class Inputs:
         By area; NaN where a problem was told.
     covariates : dict of Layer
     population : Layer or None
+    tested : Series or None
+        Numbers tested by area, where the configuration names their column.
     """
 
     grid: Grid | None
@@ -51,6 +54,7 @@ class Inputs:
     counts: pd.Series | None
     covariates: dict[str, Layer]
     population: Layer | None
+    tested: pd.Series | None = None
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -70,6 +74,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True
     )
     counts = None if areas is None else _counts(config, areas, problems)
+    tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -98,7 +103,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     if grid is None:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _stand_in([layer.source for layer in layers], where)
-    return Inputs(grid, own_grid, areas, where is not None, counts, covariates, population)
+    return Inputs(grid, own_grid, areas, where is not None, counts, covariates, population, tested)
 
 
 class _Where:
@@ -149,6 +154,29 @@ def _counts(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) ->
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
+
+
+def _tested(
+    config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
+) -> pd.Series | None:
+    spec = config.counts
+    if spec.tested is None:
+        return None
+    found: list[Problem] = []
+    tested = read_counts(
+        spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True
+    )
+    told = set(problems)  # what is wrong with ids was told of the counts
+    problems.extend(problem for problem in found if problem not in told)
+    if tested is None:
+        return None
+    over = (counts > tested).to_numpy()
+    if over.any():
+        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
+        what = f"more positives than tested in {name_first(each, N_NAMED)}"
+        problems.append(Problem(place, what, "correct the counts or the numbers tested"))
+    return tested
 
 
 def _elsewhere(

@@ -67,6 +67,8 @@ class BagStore:
         Bags of block ``i`` are ``block_offsets[i]:block_offsets[i + 1]``.
     bag_weight : (n_bag,) float64 array
         Sum of the weights of each bag's pixels.
+    trials : (n_bag,) float64 array or None
+        Number tested in each bag, where ``y`` counts the positives among them.
     fingerprint : str
         Of everything the store was made from.
     attrs : dict
@@ -78,7 +80,8 @@ class BagStore:
         self.cache_mb = cache_mb
         self.fingerprint = read_marker(self.path, FORMAT, VERSION).fingerprint
         self._group = zarr.open_group(self.path, mode="r", zarr_format=3)
-        self._arrays: dict[str, Any] = {name: self._group[name] for name in _ARRAYS}
+        named = (*_ARRAYS, *(["trials"] if "trials" in self._group else []))
+        self._arrays: dict[str, Any] = {name: self._group[name] for name in named}
         self.attrs: dict[str, Any] = dict(self._group.attrs)
         self.covariates: tuple[str, ...] = tuple(self.attrs["covariates"])
         self.units: tuple[str, ...] = tuple(self.attrs["units"])
@@ -87,6 +90,7 @@ class BagStore:
         self.block_offsets = self._table("block_offsets")
         self.y = self._table("y")
         self.bag_weight = self._table("bag_weight")
+        self.trials = self._table("trials") if "trials" in self._arrays else None
         self.n_bag = int(self.y.shape[0])
         self.n_block = int(self.block_offsets.shape[0]) - 1
         shards = self._arrays["x"].shards
@@ -186,6 +190,7 @@ class BagStore:
             self.offsets[first : last + 1] - start,
             self.y[first:last],
             np.arange(first, last, dtype=np.int64),
+            None if self.trials is None else self.trials[first:last],
         )
 
     def blocks(self) -> Iterator[BagBlock]:
