@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from models import pixel_pass, sparse_gp
+from models import paths, pixel_pass, sparse_gp
 from models.aggregate import AUTO, ESTIMATORS, aggregate, available, bag_weights
 from models.area_effect import AreaEffect
 from models.base import Estimator
@@ -96,6 +96,10 @@ class VBAgg(Estimator):
     pair_pixels : int
         Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
         sampled. See :mod:`models.bag_variance`.
+    n_paths : int
+        Functions drawn a step under ``monte_carlo``, in pairs: even.
+    n_features : int
+        Random features that stand for each term of the kernel in those draws.
     batch_bags : int
         Bags a step.
     max_epochs : int
@@ -139,6 +143,8 @@ class VBAgg(Estimator):
         priors: Literal["none", "weak"] = "none",
         learn_inducing: bool = True,
         pair_pixels: int = 256,
+        n_paths: int = 16,
+        n_features: int = 512,
         batch_bags: int = 32,
         max_epochs: int = 300,
         learning_rate: float = 0.05,
@@ -157,6 +163,8 @@ class VBAgg(Estimator):
         self.priors = priors
         self.learn_inducing = learn_inducing
         self.pair_pixels = pair_pixels
+        self.n_paths = n_paths
+        self.n_features = n_features
         self.batch_bags = batch_bags
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
@@ -189,10 +197,12 @@ class VBAgg(Estimator):
                 msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
                 raise ParameterError(msg)
         wrong = None
-        for name in ("n_inducing", "batch_bags", "max_epochs", "pair_pixels"):
+        for name in ("n_inducing", "batch_bags", "max_epochs", "pair_pixels", "n_features"):
             value = getattr(self, name)
             if value != int(value) or value < 1:
                 wrong = f"{name}: {value} is not a whole number of at least 1"
+        if self.n_paths not in range(2, 10_000, 2):
+            wrong = f"n_paths: {self.n_paths} is not an even number from 2 to 9998"
         for name in ("learning_rate", "tolerance", "natural_rate"):
             if not getattr(self, name) > 0:
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
@@ -229,11 +239,14 @@ class VBAgg(Estimator):
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         w = choose_landmarks(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
+        theta = kernel.start(START_VARIANCE[self.link_name])
+        if self.estimator_name == "monte_carlo":
+            kernel.features(theta, self.n_features, rng)  # raises where the kernel has none
         params = {
             "mean": np.array([find_link(self.link_name).start(level)]),
             "v_mean": np.zeros(w.shape[0]),
             "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
-            "theta": kernel.start(START_VARIANCE[self.link_name]),
+            "theta": theta,
             "w": w,
             **{name: np.array([value]) for name, value in own.items()},
         }
@@ -241,13 +254,19 @@ class VBAgg(Estimator):
 
     def block_params(self, state: State) -> Arrays:
         """See :class:`models.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
-        params = state.params
+        params, whitened = state.params, _whitened(state.params)
         kernel = self._kernel(state.fixed)
-        fac = sparse_gp.factorise(
-            kernel.matrix(params["theta"], params["w"], params["w"]), _whitened(params)
-        )
+        k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
+        fac = sparse_gp.factorise(k_ww, whitened)
+        drawn: Arrays = {}
+        if self.estimator_name == "monte_carlo":
+            step = np.array([self.seed, state.step])
+            draws = self._draws(kernel, params, step)
+            made = paths.condition(draws, fac, whitened, k_ww, params["w"])
+            drawn = {"coefficients": made.coefficients, "step": step}
         return {
             **state.fixed,
+            **drawn,
             **{name: params[name] for name in self.law.start},
             "theta": params["theta"],
             "w": params["w"],
@@ -262,6 +281,23 @@ class VBAgg(Estimator):
         p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
         own = _own(law, params)
         unit = law.unit(block.weight, block.offsets, block.trials)
+        if self.estimator_name == "monte_carlo":
+            kernel = self._kernel(params)
+            value, sums = paths.block_sums(
+                kernel,
+                self._low(params),
+                self._draws(kernel, params, params["step"]),
+                scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype)),
+                law,
+                find_link(self.link_name),
+                block.y,
+                p,
+                block.offsets,
+                own,
+                unit,
+                curvature=self.posterior_steps == "natural",
+            )
+            return Stats(value, block.n_bag, sums), local
         fwd = self._forward(params, block.x, block.coords, learn=True)
         term = aggregate(
             fwd,
@@ -293,14 +329,23 @@ class VBAgg(Estimator):
         fac = sparse_gp.factorise(k_ww, whitened)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, whitened, sums["alpha"], sums["q"])
+        if self.estimator_name == "monte_carlo":
+            draws = self._draws(kernel, params, np.array([self.seed, state.step]))
+            back = paths.driver_backward(kernel, draws, fac, whitened, k_ww, w, sums)
+            d_mean, d_cov, d_k, d_root = back.v_mean, back.cov, back.k_ww, back.root
+            sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
+        else:
+            d_mean, d_cov, d_k = sparse_gp.factorise_backward(
+                fac, whitened, sums["alpha"], sums["q"]
+            )
+            d_root = whitened.root_adjoint(d_cov)
         d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
         kl_mean, kl_root = whitened.kl_backward()
         own = {name: params[name] for name in self.law.start}
         grad = {
             "mean": sums["mean"],
             "v_mean": d_mean - kl_mean,
-            "root": whitened.root_adjoint(d_cov) - kl_root,
+            "root": d_root - kl_root,
             "theta": sums["theta"] + d_theta,
             # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
             "w": sums["w"] + 2.0 * d_w,
@@ -426,13 +471,19 @@ class VBAgg(Estimator):
         n_feat = fixed["x_mean"].shape[0]
         return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
 
+    def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> paths.Draws:
+        return paths.draw(
+            kernel, params["theta"], params["w"].shape[0], self.n_paths, self.n_features, step
+        )
+
+    def _low(self, params: Arrays) -> Arrays:
+        """Bring the arrays of the pixels' matrix products to their precision."""
+        names = ("w", "alpha", "q")
+        return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
+
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
-        dtype = np.dtype(self.dtype)
-        z = scaled_inputs(params, x, coords, dtype)
-        low = dict(params)
-        for name in ("w", "alpha", "q"):
-            low[name] = params[name].astype(dtype, copy=False)
-        return pixel_pass.forward(self._kernel(params), low, z, learn=learn)
+        z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
+        return pixel_pass.forward(self._kernel(params), self._low(params), z, learn=learn)
 
 
 class VBAggDraws:
