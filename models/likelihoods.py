@@ -93,7 +93,7 @@ class Poisson(Likelihood):
     """``y ~ Poisson(eta)``: ``h = y log eta - eta - log y!``."""
 
     name = "poisson"
-    links = ("square", "exp")
+    links = ("exp", "square")
 
     def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
         """See :class:`Likelihood`."""
@@ -116,7 +116,7 @@ class NegativeBinomial(Likelihood):
     """Counts of mean ``eta`` and variance ``eta + eta^2 / r``; ``log_size = log r`` is learnt."""
 
     name = "negative_binomial"
-    links = ("square", "exp")
+    links = ("exp", "square")
     start: Mapping[str, float] = {"log_size": float(np.log(10.0))}  # areas differ by a third
 
     def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:

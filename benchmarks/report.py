@@ -1,0 +1,31 @@
+"""Where benchmarks leave their figures, and what they say of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine that figures were measured on."""
+    return {"cores": os.cpu_count(), "platform": platform.platform(), "cpu": _cpu()}
+
+
+def write_results(path: Path, result: dict[str, Any]) -> None:
+    """Write figures as JSON, with the machine."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
