@@ -30,7 +30,7 @@ from models.optim import adam_step
 from models.prediction import BagPrediction, Prediction
 from models.priors import log_prior, log_prior_noise
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
-from models.sparse_gp import Whitened
+from models.sparse_gp import Factored, Whitened
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": tuple(LIKELIHOODS),
@@ -256,8 +256,7 @@ class VBAgg(Estimator):
         """See :class:`models.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
         params, whitened = state.params, _whitened(state.params)
         kernel = self._kernel(state.fixed)
-        k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
-        fac = sparse_gp.factorise(k_ww, whitened)
+        k_ww, _, fac = self._factored(kernel, params)
         drawn: Arrays = {}
         if self.estimator_name == "monte_carlo":
             step = np.array([self.seed, state.step])
@@ -325,8 +324,7 @@ class VBAgg(Estimator):
         params = state.params
         kernel, whitened = self._kernel(state.fixed), _whitened(params)
         theta, w = params["theta"], params["w"]
-        k_ww, cache = kernel.forward(theta, w, w)
-        fac = sparse_gp.factorise(k_ww, whitened)
+        k_ww, cache, fac = self._factored(kernel, params)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         if self.estimator_name == "monte_carlo":
@@ -466,6 +464,16 @@ class VBAgg(Estimator):
             for name in self.law.start
         }
         return {"mean": float(state.params["mean"][0]), **own, **values}
+
+    def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
+        """Factorise ``K_WW``, once for the two calls of a step."""
+        kept = getattr(self, "_kept", None)
+        if kept is None or kept[0] is not params:
+            k_ww, cache = kernel.forward(params["theta"], params["w"], params["w"])
+            kept = (params, (k_ww, cache, sparse_gp.factorise(k_ww, _whitened(params))))
+            self._kept = kept
+        made: tuple[np.ndarray, Any, Factored] = kept[1]
+        return made
 
     def _kernel(self, fixed: Arrays) -> Kernel:
         n_feat = fixed["x_mean"].shape[0]

@@ -208,8 +208,8 @@ class ModelSpec(Section):
     kind: Literal["vbagg", "nystrom", "network", "bag_pixel", "constant"] = Field(
         "vbagg", description="the model; all but vbagg are baselines to compare it with"
     )
-    likelihood: Literal["negative_binomial", "poisson", "binomial"] = Field(
-        "negative_binomial",
+    likelihood: Literal["poisson", "negative_binomial", "binomial"] = Field(
+        "poisson",
         description="distribution of the counts around their mean; binomial: positives of tested",
     )
     link: Literal["auto", "square", "exp", "probit"] = Field(
@@ -218,8 +218,10 @@ class ModelSpec(Section):
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
         "auto", description="of what the counts say of the field: 'bound' is the paper's Lemma 1, 2"
     )
-    area_effect: bool = Field(
-        False, description="a log-normal factor of each area, beside the likelihood's own noise"
+    area_effect: bool | Literal["auto"] = Field(
+        "auto",
+        description="a log-normal factor of each area beside the likelihood's own noise; auto: "
+        "with poisson counts, which real ones never are",
     )
     inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
@@ -236,6 +238,13 @@ class ModelSpec(Section):
     precision: Literal["float64", "float32"] = Field(
         "float64", description="of the pixel matrices; sums are float64 in any case"
     )
+
+    @property
+    def has_area_effect(self) -> bool:
+        """``area_effect``, ``auto`` resolved."""
+        if self.area_effect == "auto":
+            return self.likelihood == "poisson"
+        return self.area_effect
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelSpec:
@@ -256,7 +265,7 @@ class ModelSpec(Section):
                     likelihood=self.likelihood,
                     link=self.link,
                     estimator=self.estimator,
-                    area_effect=self.area_effect,
+                    area_effect=self.has_area_effect,
                 ).check_params()
             except ParameterError as error:
                 found, _, remedy = str(error).partition("; ")

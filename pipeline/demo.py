@@ -318,7 +318,7 @@ def _config(spec: CountrySpec, name: str, seed: int) -> str:
         note = "   # in the sinusoidal projection" if layer.projected else ""
         covariates.append(f"  {covariate}: {{path: {covariate}.tif{more}}}{note}")
     listed = "\n".join(covariates)
-    model = "kind: vbagg, likelihood: negative_binomial, link: square, "
+    model = "kind: vbagg, likelihood: poisson, area_effect: true, link: exp, "
     model += f"inducing: {spec.n_inducing}, kernel: additive"
     # Ten fits of a whole country take hours: there the truth alone judges, unless asked for more.
     schemes, note = ("[area, block]", "areas left out at random, by region")

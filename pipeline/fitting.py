@@ -36,7 +36,7 @@ def new_model(config: Config) -> Estimator:
         "likelihood": spec.likelihood,
         "link": spec.link,
         "estimator": spec.estimator,
-        "area_effect": spec.area_effect,
+        "area_effect": spec.has_area_effect,
         "n_inducing": spec.inducing,
         "kernel": spec.kernel,
         "priors": spec.priors,

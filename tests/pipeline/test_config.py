@@ -60,7 +60,8 @@ def test_what_is_left_out_has_its_default(write):
     config = load_config(write(short))
     assert config.grid.like == config.population.path
     assert config.output.dir == config.source.parent / "out"  # beside the file, as all paths are
-    assert config.model.likelihood == "negative_binomial"
+    assert config.model.likelihood == "poisson"
+    assert config.model.has_area_effect
     assert config.evaluate.schemes == ("area", "block")
     assert Config.model_validate(config.model_dump()).model_dump() == config.model_dump()
 

@@ -213,7 +213,7 @@ def test_configuration_names_what_is_there(country: Path) -> None:
     paths += [covariate["path"] for covariate in config["covariates"].values()]
     assert all((country / path).is_file() for path in paths)
     assert config["areas"]["layer"] == "areas"
-    assert config["model"]["link"] == "square"
+    assert config["model"]["link"] == "exp"
     assert list(config["covariates"]) == list(TINY.covariates)
 
 

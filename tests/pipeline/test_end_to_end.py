@@ -47,7 +47,7 @@ def test_every_map_is_there_and_is_a_valid_cog(ran):
             assert np.isnan(tif.nodata)
             assert tif.descriptions[0]
             assert tif.units[0]
-            assert tif.tags()["link"] == "square"
+            assert tif.tags()["link"] == "exp"
     maps = {}
     for name in RATES:
         with rasterio.open(out / f"{name}.tif") as tif:
