@@ -20,7 +20,7 @@ from models.xp import namespace
 
 N_NODE = 24
 NEWTON_STEPS = 30
-START_SD = 0.5
+START_SD = 0.3
 LONGEST_STEP = 3.0
 TINY = 1e-100
 

@@ -22,6 +22,9 @@ import numpy as np
 from models.errors import ParameterError
 from models.xp import namespace
 
+# Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
+# from a longer one the noise takes up what the field could say, and the way back is flat.
+START_SPACE = 0.4
 SQRT3, SQRT5 = np.sqrt(3.0), np.sqrt(5.0)
 
 
@@ -240,12 +243,15 @@ class Radial(Kernel):
         One length-scale for each column (automatic relevance determination), or one for all.
     label : str
         Prefix of its parameters' names.
+    spatial : bool
+        Whether its columns are coordinates.
     """
 
     shape: str
     columns: tuple[int, int]
     ard: bool
     label: str
+    spatial: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -258,9 +264,10 @@ class Radial(Kernel):
         return (f"{self.label}.variance", *scales)
 
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`: length-scales grow with the square root of the dimension."""
+        """See :class:`Kernel`: of covariates, length-scales grow with the root of the dimension."""
         n_dim = self.columns[1] - self.columns[0]
-        theta = np.full(self.n_theta, 0.5 * np.log(max(n_dim, 1)))
+        first = START_SPACE if self.spatial else np.sqrt(max(n_dim, 1))
+        theta = np.full(self.n_theta, np.log(first))
         theta[0] = np.log(variance)
         return theta
 
@@ -608,7 +615,13 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
     label = f"{kind}_{place}"
     if kind == "linear":
         return Linear(columns, label)
-    return Radial("rbf" if kind == "ard" else kind, columns, ard=kind == "ard", label=label)
+    return Radial(
+        "rbf" if kind == "ard" else kind,
+        columns,
+        ard=kind == "ard",
+        label=label,
+        spatial=place == "space",
+    )
 
 
 def _labelled(terms: list[list[Radial | Linear]]) -> list[list[Kernel]]:

@@ -23,7 +23,9 @@ from models.kernels import Kernel, Linear, Product, Radial, Sum
 TAIL = 0.1  # alpha
 LARGE_SD: dict[str, float] = {"exp": 1.0, "square": 0.5, "identity": 3.0, "probit": 1.0}
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
-LARGE_NOISE = 1.0  # of an area's factor, or of the negative binomial's 1 / sqrt(size)
+# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
+# disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
+LARGE_NOISE, TAIL_NOISE = 0.1, 0.01
 
 
 def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.ndarray]:
@@ -62,7 +64,7 @@ def log_prior_noise(own: Mapping[str, Any]) -> tuple[float, dict[str, np.ndarray
     The size of the negative binomial and the deviation of area effects have priors (by the
     deviation of the factor that they stand for); the noise of the normal law has none.
     """
-    rate = -np.log(TAIL) / LARGE_NOISE
+    rate = -np.log(TAIL_NOISE) / LARGE_NOISE
     value, grad = 0.0, {}
     for name, power in (("log_size", -0.5), ("log_area_sd", 1.0)):
         if name in own:

@@ -281,6 +281,9 @@ class Fit(Section):
         300, description="passes over all areas, at most"
     )
     learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.05, description="Adam's step")
+    tolerance: Annotated[Number, Field(gt=0)] = Field(
+        0.01, description="rise of the bound, nats an area and epoch, that still is progress"
+    )
     seed: Seed = Field(0, description="seed of everything random in the fit")
 
 

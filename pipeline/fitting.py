@@ -46,6 +46,7 @@ def new_model(config: Config) -> Estimator:
         "batch_bags": fit.batch_areas,
         "max_epochs": fit.max_epochs,
         "learning_rate": fit.learning_rate,
+        "tolerance": fit.tolerance,
         "seed": fit.seed,
     }
     kind = CLASSES[KINDS[spec.kind]]
