@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from models.arena import Take
 from models.errors import ParameterError
 from models.xp import namespace
 
@@ -54,12 +55,23 @@ class Kernel(ABC):
         """Return d/d theta of ``sum_i adjoint_i k(z_i, z_i)``: (n_theta,) float64."""
 
     @abstractmethod
-    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
-        """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse."""
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+        """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse.
+
+        ``take`` hands out the arrays (see :mod:`models.arena`); new ones where not given.
+        """
 
     @abstractmethod
     def backward(
-        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
     ) -> tuple[Any, Any]:
         """Return the adjoints of ``theta`` (n_theta,) and ``w`` (m, n_dim; None unless wanted)."""
 
@@ -186,44 +198,61 @@ class Features:
         return FeatureAdjoint(d_frequency, log_amplitude), d_angle @ frequency.T
 
 
-def _rbf(xp: Any, d2: Any) -> tuple[Any, Any]:
-    value = xp.exp(-0.5 * d2)
-    return value, -0.5 * value
+# A shape is evaluated in place, on ``scale`` times the squared distance (plus ``log variance`` for
+# the Gaussian one), and returns (k, u, slope) with dk / d squared distance = slope * u.
 
 
-def _matern12(xp: Any, d2: Any) -> tuple[Any, Any]:
+def _rbf(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
+    del take, log_variance
+    value = xp.exp(d2, out=d2)
+    return value, value, -0.5
+
+
+def _matern12(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
     # The expanded square leaves rounding where z = w, which the square root here would magnify; and
     # k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
     apart = d2 > 64 * xp.finfo(d2.dtype).eps
     r = xp.sqrt(xp.where(apart, d2, 0))
-    value = xp.exp(-r)
-    return value, xp.where(apart, -0.5 * value / xp.where(apart, r, 1), 0)
+    value = take(d2.shape, d2.dtype)
+    xp.exp(log_variance - r, out=value)
+    u = take(d2.shape, d2.dtype)
+    xp.divide(value, xp.where(apart, r, 1), out=u)
+    u *= apart
+    return value, u, -0.5
 
 
-def _matern32(xp: Any, d2: Any) -> tuple[Any, Any]:
-    a = xp.sqrt(d2)
-    a *= a.dtype.type(SQRT3)
-    decay = xp.exp(-a)
+def _matern32(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
+    xp.maximum(d2, 0, out=d2)
+    a = xp.sqrt(d2, out=d2)
+    decay = take(a.shape, a.dtype)
+    xp.subtract(a.dtype.type(log_variance), a, out=decay)
+    xp.exp(decay, out=decay)
     a += 1
     a *= decay
-    decay *= -1.5
-    return a, decay
+    return a, decay, -1.5
 
 
-def _matern52(xp: Any, d2: Any) -> tuple[Any, Any]:
-    a = xp.sqrt(d2)
-    a *= a.dtype.type(SQRT5)
-    decay = xp.exp(-a)
-    return (1 + a + a * a / 3) * decay, (-5.0 / 6.0) * (1 + a) * decay
+def _matern52(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
+    xp.maximum(d2, 0, out=d2)
+    square = take(d2.shape, d2.dtype)
+    xp.divide(d2, 3, out=square)
+    a = xp.sqrt(d2, out=d2)
+    decay = xp.exp(a.dtype.type(log_variance) - a)
+    a += 1
+    a *= decay
+    square *= decay
+    square += a
+    return square, a, -5.0 / 6.0
 
 
-# Each shape maps the squared scaled distance to (k, dk / d squared distance), both for variance 1.
-SHAPES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+SHAPES: dict[str, Callable[[Any, Any, float, Take], tuple[Any, Any, float]]] = {
     "rbf": _rbf,
     "matern12": _matern12,
     "matern32": _matern32,
     "matern52": _matern52,
 }
+# What the squared distance is multiplied by before it reaches its shape.
+SCALES = {"rbf": -0.5, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
 # Degrees of freedom of the multivariate t law of the frequencies (2 nu); None is the normal law.
 DEGREES = {"rbf": None, "matern12": 1, "matern32": 3, "matern52": 5}
 
@@ -288,43 +317,57 @@ class Radial(Kernel):
         grad[0] = xp.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
         return grad
 
-    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+        """See :class:`Kernel`: the squared distance is one product of widened matrices."""
         xp = namespace(z)
+        take = take or xp.empty
         zs, ws = self._scaled(theta, z), self._scaled(theta, w)
-        d2 = zs @ (-2 * ws.T)
-        d2 += (zs * zs).sum(axis=1)[:, None]
-        d2 += (ws * ws).sum(axis=1)[None, :]
-        xp.maximum(d2, 0, out=d2)
-        value, slope = SHAPES[self.shape](xp, d2)
-        variance = value.dtype.type(np.exp(float(theta[0])))
-        value *= variance
-        slope *= variance
-        return value, (value, slope, zs, ws)
+        scale, log_variance = SCALES[self.shape], float(theta[0])
+        ones = xp.ones((zs.shape[0], 1), dtype=z.dtype)
+        wide_z = xp.concatenate([zs, (zs * zs).sum(axis=1, keepdims=True), ones], axis=1)
+        w_square = scale * (ws * ws).sum(axis=1, keepdims=True)
+        if self.shape == "rbf":
+            w_square += log_variance
+        wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
+        d2 = take((zs.shape[0], ws.shape[0]), z.dtype)
+        xp.matmul(wide_z, wide_w.T, out=d2)
+        value, u, slope = SHAPES[self.shape](xp, d2, log_variance, take)
+        return value, (value, u, slope, zs, ws)
 
     def backward(
-        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
     ) -> tuple[Any, Any]:
         """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, to leave only matrix products."""
         xp = namespace(z)
-        value, slope, zs, ws = cache
-        grad = xp.empty(self.n_theta)
-        grad[0] = xp.vdot(adjoint, value)
-        g = adjoint * slope
-        rows, cols = g.sum(axis=1), g.sum(axis=0)
-        gz = g.T @ zs
+        value, u, slope, zs, ws = cache
+        g = (take or xp.empty)(adjoint.shape, adjoint.dtype)
+        xp.multiply(adjoint, u, out=g)
+        rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
+        wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
+        by_w = g.T @ wide_z
+        gz, cols = by_w[:, :-1], by_w[:, -1]
         per_column = (
-            (rows[:, None] * zs * zs).sum(axis=0, dtype=xp.float64)
-            + (cols[:, None] * ws * ws).sum(axis=0, dtype=xp.float64)
+            rows.astype(xp.float64) @ (zs * zs)
+            + cols.astype(xp.float64) @ (ws * ws)
             - 2 * (gz * ws).sum(axis=0, dtype=xp.float64)
         )
-        per_column *= -2  # d(d2)/d log lengthscale = -2 d2
+        per_column *= -2 * slope  # d(d2) / d log lengthscale = -2 d2
+        grad = xp.empty(self.n_theta)
+        grad[0] = rows.sum(dtype=xp.float64) if u is value else xp.vdot(adjoint, value)
         grad[1:] = per_column if self.ard else per_column.sum()
         if not want_w:
             return grad, None
         dw = xp.zeros(w.shape)
-        scale = xp.exp(-theta[1:])
-        dw[:, self.columns[0] : self.columns[1]] = -2 * (gz - cols[:, None] * ws) * scale
+        scale = (-2 * slope) * xp.exp(-theta[1:])
+        dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
         return grad, dw
 
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
@@ -381,16 +424,27 @@ class Linear(Kernel):
         part = self._part(z)
         return xp.exp(theta) * (adjoint @ (part * part)).astype(xp.float64)
 
-    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
-        return (self._part(z) * namespace(z).exp(theta).astype(z.dtype)) @ self._part(w).T, None
+        xp = namespace(z)
+        out = (take or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
+        xp.matmul(self._part(z) * xp.exp(theta).astype(z.dtype), self._part(w).T, out=out)
+        return out, None
 
     def backward(
-        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
     ) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         xp = namespace(z)
-        del cache
+        del cache, take
         gz = adjoint.T @ self._part(z)
         variance = xp.exp(theta)
         grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
@@ -461,20 +515,30 @@ class Sum(_Pair):
             [self.left.diag_backward(a, z, adjoint), self.right.diag_backward(b, z, adjoint)]
         )
 
-    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         a, b = self._split(theta)
-        ka, cache_a = self.left.forward(a, z, w)
-        kb, cache_b = self.right.forward(b, z, w)
-        return ka + kb, (cache_a, cache_b)
+        xp = namespace(z)
+        ka, cache_a = self.left.forward(a, z, w, take)
+        kb, cache_b = self.right.forward(b, z, w, take)
+        out = (take or xp.empty)(ka.shape, ka.dtype)
+        return xp.add(ka, kb, out=out), (cache_a, cache_b)
 
     def backward(
-        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
     ) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         a, b = self._split(theta)
-        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w)
-        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w)
+        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, take=take)
+        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, take=take)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
@@ -516,21 +580,31 @@ class Product(_Pair):
             ]
         )
 
-    def forward(self, theta: Any, z: Any, w: Any) -> tuple[Any, Any]:
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         a, b = self._split(theta)
-        ka, cache_a = self.left.forward(a, z, w)
-        kb, cache_b = self.right.forward(b, z, w)
-        return ka * kb, (ka, cache_a, kb, cache_b)
+        xp = namespace(z)
+        ka, cache_a = self.left.forward(a, z, w, take)
+        kb, cache_b = self.right.forward(b, z, w, take)
+        out = (take or xp.empty)(ka.shape, ka.dtype)
+        return xp.multiply(ka, kb, out=out), (ka, cache_a, kb, cache_b)
 
     def backward(
-        self, theta: Any, z: Any, w: Any, cache: Any, adjoint: Any, *, want_w: bool
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
     ) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         a, b = self._split(theta)
         ka, cache_a, kb, cache_b = cache
-        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w)
-        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w)
+        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w, take=take)
+        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w, take=take)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:

@@ -7,6 +7,7 @@ The block sees ``(theta, w, mean, alpha, Q)`` alone (see :mod:`models.sparse_gp`
 
 and ``d K`` goes through the kernel to its parameters and to ``w``. What flows back through the
 covariances inside the bags (:mod:`models.bag_variance`) joins at the pixels where they were taken.
+``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric updates.
 """
 
 from __future__ import annotations
@@ -16,25 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from models.arena import Arena
 from models.kernels import Kernel
 from models.protocol import Arrays
-from models.xp import namespace
+from models.xp import add_outer, add_square, namespace, row_dot, to_symmetric
 
 if TYPE_CHECKING:
     from models.bag_variance import PairAdjoint
 
-ROWS = 512  # pixels a tile: its matrices stay near the cache
+ROWS = 192  # pixels a tile: its matrices stay near the cache
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
 
 
 @dataclass
 class PixelPass:
-    """The forward pass over the pixels of one block, ready for the way back.
+    """The forward pass over the pixels of one block, ready for one way back.
 
     Attributes
     ----------
     m, s : (n_pix,) float64
         Mean and variance of ``f`` under q.
+    k, kq : (n_pix, n_ind)
+        ``K`` and ``K Q``; the way back overwrites the latter.
     """
 
     kernel: Kernel
@@ -45,6 +49,7 @@ class PixelPass:
     k: Any
     kq: Any
     caches: list[Any] | None
+    arena: Arena | None
 
     def backward(self, d_m: Any, d_s: Any, pairs: PairAdjoint | None = None) -> Arrays:
         """Return the adjoints of the block parameters, float64.
@@ -59,42 +64,48 @@ class PixelPass:
         xp = namespace(self.z)
         params, kernel, dtype = self.params, self.kernel, self.z.dtype
         theta, w, alpha, q = (params[name] for name in ("theta", "w", "alpha", "q"))
-        d_alpha, d_q = xp.zeros(alpha.shape), xp.zeros(q.shape)
-        d_w = xp.zeros(w.shape)
+        take = xp.empty if self.arena is None else self.arena.take
+        d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
+        d_q = _squares(self.k, -d_s, take)
         for number, rows in enumerate(_row_tiles(self.z.shape[0])):
-            k, kq = self.k[rows], self.kq[rows]
-            gm, gs = d_m[rows].astype(dtype), d_s[rows].astype(dtype)[:, None]
-            left = gs * k
-            d_k = -2 * gs * kq
-            d_k += gm[:, None] * alpha
+            mark = None if self.arena is None else self.arena.mark()
+            k, d_k = self.k[rows], self.kq[rows]
+            gm = d_m[rows].astype(dtype)
+            d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
+            add_outer(d_k, gm, alpha)
             if pairs is not None:
                 first, last = np.searchsorted(pairs.rows, [rows.start, rows.stop])
-                at, gk = pairs.rows[first:last] - rows.start, pairs.gk[first:last]
-                left[at] += gk
-                d_k[at] -= 2 * (gk @ q)
-            d_alpha += k.T @ gm
-            d_q -= k.T @ left
+                d_k[pairs.rows[first:last] - rows.start] -= 2 * (pairs.gk[first:last] @ q)
+            d_alpha += gm @ k
             cache = (
                 self.caches[number]
                 if self.caches is not None
-                else kernel.forward(theta, self.z[rows], w)[1]
+                else kernel.forward(theta, self.z[rows], w, take)[1]
             )
-            tile_theta, tile_w = kernel.backward(theta, self.z[rows], w, cache, d_k, want_w=True)
+            tile_theta, tile_w = kernel.backward(
+                theta, self.z[rows], w, cache, d_k, want_w=True, take=take
+            )
             d_theta += tile_theta
             d_w += tile_w
+            if self.arena is not None and mark is not None:
+                self.arena.release(mark)
         if pairs is not None:
             d_theta += pairs.d_theta
+            by_pairs = (self.k[pairs.rows].T @ pairs.gk).astype(xp.float64)
+            d_q -= 0.5 * (by_pairs + by_pairs.T)
         return {
             "mean": d_m.sum(keepdims=True),
             "alpha": d_alpha,
-            "q": 0.5 * (d_q + d_q.T),
+            "q": d_q,
             "theta": d_theta,
             "w": d_w,
         }
 
 
-def forward(kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True) -> PixelPass:
+def forward(
+    kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True, arena: Arena | None = None
+) -> PixelPass:
     """Compute the moments of ``f`` at the scaled inputs ``z`` (n_pix, n_dim).
 
     Parameters
@@ -106,26 +117,58 @@ def forward(kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True) -> Pi
     z : (n_pix, n_dim) float array
     learn : bool
         Keep what the way back needs.
+    arena : Arena, optional
+        Where the matrices live, until it is started anew; in new memory where not given.
     """
     xp = namespace(z)
     theta, w, alpha, q = (params[name] for name in ("theta", "w", "alpha", "q"))
+    take = xp.empty if arena is None else arena.take
     n_pix, n_ind = z.shape[0], w.shape[0]
     m, s = xp.empty(n_pix), xp.empty(n_pix)
-    kept = (n_pix, n_ind) if learn else (0, n_ind)
-    k_all, kq_all = xp.empty(kept, dtype=z.dtype), xp.empty(kept, dtype=z.dtype)
+    kept = n_pix if learn else 0
+    k_all, kq_all = take((kept, n_ind), z.dtype), take((kept, n_ind), z.dtype)
     caches: list[Any] | None = [] if learn and n_pix <= KEEP else None
     for rows in _row_tiles(n_pix):
-        k, cache = kernel.forward(theta, z[rows], w)
-        kq = k @ q
+        mark = None if arena is None else arena.mark()
+        k, cache = kernel.forward(theta, z[rows], w, take)
+        kq = kq_all[rows] if learn else take(k.shape, k.dtype)
+        xp.matmul(k, q, out=kq)
         m[rows] = k @ alpha
-        s[rows] = kernel.diag(theta, z[rows]) - xp.einsum("ij,ij->i", k, kq)
+        s[rows] = kernel.diag(theta, z[rows]) - row_dot(k, kq)
         if learn:
-            k_all[rows], kq_all[rows] = k, kq
+            k_all[rows] = k
         if caches is not None:
             caches.append(cache)
+        elif arena is not None and mark is not None:
+            arena.release(mark)
     m += params["mean"][0]
     xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
-    return PixelPass(kernel, params, z, m, s, k_all, kq_all, caches)
+    return PixelPass(kernel, params, z, m, s, k_all, kq_all, caches, arena)
+
+
+def _squares(k: Any, weight: Any, take: Any) -> Any:
+    """Return ``K' diag(weight) K``, float64, by symmetric updates: half of a product's work.
+
+    Rows of positive and of negative weight are added up apart; under most laws whole bags agree.
+    """
+    xp = namespace(k)
+    n_ind = k.shape[1]
+    total = xp.zeros((n_ind, n_ind), dtype=k.dtype, order="F")
+    root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
+    buffer = take((min(ROWS, k.shape[0]), n_ind), k.dtype)
+    for rows in _row_tiles(k.shape[0]):
+        at = weight[rows]
+        for sign in (1.0, -1.0):
+            chosen = at * sign > 0
+            if not bool(chosen.any()):
+                continue
+            if bool(chosen.all()):
+                part = buffer[: at.shape[0]]
+                xp.multiply(k[rows], root[rows, None], out=part)
+            else:
+                part = k[rows][chosen] * root[rows][chosen, None]
+            add_square(total, part, sign)
+    return to_symmetric(total)
 
 
 def _row_tiles(n_pix: int) -> list[slice]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from models import paths, pixel_pass, sparse_gp
+from models.arena import thread_arena
 from models.aggregate import AUTO, ESTIMATORS, aggregate, available, bag_weights
 from models.area_effect import AreaEffect
 from models.base import Estimator
@@ -31,6 +32,7 @@ from models.prediction import BagPrediction, Prediction
 from models.priors import log_prior, log_prior_noise
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.sparse_gp import Factored, Whitened
+from models.xp import namespace
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": tuple(LIKELIHOODS),
@@ -491,7 +493,12 @@ class VBAgg(Estimator):
 
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
         z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
-        return pixel_pass.forward(self._kernel(params), self._low(params), z, learn=learn)
+        arena = thread_arena() if namespace(z) is np else None
+        if arena is not None:
+            arena.start()
+        return pixel_pass.forward(
+            self._kernel(params), self._low(params), z, learn=learn, arena=arena
+        )
 
 
 class VBAggDraws:

@@ -1,0 +1,250 @@
+"""A pass over pixels at the speed of the machine's matrix product, beside PyTorch.
+
+    python benchmarks/speed.py [--pixels 20000] [--landmarks 576] [--repeats 5] [--results DIR]
+
+Value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive ARD + Matern-3/2
+kernel, 18 covariates, two coordinates), in float64 and float32, on all cores: blocks of bags on
+threads, as a fit runs them. Floors: ``4 n M^2`` flops for the pass and ``2 n M^2`` for predictions, at
+the rate of a large matrix product in the same run. Where PyTorch is installed (``pip install
+torch==2.13.0``; it is no dependency), it differentiates the usual whitened Cholesky form on the same
+cores, and both must agree. Runs are interleaved and the fastest of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import RESULTS, write_results
+from models import Bags, VBAgg
+from models.blas import one_blas_thread
+from models.sparse_gp import JITTER
+from models.training import BagsSource, ThreadExecutor, start_training
+
+N_FEAT, BAG_PIXELS = 18, 500
+DTYPES = ("float64", "float32")
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def make_bags(n_pix: int, seed: int = 0) -> Bags:
+    """Simulate counts of bags of some 500 pixels."""
+    rng = np.random.default_rng(seed)
+    x, coords = rng.normal(size=(n_pix, N_FEAT)), rng.uniform(-300, 300, (n_pix, 2))
+    weight = rng.uniform(0, 50, n_pix)
+    offsets = np.unique(np.append(np.arange(0, n_pix, BAG_PIXELS), n_pix))
+    mean = np.add.reduceat(weight * 0.1 * np.exp(0.5 * x[:, 0]), offsets[:-1])
+    return Bags(x, offsets, rng.poisson(mean).astype(float), weight, coords)
+
+
+class Ours:
+    """The pass as a fit runs it: blocks on threads, sums on the driver, the M x M chain rule."""
+
+    def __init__(self, bags: Bags, n_ind: int, dtype: Any, n_thread: int) -> None:
+        self.bags = bags
+        self.model = VBAgg(
+            link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype
+        )
+        self.source = BagsSource(bags, 0)
+        state = start_training(
+            self.model,  # type: ignore[arg-type]
+            self.source,
+            seed=0,
+            learning_rate=0.1,
+            tolerance=1.0,
+        ).state
+        rng = np.random.default_rng(1)
+        n_ind = state.params["w"].shape[0]
+        root = 0.02 * rng.normal(size=(n_ind, n_ind)) + state.params["root"]
+        params = {**state.params, "v_mean": 0.3 * rng.normal(size=n_ind), "root": root}
+        self.state = replace(state, params=params)
+        self.executor = ThreadExecutor(self.model, self.source, n_thread)  # type: ignore[arg-type]
+
+    def objective(self) -> Any:
+        """Return value and gradients."""
+        with one_blas_thread():
+            params = self.model.block_params(self.state)
+            found = list(self.executor.map(params, range(len(self.source.block_bags))))
+            total = found[0]
+            for stats in found[1:]:
+                total = total + stats
+            # A fresh dictionary: nothing of the last call may be used again.
+            self.state = replace(self.state, params=dict(self.state.params))
+            return self.model.objective(self.state, total, self.bags.n_bag)
+
+    def predict(self) -> list[Any]:
+        """Return mean, deviation and three quantiles of every pixel."""
+        params = self.model.block_params(self.state)
+        edges = range(0, self.bags.n_pix, 4096)
+
+        def tile(start: int) -> Any:
+            rows = slice(start, start + 4096)
+            law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])  # type: ignore[index]
+            return law.mean, law.sd, *(law.quantile(q) for q in QUANTILES)
+
+        with one_blas_thread():
+            return list(self.executor._pool.map(tile, edges))
+
+
+class Torch:
+    """The usual whitened Cholesky form, differentiated automatically."""
+
+    def __init__(self, ours: Ours, dtype: str, n_thread: int) -> None:
+        import torch
+
+        torch.set_num_threads(n_thread)
+        self.torch = torch
+        kind = {"float64": torch.float64, "float32": torch.float32}[dtype]
+        bags, state = ours.bags, ours.state
+        fixed = state.fixed
+        z = np.concatenate(
+            [
+                (bags.x - fixed["x_mean"]) / fixed["x_sd"],
+                (bags.coords - fixed["coord_mean"]) / fixed["coord_scale"],  # type: ignore[operator]
+            ],
+            axis=1,
+        )
+        self.z = torch.tensor(z, dtype=kind)
+        self.y = torch.tensor(bags.y, dtype=kind)
+        self.p = torch.tensor(bags.weight * float(fixed["base_rate"][0]), dtype=kind)
+        self.bag = torch.tensor(np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets)))
+        self.leaves = {
+            name: torch.tensor(value, dtype=kind, requires_grad=True)
+            for name, value in state.params.items()
+        }
+
+    def objective(self) -> tuple[float, dict[str, Any]]:
+        """Return value and gradients."""
+        torch, at = self.torch, self.leaves
+        for leaf in at.values():
+            leaf.grad = None
+        n_ind = at["w"].shape[0]
+        k_ww = self._kernel(at["w"], at["w"])
+        lift = JITTER * torch.trace(k_ww) / n_ind
+        lower = torch.linalg.cholesky(k_ww + lift * torch.eye(n_ind, dtype=k_ww.dtype))
+        root = torch.tril(at["root"], -1) + torch.diag(torch.exp(torch.diagonal(at["root"])))
+        a = torch.linalg.solve_triangular(lower, self._kernel(at["w"], self.z), upper=False)
+        m = at["mean"] + a.T @ at["v_mean"]
+        variance = torch.exp(at["theta"][0]) + torch.exp(at["theta"][N_FEAT + 1])
+        s = variance - (a * a).sum(0) + ((root.T @ a) ** 2).sum(0)
+        n_bag = self.y.shape[0]
+        zero = torch.zeros(n_bag, dtype=m.dtype)
+        low = zero.index_add(0, self.bag, self.p * torch.exp(m))
+        mean = zero.index_add(0, self.bag, self.p * torch.exp(m + 0.5 * s))
+        bound = (self.y * torch.log(low) - mean - torch.lgamma(self.y + 1)).sum()
+        kl = 0.5 * (
+            (root**2).sum()
+            + at["v_mean"] @ at["v_mean"]
+            - n_ind
+            - 2 * torch.diagonal(at["root"]).sum()
+        )
+        value = bound - kl
+        value.backward()
+        return float(value), {name: leaf.grad.numpy() for name, leaf in at.items()}
+
+    def _kernel(self, a: Any, b: Any) -> Any:
+        torch, theta = self.torch, self.leaves["theta"]
+        scale = torch.exp(-theta[1 : N_FEAT + 1])
+        ard = torch.exp(theta[0] - 0.5 * _squares(a[:, :N_FEAT] * scale, b[:, :N_FEAT] * scale))
+        near = torch.exp(-theta[N_FEAT + 2])
+        d2 = _squares(a[:, N_FEAT:] * near, b[:, N_FEAT:] * near)
+        r = torch.sqrt(3 * d2.clamp_min(1e-12))
+        return ard + torch.exp(theta[N_FEAT + 1]) * (1 + r) * torch.exp(-r)
+
+
+def _squares(a: Any, b: Any) -> Any:
+    return (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T
+
+
+def gemm_rate(dtype: str, size: int = 3000) -> float:
+    """Return the flops a second of one large matrix product on all cores."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(size, size)).astype(dtype) for _ in range(2))
+    return 2.0 * size**3 / _seconds(lambda: a @ b)
+
+
+def measure(n_pix: int, n_ind: int, repeats: int, n_thread: int | None = None) -> dict[str, Any]:
+    """Time the pass and predictions beside the floors, and beside PyTorch where it is there."""
+    cores = n_thread or os.cpu_count() or 1
+    bags = make_bags(n_pix)
+    result: dict[str, Any] = {"n_pix": n_pix, "n_ind": n_ind, "threads": cores}
+    for dtype in DTYPES:
+        ours = Ours(bags, n_ind, dtype, cores)
+        try:
+            peer: Torch | None = Torch(ours, dtype, cores)
+        except ImportError:
+            peer = None
+        times: dict[str, list[float]] = {}
+        rates = []
+        for _ in range(repeats + 1):  # the first warms up
+            rates.append(gemm_rate(dtype, min(3000, 4 * n_pix)))
+            for name, run in _runs(ours, peer).items():
+                times.setdefault(name, []).append(_seconds(run))
+        best = {name: min(each[1:]) for name, each in times.items()}
+        rate, flops = max(rates), n_pix * float(ours.state.params["w"].shape[0]) ** 2
+        row = {
+            "gemm_gflops": rate / 1e9,
+            "pass_seconds": best["pass"],
+            "pass_share_of_gemm": 4 * flops / rate / best["pass"],
+            "predict_seconds": best["predict"],
+            "predict_share_of_gemm": 2 * flops / rate / best["predict"],
+        }
+        if peer is not None:
+            row["torch_seconds"] = best["torch"]
+            row["times_faster_than_torch"] = best["torch"] / best["pass"]
+            row["worst_difference_from_torch"] = agreement(ours, peer)
+        result[dtype] = row
+        ours.executor.__exit__()
+    return result
+
+
+def agreement(ours: Ours, peer: Torch) -> float:
+    """Return the largest relative difference of value and gradients."""
+    found, (value, grads) = ours.objective(), peer.objective()
+    worst = abs(found.bound - value) / abs(value)
+    for name, grad in grads.items():
+        grad = np.tril(grad) if name == "root" else grad
+        own = np.tril(found.grad[name]) if name == "root" else found.grad[name]
+        worst = max(worst, float(np.abs(own - grad).max() / np.abs(grad).max()))
+    return float(worst)
+
+
+def _runs(ours: Ours, peer: Torch | None) -> dict[str, Callable[[], Any]]:
+    runs: dict[str, Callable[[], Any]] = {"pass": ours.objective, "predict": ours.predict}
+    if peer is not None:
+        runs["torch"] = peer.objective
+    return runs
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measure, write the JSON and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pixels", type=int, default=20_000)
+    parser.add_argument("--landmarks", type=int, default=576)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    result = measure(options.pixels, options.landmarks, options.repeats)
+    write_results(options.results / "speed.json", result)
+    names = list(result["float64"])
+    print(f"{'':28} {'float64':>10} {'float32':>10}")
+    for name in names:
+        print(f"{name:28} " + " ".join(f"{result[d].get(name, np.nan):10.3g}" for d in DTYPES))
+    if "torch_seconds" not in names:
+        print("PyTorch is not installed: pip install torch==2.13.0 adds its columns")
+
+
+if __name__ == "__main__":
+    main()
