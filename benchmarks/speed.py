@@ -51,7 +51,9 @@ class Ours:
         self.model = VBAgg(
             link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype
         )
-        self.source = BagsSource(bags, 0)
+        # As many blocks of equal size on each thread: a store has hundreds, these are few.
+        self.tile = -(-bags.n_pix // (2 * n_thread))
+        self.source = BagsSource(bags, 0, block_pixels=self.tile, block_bags=bags.n_bag)
         state = start_training(
             self.model,  # type: ignore[arg-type]
             self.source,
@@ -81,10 +83,10 @@ class Ours:
     def predict(self) -> list[Any]:
         """Return mean, deviation and three quantiles of every pixel."""
         params = self.model.block_params(self.state)
-        edges = range(0, self.bags.n_pix, 4096)
+        edges = range(0, self.bags.n_pix, self.tile)
 
         def tile(start: int) -> Any:
-            rows = slice(start, start + 4096)
+            rows = slice(start, start + self.tile)
             law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])  # type: ignore[index]
             return law.mean, law.sd, *(law.quantile(q) for q in QUANTILES)
 
@@ -146,7 +148,7 @@ class Torch:
         )
         value = bound - kl
         value.backward()
-        return float(value), {name: leaf.grad.numpy() for name, leaf in at.items()}
+        return float(value.detach()), {name: leaf.grad.numpy() for name, leaf in at.items()}
 
     def _kernel(self, a: Any, b: Any) -> Any:
         torch, theta = self.torch, self.leaves["theta"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.errors import NumericalError
-from models.xp import cholesky, solve_lower
+from models.xp import cholesky, gram, inverse_lower, times_lower
 
 JITTER = 1e-6
 LONGEST_STEP = 1.0
@@ -59,7 +59,8 @@ class Whitened:
     def root_adjoint(self, d_cov: np.ndarray) -> np.ndarray:
         """Take the (symmetric) adjoint of ``R R'`` back to the unconstrained root."""
         factor = self.factor()
-        d_root = np.tril(2.0 * d_cov @ factor)
+        # d_cov is symmetric: d_cov R = (R' d_cov)'.
+        d_root = np.tril(2.0 * times_lower(factor, d_cov, transposed=True).T)
         np.fill_diagonal(d_root, np.diag(d_root) * np.diag(factor))
         return d_root
 
@@ -86,16 +87,15 @@ class Whitened:
             Most that an inducing value may move, in deviations of the prior.
         """
         n_ind = self.v_mean.shape[0]
-        root_inv = solve_lower(self.factor(), np.eye(n_ind))
         asked = np.eye(n_ind) - d_cov - d_cov.T
-        before = root_inv.T @ root_inv
+        before = gram(inverse_lower(self.factor()))
         precision = before + rate * (asked - before)
         if not _is_precision(asked):
-            half = self.factor().T @ (asked - before)
-            precision += 0.5 * rate**2 * half.T @ half
-        inner = solve_lower(cholesky(0.5 * (precision + precision.T)), np.eye(n_ind))
-        cov = inner.T @ inner
-        root = cholesky(0.5 * (cov + cov.T))
+            precision += 0.5 * rate**2 * gram(
+                times_lower(self.factor(), asked - before, transposed=True)
+            )
+        cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
+        root = cholesky(cov)
         step = rate * (cov @ (d_mean - self.v_mean))
         # Far from the optimum the expansion of the bound does not hold: no inducing value moves
         # by more than one deviation of the prior a step.
@@ -151,12 +151,13 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
             "use fewer inducing points or a smaller learning rate"
         )
         raise NumericalError(msg) from error
-    lower_inv = solve_lower(lower, np.eye(n_ind))
+    lower_inv = inverse_lower(lower)
     factor = whitened.factor()
-    spread = np.eye(n_ind) - factor @ factor.T
+    spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))
     alpha = lower_inv.T @ whitened.v_mean
-    q = lower_inv.T @ spread @ lower_inv
-    return Factored(lower, lower_inv, spread, alpha, 0.5 * (q + q.T))
+    # L^-T (I - R R') L^-1, each part a square.
+    q = gram(lower_inv) - gram(times_lower(factor, lower_inv, transposed=True))
+    return Factored(lower, lower_inv, spread, alpha, q)
 
 
 def factorise_backward(
@@ -186,13 +187,16 @@ def factorise_backward(
     """
     l_inv = fac.lower_inv
     d_mean = l_inv @ d_alpha  # alpha = L^-T v
-    d_spread = l_inv @ d_q @ l_inv.T  # Q = L^-T (I - R R') L^-1
+    # Q = L^-T (I - R R') L^-1, hence L^-1 dQ L^-T.
+    d_spread = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, d_q).T))
     # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
     # no ill-conditioned matrix is multiplied out.
     lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
     phi = np.tril(lt_dl)
     np.fill_diagonal(phi, 0.5 * np.diag(phi))
-    d_lifted = l_inv.T @ phi @ l_inv
+    # L^-T phi L^-1: as L^-T (L^-T phi')'.
+    inner = times_lower(l_inv, np.ascontiguousarray(phi.T), transposed=True)
+    d_lifted = times_lower(l_inv, np.ascontiguousarray(inner.T), transposed=True)
     d_lifted = 0.5 * (d_lifted + d_lifted.T)
     n_ind = d_lifted.shape[0]
     d_lifted[np.diag_indices(n_ind)] += jitter * np.trace(d_lifted) / n_ind

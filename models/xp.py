@@ -152,3 +152,25 @@ def to_symmetric(total: Any) -> Any:
     xp = namespace(total)
     upper = xp.triu(total).astype(xp.float64)
     return upper + xp.triu(upper, 1).T
+
+
+def inverse_lower(factor: np.ndarray) -> np.ndarray:
+    """Invert a lower triangular matrix of the driver: (k, k) float64."""
+    inverse, info = scipy.linalg.lapack.dtrtri(factor.T, lower=0)
+    if info:
+        msg = "a triangular factor is singular"
+        raise np.linalg.LinAlgError(msg)
+    return np.ascontiguousarray(inverse.T)
+
+
+def times_lower(factor: np.ndarray, b: np.ndarray, *, transposed: bool = False) -> np.ndarray:
+    """Return ``L b`` (or ``L' b``) for a lower triangular ``L``, at half of a product's work."""
+    # In Fortran's order everything is transposed: (L b)' = b' L', with L' upper there.
+    out = scipy.linalg.blas.dtrmm(1.0, factor.T, b.T, side=1, lower=0, trans_a=int(transposed))
+    return np.asarray(out.T)
+
+
+def gram(a: np.ndarray) -> np.ndarray:
+    """Return ``a' a`` of the driver's ``a`` (n, k) float64, at half of a product's work."""
+    half = scipy.linalg.blas.dsyrk(1.0, a.T)
+    return np.asarray(np.triu(half) + np.triu(half, 1).T)
