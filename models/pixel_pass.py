@@ -20,12 +20,13 @@ import numpy as np
 from models.arena import Arena
 from models.kernels import Kernel
 from models.protocol import Arrays
-from models.xp import add_outer, add_square, namespace, row_dot, to_symmetric
+from models.xp import add_outer, namespace, row_dot, square
 
 if TYPE_CHECKING:
     from models.bag_variance import PairAdjoint
 
-ROWS = 192  # pixels a tile: its matrices stay near the cache
+ROWS = 512  # pixels a tile: its matrices stay near the cache
+SQUARED = 4096  # pixels of one symmetric update
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
 
 
@@ -73,7 +74,7 @@ class PixelPass:
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
             d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
-            add_outer(d_k, gm, alpha)
+            add_outer(d_k, gm, alpha, take(d_k.shape, dtype))
             if pairs is not None:
                 first, last = np.searchsorted(pairs.rows, [rows.start, rows.stop])
                 d_k[pairs.rows[first:last] - rows.start] -= 2 * (pairs.gk[first:last] @ q)
@@ -153,10 +154,10 @@ def _squares(k: Any, weight: Any, take: Any) -> Any:
     """
     xp = namespace(k)
     n_ind = k.shape[1]
-    total = xp.zeros((n_ind, n_ind), dtype=k.dtype, order="F")
+    total = xp.zeros((n_ind, n_ind))
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
-    buffer = take((min(ROWS, k.shape[0]), n_ind), k.dtype)
-    for rows in _row_tiles(k.shape[0]):
+    buffer = take((min(SQUARED, k.shape[0]), n_ind), k.dtype)
+    for rows in _row_tiles(k.shape[0], SQUARED):
         at = weight[rows]
         for sign in (1.0, -1.0):
             chosen = at * sign > 0
@@ -166,10 +167,12 @@ def _squares(k: Any, weight: Any, take: Any) -> Any:
                 part = buffer[: at.shape[0]]
                 xp.multiply(k[rows], root[rows, None], out=part)
             else:
-                part = k[rows][chosen] * root[rows][chosen, None]
-            add_square(total, part, sign)
-    return to_symmetric(total)
+                part = k[rows][chosen]
+                part *= root[rows][chosen, None]
+            total += sign * square(part)
+    return total
 
 
-def _row_tiles(n_pix: int) -> list[slice]:
-    return [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]
+def _row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+    step = step or ROWS
+    return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]

@@ -126,32 +126,20 @@ def row_dot(a: Any, b: Any) -> Any:
     return np.vecdot(a, b) if namespace(a) is np else (a * b).sum(axis=1)
 
 
-def add_outer(a: Any, column: Any, row: Any) -> None:
-    """Add ``column row'`` to the matrix ``a`` (n, k) in place, rows contiguous."""
-    if namespace(a) is not np:
-        a += column[:, None] * row
-        return
-    ger = scipy.linalg.blas.sger if a.dtype == np.float32 else scipy.linalg.blas.dger
-    ger(1.0, row, column, a=a.T, overwrite_a=1)
+def add_outer(a: Any, column: Any, row: Any, work: Any) -> None:
+    """Add ``column row'`` to the matrix ``a`` (n, k) in place; ``work`` is of its shape."""
+    # BLAS has a routine for this, but SciPy's call to it keeps other threads waiting.
+    namespace(a).multiply(column[:, None], row[None, :], out=work)
+    a += work
 
 
-def add_square(total: Any, a: Any, sign: float) -> None:
-    """Add ``sign a' a`` to the upper triangle of ``total`` (k, k) in place; ``a`` (n, k).
+def square(a: Any) -> Any:
+    """Return ``a' a`` for ``a`` (n, k).
 
-    ``total`` is in Fortran's order; :func:`to_symmetric` completes it.
+    NumPy sees that both factors are one matrix and does half of the work (BLAS's rank-k update);
+    unlike SciPy's call to the same routine it lets other threads run meanwhile.
     """
-    if namespace(a) is not np:
-        total += sign * (a.T @ a)
-        return
-    rank_k = scipy.linalg.blas.ssyrk if a.dtype == np.float32 else scipy.linalg.blas.dsyrk
-    rank_k(sign, a.T, beta=1.0, c=total, overwrite_c=1)
-
-
-def to_symmetric(total: Any) -> Any:
-    """Complete what :func:`add_square` added up, float64."""
-    xp = namespace(total)
-    upper = xp.triu(total).astype(xp.float64)
-    return upper + xp.triu(upper, 1).T
+    return a.T @ a
 
 
 def inverse_lower(factor: np.ndarray) -> np.ndarray:
