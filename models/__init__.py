@@ -5,15 +5,30 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from models.bag_pixel import BagPixel
 from models.base import Estimator
 from models.block import BagBlock, Bags
+from models.constant import Constant
 from models.errors import FormatError
+from models.network import Network
+from models.nystrom import Nystrom
 from models.persist import read_meta
 from models.vbagg import VBAgg
 
-__all__ = ["BagBlock", "Bags", "VBAgg", "load"]
+__all__ = [
+    "BagBlock",
+    "BagPixel",
+    "Bags",
+    "Constant",
+    "Network",
+    "Nystrom",
+    "VBAgg",
+    "load",
+]
 
-CLASSES: dict[str, type[Estimator]] = {"VBAgg": VBAgg}
+CLASSES: dict[str, type[Estimator]] = {
+    kind.__name__: kind for kind in (VBAgg, Nystrom, Network, BagPixel, Constant)
+}
 
 
 def load(path: str | os.PathLike[str]) -> Estimator:

@@ -1,7 +1,7 @@
 """A bag's part of the objective, from the moments of ``f`` on its pixels: one way or another.
 
-The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` says what each costs and gets
-wrong. Draws of whole functions are in :mod:`models.paths`.
+The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` says what each costs and
+gets wrong. Draws of whole functions are in :mod:`models.paths`.
 """
 
 from __future__ import annotations

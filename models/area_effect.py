@@ -1,10 +1,11 @@
 r"""A log-normal effect of each area, integrated out.
 
-``y ~ law(eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates and
-the law's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With ``t = log eta -
-tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a one-dimensional integral,
-done by Gauss-Hermite quadrature around its mode, and its derivatives by ``t`` are cumulants of the
-posterior of ``u``: ``g' = (E u - t) / tau^2``, ``g'' = Var u / tau^4 - 1 / tau^2``, and so on.
+``y ~ law(eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates
+and the law's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With ``t = log
+eta - tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a one-dimensional
+integral, done by Gauss-Hermite quadrature around its mode, and its derivatives by ``t`` are
+cumulants of the posterior of ``u``: ``g' = (E u - t) / tau^2``, ``g'' = Var u / tau^4 - 1 /
+tau^2``, and so on.
 """
 
 from __future__ import annotations

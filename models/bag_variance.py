@@ -7,8 +7,8 @@ With ``S = k(X, X) - K Q K'`` inside a bag and ``a_k`` of :mod:`models.links`,
 All pairs of a bag couple: ``O(n_a^2 n_ind)``. They are visited in tiles, the upper triangle alone,
 and never held together. Bags of more than ``most`` pixels stand for themselves by ``most`` nodes
 drawn in proportion to ``p``, one from each of ``most`` strata of equal weight (pixels are stored in
-the order of the map, so strata are compact): the diagonal stays exact, and the pairs of nodes stand for
-all other pairs. ``docs/design/aggregates.md`` has the measured error.
+the order of the map, so strata are compact): the diagonal stays exact, and the pairs of nodes stand
+for all other pairs. ``docs/design/aggregates.md`` has the measured error.
 """
 
 from __future__ import annotations
@@ -181,7 +181,9 @@ class _PairSums:
     d_theta: Any
 
 
-def _visit(fwd: PixelPass, link: Link, nodes: np.ndarray, mass: Any, factors: list[Any]) -> _PairSums:
+def _visit(
+    fwd: PixelPass, link: Link, nodes: np.ndarray, mass: Any, factors: list[Any]
+) -> _PairSums:
     """Sum over the pairs of different nodes of one bag."""
     xp = namespace(fwd.z)
     kernel, theta, dtype = fwd.kernel, fwd.params["theta"], fwd.z.dtype

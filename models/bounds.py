@@ -1,4 +1,4 @@
-r"""Lower bounds on ``E h(eta)`` that need the marginals of ``f`` alone (Law et al. 2018, section 3).
+r"""Lower bounds on ``E h(eta)`` by the marginals of ``f`` alone (Law et al. 2018, section 3).
 
 For counts ``h(eta) = y log eta - tail(eta)`` with a concave tail, so that
 
@@ -131,7 +131,8 @@ def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:
     """
     xp = namespace(m)
     if xp is not np:
-        return tuple(like(a, m) for a in log_square_moment(to_host(m), to_host(s)))  # type: ignore[return-value]
+        return tuple(like(a, m) for a in log_square_moment(to_host(m), to_host(s)))  # type:
+        ignore[return-value]
     s = np.maximum(s, TINY)
     t = 0.5 * m * m / s
     large = t > LARGE_T

@@ -1,10 +1,10 @@
 r"""Laws of a bag's response given its aggregate, ``h(eta) = log p(y | eta)``, and derivatives.
 
-The aggregate is ``eta_a = sum_i p_i Psi(f_i)``. A law knows ``h`` and its derivatives by ``eta`` and
-by the logarithms of its own parameters; what is expected of ``h`` under a posterior of ``f`` is the
-business of :mod:`models.expected` (any law), :mod:`models.bounds` (some) and :mod:`models.paths`
-(draws; any law). Counts need not be whole numbers (reported counts are often adjusted), hence
-``lgamma`` for factorials.
+The aggregate is ``eta_a = sum_i p_i Psi(f_i)``. A law knows ``h`` and its derivatives by ``eta``
+and by the logarithms of its own parameters; what is expected of ``h`` under a posterior of ``f`` is
+the business of :mod:`models.expected` (any law), :mod:`models.bounds` (some) and
+:mod:`models.paths` (draws; any law). Counts need not be whole numbers (reported counts are often
+adjusted), hence ``lgamma`` for factorials.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class NegativeBinomial(Likelihood):
 
 
 class Normal(Likelihood):
-    """``y ~ N(eta, tau sum_i w_i^2)``; ``log_noise = log tau`` is learnt (Law et al., section 3.2)."""
+    """``y ~ N(eta, tau sum_i w_i^2)``; ``log_noise = log tau`` is learnt."""
 
     name = "normal"
     links = ("identity",)
@@ -263,7 +263,7 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 def _log_and_ratio(y: Any, eta: Any) -> tuple[Any, Any]:
-    """Return ``log eta`` and ``y / eta``, both 0 where ``y`` is: a count of 0 allows ``eta = 0``."""
+    """Return ``log eta`` and ``y / eta``; both 0 where ``y`` is, which allows ``eta = 0``."""
     xp = namespace(eta)
     counted = xp.broadcast_to(y > 0, eta.shape)
     safe = xp.where(counted, eta, 1.0)

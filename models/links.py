@@ -1,7 +1,8 @@
 r"""Links ``Psi`` from the latent surface to a rate: their moments under a Gaussian, and their laws.
 
 With ``f ~ N(m, s)`` the numbers ``a_k = E Psi^(k)(f) = d^k E Psi(f) / dm^k`` give everything a bag
-needs: the mean ``a_0``, and, for jointly Gaussian ``f_i, f_j`` with covariance ``S``, Mehler's series
+needs: the mean ``a_0``, and, for jointly Gaussian ``f_i, f_j`` with covariance ``S``, Mehler's
+series
 
     Cov(Psi(f_i), Psi(f_j)) = sum_{k >= 1} a_k(i) a_k(j) S^k / k!,
 
@@ -46,8 +47,12 @@ class Link(ABC):
         """Return ``Psi'(f)``."""
 
     @abstractmethod
+    def inverse(self, level: float) -> float:
+        """Return the ``f`` of which ``Psi(f) = level``."""
+
     def start(self, level: float) -> float:
-        """Return a mean of ``f`` to begin with, so that ``Psi(f)`` is about ``level``."""
+        """Return a mean of ``f`` to begin with, so that ``Psi(f)`` has mean ``level``."""
+        return self.inverse(level)
 
     @abstractmethod
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
@@ -82,9 +87,13 @@ class Exp(Link):
 
     slope = value
 
-    def start(self, level: float) -> float:
+    def inverse(self, level: float) -> float:
         """See :class:`Link`."""
-        return float(np.log(level)) - 0.5  # leaves room for half of a variance of 1
+        return float(np.log(level))
+
+    def start(self, level: float) -> float:
+        """See :class:`Link`: leaves room for half of a variance of 1."""
+        return self.inverse(level) - 0.5
 
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
         """See :class:`Link`: all the same."""
@@ -118,7 +127,7 @@ class Square(Link):
         """See :class:`Link`."""
         return 2.0 * f
 
-    def start(self, level: float) -> float:
+    def inverse(self, level: float) -> float:
         """See :class:`Link`: the positive branch."""
         return float(np.sqrt(level))
 
@@ -156,7 +165,7 @@ class Identity(Link):
         """See :class:`Link`."""
         return namespace(f).ones_like(f)
 
-    def start(self, level: float) -> float:
+    def inverse(self, level: float) -> float:
         """See :class:`Link`."""
         return level
 
@@ -195,7 +204,7 @@ class Probit(Link):
         """See :class:`Link`."""
         return namespace(f).exp(-0.5 * f * f) / SQRT_2PI
 
-    def start(self, level: float) -> float:
+    def inverse(self, level: float) -> float:
         """See :class:`Link`."""
         return float(ndtri(min(max(level, 1e-6), 1 - 1e-6)))
 

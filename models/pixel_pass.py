@@ -7,7 +7,8 @@ The block sees ``(theta, w, mean, alpha, Q)`` alone (see :mod:`models.sparse_gp`
 
 and ``d K`` goes through the kernel to its parameters and to ``w``. What flows back through the
 covariances inside the bags (:mod:`models.bag_variance`) joins at the pixels where they were taken.
-``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric updates.
+``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric
+updates.
 """
 
 from __future__ import annotations

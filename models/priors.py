@@ -2,7 +2,8 @@ r"""Prior densities of the kernel's and the law's parameters, for their MAP esti
 
 A hundred areas do not determine twenty length-scales, and a bound has ridges along which a kernel
 degenerates (a range of one pixel, a variance of thousands). Penalised-complexity priors (Simpson et
-al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface without excess noise:
+al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface without excess
+noise:
 
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha

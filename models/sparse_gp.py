@@ -91,8 +91,8 @@ class Whitened:
         before = gram(inverse_lower(self.factor()))
         precision = before + rate * (asked - before)
         if not _is_precision(asked):
-            precision += 0.5 * rate**2 * gram(
-                times_lower(self.factor(), asked - before, transposed=True)
+            precision += (
+                0.5 * rate**2 * gram(times_lower(self.factor(), asked - before, transposed=True))
             )
         cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
         root = cholesky(cov)

@@ -1,9 +1,9 @@
 r"""VBAgg: the sparse variational Gaussian process for aggregate outputs (Law et al. 2018).
 
-``y_a ~ law(sum_i p_i Psi(f_i))``: the response of a bag follows a law whose mean is the sum over its
-pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1`` stands
-for the mean rate of the training data), so that one set of starting values serves a rate of 0.4 and
-one of 1e-6.
+``y_a ~ law(sum_i p_i Psi(f_i))``: the response of a bag follows a law whose mean is the sum over
+its pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1``
+stands for the mean rate of the training data), so that one set of starting values serves a rate of
+0.4 and one of 1e-6.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from models import paths, pixel_pass, sparse_gp
-from models.arena import thread_arena
 from models.aggregate import AUTO, ESTIMATORS, aggregate, available, bag_weights
 from models.area_effect import AreaEffect
+from models.arena import thread_arena
 from models.base import Estimator
 from models.block import BagBlock
 from models.draws import FunctionDraws, draw_functions
-from models.errors import BagsError, ParameterError
+from models.errors import ParameterError
 from models.kernels import Kernel, parse_kernel
 from models.landmarks import choose_landmarks
 from models.likelihoods import LIKELIHOODS, Likelihood
@@ -31,6 +31,7 @@ from models.optim import adam_step
 from models.prediction import BagPrediction, Prediction
 from models.priors import log_prior, log_prior_noise
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.scaling import scaled_inputs, scaling_of, starting_scale
 from models.sparse_gp import Factored, Whitened
 from models.xp import namespace
 
@@ -44,7 +45,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 START_VARIANCE = {"square": 0.2, "exp": 1.0, "identity": 1.0, "probit": 1.0}
-SMALL_SAMPLE = 0.25  # share of the responses' variance that the normal law's noise starts at
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class VBAgg(Estimator):
         for the normal law, exp for the exponential one and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
         Of what is expected of the law under the posterior. ``bound``: the paper's Lemma 1 (exp) and
-        Lemma 2 (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq. (14)
-        for Poisson counts and the square link. ``log_normal``: moments of the aggregate matched by
-        a log-normal law. ``monte_carlo``: whole functions drawn in every step. ``auto`` is
-        log_normal for the exp link and second_order for the others.
+        Lemma 2 (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq.
+        (14) for Poisson counts and the square link. ``log_normal``: moments of the aggregate
+        matched by a log-normal law. ``monte_carlo``: whole functions drawn in every step. ``auto``
+        is log_normal for the exp link and second_order for the others.
     area_effect : bool
         A log-normal factor of each bag beside the law's own noise, its deviation learnt.
     n_inducing : int
@@ -219,7 +219,8 @@ class VBAgg(Estimator):
                 f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
                 f"use {AUTO[self.link_name]} or monte_carlo"
             )
-        elif self.area_effect and law.base.name in ("normal", "binomial"):  # type: ignore[attr-defined]
+        elif self.area_effect and law.base.name in ("normal", "binomial"):  # type:
+        ignore[attr-defined]
             wrong = (
                 f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
             )
@@ -232,12 +233,7 @@ class VBAgg(Estimator):
         """See :class:`models.protocol.Model`: landmarks by k-means++, rates at their mean."""
         self.check_params()
         base, level, own = starting_scale(self.law, sample)
-        fixed = {"x_mean": sample.x_mean, "x_sd": sample.x_sd, "base_rate": np.array([base])}
-        if sample.coords is not None:
-            centre = sample.coords.mean(axis=0)
-            fixed["coord_mean"] = centre
-            spread = np.sqrt(((sample.coords - centre) ** 2).mean())
-            fixed["coord_scale"] = np.array([spread if spread > 0 else 1.0])
+        fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         w = choose_landmarks(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
@@ -535,48 +531,3 @@ def _whitened(params: Arrays) -> Whitened:
 def _own(law: Likelihood, params: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the law's own parameters (logarithms)."""
     return {name: float(params[name][0]) for name in law.start}
-
-
-def starting_scale(law: Likelihood, sample: Summary) -> tuple[float, float, dict[str, float]]:
-    """Return the base rate, the level of ``Psi(f)`` in its units, and the law's parameters.
-
-    Raises
-    ------
-    BagsError
-        If the responses say nothing of a rate.
-    """
-    own = dict(law.start)
-    total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
-    if total_weight <= 0:
-        msg = "the training bags have no weight; check the population"
-        raise BagsError(msg)
-    if law.averages:
-        if sample.trials is None:
-            msg = "the binomial likelihood needs the number tested in each bag; give trials"
-            raise BagsError(msg)
-        return 1.0, (total_y + 0.5) / (float(sample.trials.sum()) + 1.0), own
-    if law.name == "normal":
-        used = sample.weight > 0
-        each = sample.y[used] / sample.weight[used]
-        base = float(each.std()) or 1.0
-        own["log_noise"] = float(np.log(SMALL_SAMPLE * base**2 * sample.n_pix / sample.n_bag))
-        return base, total_y / total_weight / base, own
-    if total_y <= 0:
-        msg = "every training bag counts 0; there is no rate to learn"
-        raise BagsError(msg)
-    return total_y / total_weight, 1.0, own
-
-
-def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
-    """Join scaled covariates and scaled coordinates: (n_pix, n_dim)."""
-    n_feat = fixed["x_mean"].shape[0]
-    if x.ndim != 2 or x.shape[1] != n_feat:
-        msg = f"x has shape {x.shape}; the model was fitted with {n_feat} covariates"
-        raise BagsError(msg)
-    parts = [(x - fixed["x_mean"]) / fixed["x_sd"]]
-    if "coord_scale" in fixed:
-        if coords is None:
-            msg = "the model was fitted with coordinates; give coords (n_pix, 2), km"
-            raise BagsError(msg)
-        parts.append((coords - fixed["coord_mean"]) / fixed["coord_scale"])
-    return np.concatenate(parts, axis=1).astype(dtype, copy=False)
