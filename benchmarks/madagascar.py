@@ -24,7 +24,7 @@ from geo.errors import InputError
 from pipeline import BagStore, engine
 from pipeline.areas import AreaDraws, draw_areas
 from pipeline.config import Config, load_config
-from pipeline.fitting import new_model, n_thread
+from pipeline.fitting import n_thread, new_model
 from pipeline.folds import random_folds, read_folds
 from pipeline.ingest import ingest
 from pipeline.progress import Silent

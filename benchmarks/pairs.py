@@ -3,8 +3,8 @@
     python benchmarks/pairs.py [--pixels 6667] [--landmarks 576] [--bags 4] [--results DIR]
 
 Bags of pixels with skewed exposures on a smooth covariate surface, under the additive kernel and a
-posterior of about the contraction that fits end at. For each way: the error of ``V`` relative to all
-pairs, and the seconds for ``V`` with all its adjoints (the split: for its value alone). Writes
+posterior of about the contraction that fits end at. For each way: the error of ``V`` relative to
+all pairs, and the seconds for ``V`` with all its adjoints (the split: for its value alone). Writes
 ``benchmarks/results/pairs.json`` and prints a table.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def fitc_split(fwd: Any, p: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     half = fwd.params["lower_inv"]
     inner = np.eye(half.shape[0]) - fwd.params["spread"]  # R R'
     out = []
-    for lo, hi in zip(offsets[:-1], offsets[1:], strict=True):
+    for lo, hi in pairwise(offsets):
         k = fwd.k[lo:hi] @ half.T
         explained = np.einsum("ij,jk,ik->i", k, inner, k, optimize=True)
         prior = np.einsum("ij,ij->i", k, k)

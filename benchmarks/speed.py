@@ -4,10 +4,10 @@
 
 Value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive ARD + Matern-3/2
 kernel, 18 covariates, two coordinates), in float64 and float32, on all cores: blocks of bags on
-threads, as a fit runs them. Floors: ``4 n M^2`` flops for the pass and ``2 n M^2`` for predictions, at
-the rate of a large matrix product in the same run. Where PyTorch is installed (``pip install
-torch==2.13.0``; it is no dependency), it differentiates the usual whitened Cholesky form on the same
-cores, and both must agree. Runs are interleaved and the fastest of each counts.
+threads, as a fit runs them. Floors: ``4 n M^2`` flops for the pass and ``2 n M^2`` for predictions,
+at the rate of a large matrix product in the same run. Where PyTorch is installed (``pip install
+torch==2.13.0``; it is no dependency), it differentiates the usual whitened Cholesky form on the
+same cores, and both must agree. Runs are interleaved and the fastest of each counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ours:
         self.tile = -(-bags.n_pix // (2 * n_thread))
         self.source = BagsSource(bags, 0, block_pixels=self.tile, block_bags=bags.n_bag)
         state = start_training(
-            self.model,  # type: ignore[arg-type]
+            self.model,
             self.source,
             seed=0,
             learning_rate=0.1,
@@ -66,7 +66,7 @@ class Ours:
         root = 0.02 * rng.normal(size=(n_ind, n_ind)) + state.params["root"]
         params = {**state.params, "v_mean": 0.3 * rng.normal(size=n_ind), "root": root}
         self.state = replace(state, params=params)
-        self.executor = ThreadExecutor(self.model, self.source, n_thread)  # type: ignore[arg-type]
+        self.executor = ThreadExecutor(self.model, self.source, n_thread)
 
     def objective(self) -> Any:
         """Return value and gradients."""
@@ -87,7 +87,7 @@ class Ours:
 
         def tile(start: int) -> Any:
             rows = slice(start, start + self.tile)
-            law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])  # type: ignore[index]
+            law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])
             return law.mean, law.sd, *(law.quantile(q) for q in QUANTILES)
 
         with one_blas_thread():
@@ -108,7 +108,7 @@ class Torch:
         z = np.concatenate(
             [
                 (bags.x - fixed["x_mean"]) / fixed["x_sd"],
-                (bags.coords - fixed["coord_mean"]) / fixed["coord_scale"],  # type: ignore[operator]
+                (bags.coords - fixed["coord_mean"]) / fixed["coord_scale"],
             ],
             axis=1,
         )

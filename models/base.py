@@ -65,11 +65,9 @@ class Estimator:
         from models.training import BagsSource, ThreadExecutor, start_training, train
 
         source = BagsSource(bags, self.seed)
-        training = start_training(self, source, **self.loop_params("start"))  # type:
-        ignore[arg-type] with ThreadExecutor(self, source, n_thread or os.cpu_count() or 1) as
-        executor:  # type: ignore[arg-type]
-            train(self, source, executor, training, **self.loop_params("train"))  # type:
-            ignore[arg-type]
+        training = start_training(self, source, **self.loop_params("start"))  # type: ignore[arg-type]
+        with ThreadExecutor(self, source, n_thread or os.cpu_count() or 1) as executor:  # type: ignore[arg-type]
+            train(self, source, executor, training, **self.loop_params("train"))  # type: ignore[arg-type]
         return self.adopt(training)
 
     def loop_params(self, which: str) -> dict[str, Any]:
@@ -93,6 +91,11 @@ class Estimator:
         del state
         msg = f"{type(self).__name__} does not say what its blocks need"
         raise TypeError(msg)
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return what was learnt besides the surface, by name."""
+        self.fitted_state()
+        return {}
 
     @property
     def bound_(self) -> float:

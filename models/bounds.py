@@ -131,8 +131,8 @@ def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:
     """
     xp = namespace(m)
     if xp is not np:
-        return tuple(like(a, m) for a in log_square_moment(to_host(m), to_host(s)))  # type:
-        ignore[return-value]
+        value, by_m, by_s = log_square_moment(to_host(m), to_host(s))
+        return like(value, m), like(by_m, m), like(by_s, m)
     s = np.maximum(s, TINY)
     t = 0.5 * m * m / s
     large = t > LARGE_T

@@ -4,9 +4,8 @@ r"""What is expected of a law's log-density when its aggregate is uncertain: ``E
 :mod:`models.bag_variance`). Two estimates, for any law:
 
 * second order: ``h(c) + h''(c) V / 2``. Exact for the normal law; for Poisson counts under the
-square
-  link it is eq. (14) of Law et al. (2018), corrected. It holds only while ``V`` is far below
-  ``c^2``.
+  square link it is eq. (14) of Law et al. (2018), corrected. It holds only while ``V`` is far
+  below ``c^2``.
 * log-normal: ``eta`` is given the log-normal law of mean ``c`` and variance ``V``, and ``h`` is
   integrated by Gauss-Hermite quadrature. It agrees with the former for small ``V / c^2`` and stays
   sensible for large ones; for positive aggregates.

@@ -1,5 +1,4 @@
-r"""Models that say one surface, without its uncertainty: the baselines of Law et al. (2018, app.
-B).
+r"""Models that say one surface and no more: the baselines of Law et al. (2018, app. B).
 
 ``eta_a = sum_i p_i Psi(f_i)`` with ``f`` a parametric surface, fitted by maximum a posteriori
 through the same loop, laws and links as :class:`models.VBAgg`. Optionally the surface is held

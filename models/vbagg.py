@@ -219,8 +219,7 @@ class VBAgg(Estimator):
                 f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
                 f"use {AUTO[self.link_name]} or monte_carlo"
             )
-        elif self.area_effect and law.base.name in ("normal", "binomial"):  # type:
-        ignore[attr-defined]
+        elif self.area_effect and self.likelihood in ("normal", "binomial"):
             wrong = (
                 f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
             )
