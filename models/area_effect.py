@@ -43,6 +43,10 @@ class AreaEffect(Likelihood):
         self.averages = base.averages  # type: ignore[misc]
         self.start = {**base.start, "log_area_sd": float(np.log(START_SD))}
 
+    def __str__(self) -> str:
+        """Return the base's name and its own."""
+        return f"{self.base}+{self.name}"
+
     def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
         """See :class:`Likelihood`."""
         return self.base.unit(weight, offsets, trials)

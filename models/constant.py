@@ -16,7 +16,7 @@ class Constant(PointModel):
     Parameters
     ----------
     likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, seed
-        As of :class:`models.VBAgg`.
+        As of :class:`models.VBAgg`; it starts at the optimum of its rate and takes small steps.
     """
 
     def __init__(
@@ -27,8 +27,8 @@ class Constant(PointModel):
         area_effect: bool = False,
         batch_bags: int = 32,
         max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
+        learning_rate: float = 0.01,
+        tolerance: float = 1e-4,
         seed: int = 0,
     ) -> None:
         self.likelihood = likelihood

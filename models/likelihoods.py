@@ -61,6 +61,10 @@ class Likelihood(ABC):
     start: Mapping[str, float] = {}
     averages: ClassVar[bool] = False
 
+    def __str__(self) -> str:
+        """Return its name."""
+        return self.name
+
     @abstractmethod
     def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
         """Evaluate ``h``.

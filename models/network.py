@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from models.errors import ParameterError
 from models.point import PointModel
 from models.protocol import Arrays
 
@@ -21,9 +22,11 @@ class Network(PointModel):
         Precision of the normal prior on the weights.
     manifold, bag_manifold : float
         Strength of the penalties over pixels, eq. (29), and over bags, eq. (33); 0 is none.
-    likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, seed
+    likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, dtype, seed
         As of :class:`models.VBAgg`.
     """
+
+    counts = (*PointModel.counts, "n_hidden")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Network(PointModel):
         max_epochs: int = 300,
         learning_rate: float = 0.01,
         tolerance: float = 0.01,
+        dtype: str = "float64",
         seed: int = 0,
     ) -> None:
         self.likelihood = likelihood
@@ -52,7 +56,15 @@ class Network(PointModel):
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.tolerance = tolerance
+        self.dtype = dtype
         self.seed = seed
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        super().check_params()
+        if not self.weight_decay >= 0:
+            msg = f"weight_decay: {self.weight_decay} is below 0"
+            raise ParameterError(msg)
 
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
         """See :class:`models.point.PointModel`: He's starting weights, a nearly flat surface."""
@@ -65,18 +77,20 @@ class Network(PointModel):
 
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
         """See :class:`models.point.PointModel`."""
-        hidden = np.maximum(z @ params["inner"] + params["bias"], 0.0)
+        inner, bias = (params[name].astype(z.dtype, copy=False) for name in ("inner", "bias"))
+        hidden = np.maximum(z @ inner + bias, 0.0)
         return hidden @ params["outer"], hidden
 
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
         """See :class:`models.point.PointModel`."""
-        d_hidden = d_f[:, None] * params["outer"]
+        low = d_f.astype(z.dtype, copy=False)
+        d_hidden = low[:, None] * params["outer"].astype(z.dtype, copy=False)
         d_hidden *= cache > 0
         return {
-            "inner": z.T @ d_hidden,
-            "bias": d_hidden.sum(axis=0),
+            "inner": (z.T @ d_hidden).astype(np.float64, copy=False),
+            "bias": d_hidden.sum(axis=0, dtype=np.float64),
             "outer": cache.T @ d_f,
         }
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from models import sparse_gp
-from models.errors import ParameterError
 from models.kernels import Kernel, parse_kernel
 from models.landmarks import choose_landmarks
 from models.point import PointModel
@@ -38,9 +37,12 @@ class Nystrom(PointModel):
         Move the landmarks during the fit.
     manifold, bag_manifold : float
         Strength of the penalties over pixels, eq. (29), and over bags, eq. (33); 0 is none.
-    likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, seed
+    likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, dtype, seed
         As of :class:`models.VBAgg`.
     """
+
+    counts = (*PointModel.counts, "n_inducing")
+    positive = (*PointModel.positive, "prior_sd")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Nystrom(PointModel):
         max_epochs: int = 300,
         learning_rate: float = 0.05,
         tolerance: float = 0.01,
+        dtype: str = "float64",
         seed: int = 0,
     ) -> None:
         self.likelihood = likelihood
@@ -73,14 +76,8 @@ class Nystrom(PointModel):
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.tolerance = tolerance
+        self.dtype = dtype
         self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        super().check_params()
-        if self.n_inducing < 1 or not self.prior_sd > 0:
-            msg = f"n_inducing and prior_sd: {self.n_inducing}, {self.prior_sd} are not above 0"
-            raise ParameterError(msg)
 
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """See :class:`models.protocol.Model`: landmarks by k-means++."""
@@ -103,8 +100,9 @@ class Nystrom(PointModel):
         """See :class:`models.point.PointModel`."""
         kernel = self._kernel(params)
         f = np.empty(z.shape[0])
+        w, alpha = (params[name].astype(z.dtype, copy=False) for name in ("w", "alpha"))
         for rows in _tiles(z.shape[0]):
-            f[rows] = kernel.matrix(params["theta"], z[rows], params["w"]) @ params["alpha"]
+            f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
 
     def surface_backward(
@@ -112,15 +110,20 @@ class Nystrom(PointModel):
     ) -> Arrays:
         """See :class:`models.point.PointModel`."""
         kernel: Kernel = cache
-        theta, w = params["theta"], params["w"]
-        sums = {name: np.zeros_like(params[name]) for name in ("alpha", "theta", "w")}
+        theta, d_f = params["theta"], d_f.astype(z.dtype, copy=False)
+        w, alpha = (params[name].astype(z.dtype, copy=False) for name in ("w", "alpha"))
+        learnt = ("alpha", "theta", "w") if self.learn_inducing else ("alpha", "theta")
+        sums = {name: np.zeros_like(params[name]) for name in learnt}
         for rows in _tiles(z.shape[0]):
             k, kept = kernel.forward(theta, z[rows], w)
             sums["alpha"] += k.T @ d_f[rows]
-            d_k = d_f[rows, None] * params["alpha"]
-            by_theta, by_w = kernel.backward(theta, z[rows], w, kept, d_k, want_w=True)
+            d_k = d_f[rows, None] * alpha
+            by_theta, by_w = kernel.backward(
+                theta, z[rows], w, kept, d_k, want_w=self.learn_inducing
+            )
             sums["theta"] += by_theta
-            sums["w"] += by_w
+            if self.learn_inducing:
+                sums["w"] += by_w
         return sums
 
     def objective(self, state: State, stats: Any, n_bag_total: int) -> tuple[float, Arrays]:
@@ -131,27 +134,24 @@ class Nystrom(PointModel):
         none = np.zeros_like(fac.lower)
         d_beta, _, d_k = sparse_gp.factorise_backward(fac, white, grad.pop("alpha"), none)
         by_theta, by_w = kernel.backward(
-            params["theta"], params["w"], params["w"], k_cache, d_k, want_w=True
+            params["theta"], params["w"], params["w"], k_cache, d_k, want_w=self.learn_inducing
         )
         prior, slope = log_prior(kernel, params["theta"], self.link_name)
         grad["beta"] = d_beta - params["beta"] / self.prior_sd**2
         grad["theta"] = grad["theta"] + by_theta + slope
-        grad["w"] = grad["w"] + 2.0 * by_w
+        if self.learn_inducing:  # W stands on both sides of K_WW
+            grad["w"] = grad["w"] + 2.0 * by_w
         weights = -0.5 * float(params["beta"] @ params["beta"]) / self.prior_sd**2
         return value + prior + weights, grad
 
-    def update(self, state: State, stats: Any, n_bag_total: int) -> tuple[State, Any]:
-        """See :class:`models.protocol.Model`."""
-        stepped, info = super().update(state, stats, n_bag_total)
-        if not self.learn_inducing:
-            stepped.params["w"] = state.params["w"]
-        return stepped, info
-
     def named_hyperparameters(self) -> dict[str, float]:
-        """Return what was learnt of the law and the kernel by name, in scaled units."""
+        """Return what was learnt of the law and the kernel by name, in units as VBAgg's."""
         params = self.fitted_params()
         values = np.exp(params["theta"]).tolist()
         named = dict(zip(self._kernel(params).names, values, strict=True))
+        for name in named:
+            if "_space" in name and ".lengthscale" in name:  # km
+                named[name] *= float(params["coord_scale"][0])
         return {**super().named_hyperparameters(), **named}
 
     def _factored(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:

@@ -8,7 +8,10 @@ smooth on the data manifold, eqs. (29) and (33), weighted as in eq. (34):
 
 with ``Phi`` random Fourier features of a Gaussian kernel on the scaled inputs (or, at the level of
 bags, on their means), over the pixels (bags) of one block at a time. ERRATUM: the double sum of
-(29) is twice ``f'Lf``.
+(29) is twice ``f'Lf``. Both penalties are divided by the squared number of points that they
+compare; (34) prints pixels for the bags' one too, which would tie its strength to the bags' size.
+
+None of these models has an uncertainty: deviations are 0, and a prediction's spread is the law's.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from models.block import BagBlock
 from models.bounds import TINY, check_positive
 from models.errors import NumericalError, ParameterError
 from models.kernels import Features, Radial
-from models.likelihoods import LIKELIHOODS, Likelihood
+from models.likelihoods import LIKELIHOODS, Likelihood, Terms
 from models.links import find_link
 from models.optim import adam_step
 from models.prediction import BagPrediction, Prediction
@@ -46,6 +49,9 @@ class PointModel(Estimator):
     area_effect: bool
     manifold: float = 0.0
     bag_manifold: float = 0.0
+    dtype: str = "float64"
+    counts: ClassVar[tuple[str, ...]] = ("batch_bags", "max_epochs")
+    positive: ClassVar[tuple[str, ...]] = ("learning_rate", "tolerance")
 
     @property
     def law(self) -> Likelihood:
@@ -69,14 +75,25 @@ class PointModel(Estimator):
                 f"link: {self.link!r} does not go with {self.likelihood}; use {' or '.join(links)}"
             )
             raise ParameterError(msg)
-        for name in ("batch_bags", "max_epochs"):
-            if getattr(self, name) < 1:
-                msg = f"{name}: {getattr(self, name)} is not a whole number of at least 1"
-                raise ParameterError(msg)
-        for name in ("learning_rate", "tolerance"):
+        wrong = None
+        for name in self.counts:
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                wrong = f"{name}: {value} is not a whole number of at least 1"
+        for name in self.positive:
             if not getattr(self, name) > 0:
-                msg = f"{name}: {getattr(self, name)} is not above 0"
-                raise ParameterError(msg)
+                wrong = f"{name}: {getattr(self, name)} is not above 0"
+        for name in ("manifold", "bag_manifold"):
+            if not getattr(self, name) >= 0:
+                wrong = f"{name}: {getattr(self, name)} is below 0"
+        if self.dtype not in ("float64", "float32"):
+            wrong = f"dtype: {self.dtype!r} is not one of float64, float32"
+        if self.area_effect and self.likelihood in ("normal", "binomial"):
+            wrong = (
+                f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
+            )
+        if wrong:
+            raise ParameterError(wrong)
 
     # -- what a subclass says --------------------------------------------------------------------
 
@@ -128,17 +145,11 @@ class PointModel(Estimator):
         """See :class:`models.protocol.Model`: the log likelihood, less the manifold penalties."""
         law, link = self.law, find_link(self.link_name)
         own = {name: float(params[name][0]) for name in law.start}
-        z = scaled_inputs(params, block.x, block.coords, np.float64)
+        z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
         f, cache = self.surface(params, z)
         f = f + params["mean"][0]
         p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
-        eta = segment_sum(p * link.value(f), block.offsets)
-        if law.averages:
-            eta = np.clip(eta, TINY, LARGEST_SHARE)
-        elif self.likelihood != "normal":
-            check_positive(block.y, eta)
-            eta = np.maximum(eta, TINY)
-        at = law.terms(block.y, eta, own, law.unit(block.weight, block.offsets, block.trials))
+        at = self.law_terms(block, segment_sum(p * link.value(f), block.offsets), own)
         sizes = np.diff(block.offsets)
         d_f = np.repeat(at.d1, sizes) * p * link.slope(f)
         value = float(at.value.sum())
@@ -154,13 +165,21 @@ class PointModel(Estimator):
             penalty, slope = manifold_penalty(self._manifold_features(z.shape[1])(means), each)
             value -= scale * penalty
             d_f -= scale * np.repeat(slope / sizes, sizes)
-        if not np.isfinite(value):
-            msg = "the objective is not finite: the fit diverged; lower the learning rate"
-            raise NumericalError(msg)
+        check_finite(value)
         sums = self.surface_backward(params, z, cache, d_f)
         sums["mean"] = d_f.sum(keepdims=True)
         sums.update({name: slope.sum(keepdims=True) for name, slope in at.by.items()})
         return Stats(value, block.n_bag, sums), local
+
+    def law_terms(self, block: BagBlock, eta: np.ndarray, own: dict[str, float]) -> Terms:
+        """Evaluate the law at aggregates ``eta`` (n_bag,), brought into its support."""
+        law = self.law
+        if law.averages:
+            eta = np.clip(eta, TINY, LARGEST_SHARE)
+        elif self.likelihood != "normal":
+            check_positive(block.y, eta)
+            eta = np.maximum(eta, TINY)
+        return law.terms(block.y, eta, own, law.unit(block.weight, block.offsets, block.trials))
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
         """Return the log posterior of all bags, up to a constant, and its gradient."""
@@ -186,7 +205,7 @@ class PointModel(Estimator):
 
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
         """Return the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km; no spread."""
-        f, _ = self.surface(params, scaled_inputs(params, x, coords, np.float64))
+        f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
         f = f + params["mean"][0]
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
 
@@ -252,6 +271,13 @@ class PointDraws:
         p = bag_weights(self._model.law, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
         return np.tile(segment_sum(p * mean, bags.offsets), (self.n_draws, 1))
+
+
+def check_finite(value: float) -> None:
+    """Raise NumericalError where an objective is not finite."""
+    if not np.isfinite(value):
+        msg = "the objective is not finite: the fit diverged; lower the learning rate"
+        raise NumericalError(msg)
 
 
 def manifold_penalty(phi: np.ndarray, f: np.ndarray) -> tuple[float, np.ndarray]:

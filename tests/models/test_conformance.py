@@ -11,17 +11,29 @@ import pytest
 from sklearn.base import clone
 
 import models
-from models import Bags, VBAgg
+from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
 from models.errors import BagsError, FormatError, NotFittedError, ParameterError
 from models.training import BagsSource, ThreadExecutor, plan_epoch, start_training, train
 
 MODELS = {
-    "vbagg-square": lambda **k: VBAgg(kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "vbagg-square": lambda **k: VBAgg(
+        link="square", kernel="additive", n_inducing=8, max_epochs=4, **k
+    ),
     "vbagg-exp": lambda **k: VBAgg(link="exp", kernel="additive", n_inducing=8, max_epochs=4, **k),
     "vbagg-adam": lambda **k: VBAgg(n_inducing=8, max_epochs=4, posterior_steps="adam", **k),
     "vbagg-fixed": lambda **k: VBAgg(
         kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=False, **k
     ),
+    "vbagg-area": lambda **k: VBAgg(
+        area_effect=True, priors="weak", kernel="linear + additive", n_inducing=8, max_epochs=4, **k
+    ),
+    "vbagg-paths": lambda **k: VBAgg(
+        estimator="monte_carlo", n_inducing=8, n_paths=4, n_features=32, max_epochs=4, **k
+    ),
+    "bag-pixel": lambda **k: BagPixel(kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "nystrom": lambda **k: Nystrom(kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "network": lambda **k: Network(n_hidden=4, max_epochs=4, **k),
+    "constant": lambda **k: Constant(likelihood="negative_binomial", max_epochs=4, **k),
     "vbagg-nb": lambda **k: VBAgg(
         likelihood="negative_binomial", kernel="additive", n_inducing=8, max_epochs=4, **k
     ),
@@ -48,7 +60,9 @@ def test_splitting_into_blocks_changes_only_rounding(make, bags):
     assert many.n_bag == few.n_bag == bags.n_bag
     assert many.bound == pytest.approx(few.bound, rel=1e-12)
     for name, value in few.sums.items():
-        np.testing.assert_allclose(many.sums[name], value, rtol=1e-9, atol=1e-9 * abs(value).max())
+        # A gradient is a difference of sums as large as the bound: 0 at an optimum.
+        scale = max(abs(value).max(), abs(few.bound))
+        np.testing.assert_allclose(many.sums[name], value, rtol=1e-9, atol=1e-9 * scale)
 
 
 def test_the_number_of_threads_changes_nothing_at_all(make, bags):
@@ -58,11 +72,11 @@ def test_the_number_of_threads_changes_nothing_at_all(make, bags):
 
 
 def test_the_seed_decides_and_only_the_seed(make, bags):
-    np.testing.assert_array_equal(
-        make(seed=3).fit(bags).state_.params["v_mean"],
-        make(seed=3).fit(bags).state_.params["v_mean"],
-    )
-    assert make(seed=4).fit(bags).bound_ != make(seed=3).fit(bags).bound_
+    one, again = (make(seed=3).fit(bags).state_.params for _ in range(2))
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, again[name])
+    if not isinstance(make(), Constant):  # which draws nothing
+        assert make(seed=4).fit(bags).bound_ != make(seed=3).fit(bags).bound_
 
 
 def test_the_bound_rises(make, make_bags):
@@ -72,6 +86,8 @@ def test_the_bound_rises(make, make_bags):
 
 
 def test_single_precision_pixels_agree(make, bags):
+    if "dtype" not in make().get_params():
+        pytest.skip("the baselines know one precision")
     double = make().fit(bags).predict_pixels(bags.x, bags.coords)
     single = make(dtype="float32").fit(bags).predict_pixels(bags.x, bags.coords)
     np.testing.assert_allclose(single.mean, double.mean, rtol=0.02)
@@ -136,7 +152,10 @@ def test_counts_of_zero_alone_are_refused(make, bags):
     ("change", "says"),
     [
         ({"link": "cube"}, "link"),
-        ({"likelihood": "normal"}, "likelihood"),
+        ({"likelihood": "cauchy"}, "likelihood"),
+        ({"likelihood": "normal", "link": "exp"}, "link.*use identity"),
+        ({"likelihood": "binomial", "estimator": "bound"}, "estimator.*use second_order"),
+        ({"likelihood": "normal", "area_effect": True}, "area_effect.*leave it out"),
         ({"n_inducing": 0}, "n_inducing"),
         ({"learning_rate": 0}, "learning_rate"),
         ({"dtype": "int8"}, "dtype"),
