@@ -45,8 +45,14 @@ types: $(STAMP)  ## check types
 imports: $(STAMP)  ## check who imports whom
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## measure the main job on the country of 957 areas (an hour and more)
-	$(BIN)/python benchmarks/country.py
+bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (an hour and more)
+	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.pairs
+	$(BIN)/python -m benchmarks.swiss_roll
+	$(BIN)/python -m benchmarks.elevators
+	$(BIN)/python -m benchmarks.madagascar
+	$(BIN)/python -m benchmarks.malaria
+	$(BIN)/python -m benchmarks.country
 
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -103,7 +103,7 @@ def bag_variance(
         lo, hi = int(host_offsets[a_bag]), int(host_offsets[a_bag + 1])
         if hi - lo < 2:
             continue
-        nodes, mass = _nodes(host_p[lo:hi], most, int(bag[a_bag]))
+        nodes, mass = choose_nodes(host_p[lo:hi], most, int(bag[a_bag]))
         if nodes.shape[0] < 2:
             continue
         nodes += lo
@@ -149,7 +149,7 @@ def _diagonal(
     return value, by_m, by_s
 
 
-def _nodes(p: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def choose_nodes(p: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose the pixels whose pairs stand for all pairs of the bag, and their masses.
 
     Returns

@@ -1,0 +1,92 @@
+"""Every benchmark, tiny: it runs, and its figures are what they must be whatever the speed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import elevators, madagascar, malaria, pairs, speed, swiss_roll
+from benchmarks.report import write_results
+from pipeline.config import load_config
+from pipeline.demo import CountrySpec, simulate_country
+
+TINY = CountrySpec(
+    (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12
+)
+
+
+@pytest.fixture(scope="module")
+def country(tmp_path_factory):
+    return simulate_country(tmp_path_factory.mktemp("country"), TINY)
+
+
+def test_speed_counts_the_same_work():
+    found = speed.measure(300, 20, 1, 2)
+    for dtype in speed.DTYPES:
+        assert found[dtype]["pass_seconds"] > 0
+        assert found[dtype]["gemm_gflops"] > 0
+
+
+def test_pairs_of_nodes_come_near_all_pairs():
+    ways = pairs.measure(300, 24, 2)["ways"]
+    assert abs(ways["square 128 nodes"]["error"]) < 0.05
+    assert abs(ways["exp 128 nodes"]["error"]) < 0.05
+    assert ways["square 128 nodes"]["error"] < ways["square 32 nodes"]["error"]
+
+
+def test_swiss_roll_is_the_papers_and_vbagg_beats_a_constant():
+    bags, rate, count = swiss_roll.make_roll(60, 150.0, 50.0, 0)
+    assert rate.var() == pytest.approx(0.85, abs=0.03)
+    assert np.mean(np.diff(bags.offsets)) == pytest.approx(150, rel=0.2)
+    scores = {}
+    for name in ("Constant", "VBAgg-Exp (log-normal)"):
+        model = swiss_roll.models(15, 0, 15)[name].fit(bags)
+        scores[name] = swiss_roll.judge(model, bags, rate, count)
+    assert scores["Constant"]["nll"] == pytest.approx(2.22, abs=0.03)
+    assert scores["VBAgg-Exp (log-normal)"]["nll"] < scores["Constant"]["nll"]
+
+
+def test_elevators_has_the_papers_bags():
+    if not elevators.data_path().is_file():
+        pytest.skip("no shared data: set DISAGG_SHARED_DATA")
+    bags, y = elevators.make_bags(elevators.data_path(), 0)
+    assert bags.n_bag == sum(elevators.SIZES)
+    assert bags.x.shape[1] == 16
+    assert y.var() == pytest.approx(elevators.CONSTANT_MSE, rel=0.1)
+    np.testing.assert_allclose(bags.y, np.add.reduceat(y, bags.offsets[:-1]))
+
+
+def test_cross_validation_scores_every_area_once(country, tmp_path):
+    config = load_config(country)
+    output = config.output.model_copy(update={"dir": tmp_path})
+    fit = config.fit.model_copy(update={"max_epochs": 3})
+    config = config.model_copy(update={"output": output, "fit": fit})
+    found = madagascar.measure(config, np.arange(16) % 2, n_draws=50)
+    assert found["n_fold"] == len(found["fits"]) == 2
+    assert 0 <= found["cover_90"] <= 1
+    assert madagascar.table(found).count("\n") > 10
+
+
+def test_malaria_study_scores_every_model(country):
+    found = malaria.measure(country, n_split=1, nodes=8, n_inducing=6, epochs=2)
+    assert set(found["mean"]) == set(malaria.models(6, 2, 0))
+    assert all(np.isfinite(row["bag_nll"]) for row in found["mean"].values())
+
+
+def test_results_name_the_machine(tmp_path):
+    write_results(tmp_path / "a/b.json", {"figure": 1})
+    written = json.loads((tmp_path / "a/b.json").read_text())
+    assert written["figure"] == 1
+    assert written["machine"]["cores"] == os.cpu_count()
+
+
+def test_every_benchmark_is_in_make_bench():
+    root = Path(__file__).parents[2]
+    named = (root / "Makefile").read_text()
+    for script in (root / "benchmarks").glob("*.py"):
+        if script.stem not in ("report", "__init__"):
+            assert f"benchmarks.{script.stem}" in named, script.stem
