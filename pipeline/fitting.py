@@ -94,12 +94,18 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             f"fit: the bound still rose after {training.epoch} epochs (fit.max_epochs); the maps "
             "are usable, a higher fit.max_epochs makes them better"
         )
+    slopes = _coefficients(model, store.covariates)
+    if slopes:
+        told = ", ".join(
+            f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
+        )
+        progress.log(f"fit: slopes for a standard deviation of each covariate: {told}")
     return {
         "bound": model.bound_,
         "epochs": training.epoch,
         "converged": training.converged,
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
-        "coefficients": _coefficients(model, store.covariates),
+        "coefficients": slopes,
     }
 
 
