@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models import VBAgg, paths
+from models import VBAgg, paths, sparse_gp
+from models.aggregate import bag_weights
+from models.links import find_link
+from models.scaling import scaled_inputs
 from models.training import BagsSource, start_training
 
 COMBINATIONS = [
@@ -72,3 +75,80 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_
             numeric[index] = (8 * (ends[0] - ends[1]) - (ends[2] - ends[3])) / (12 * step)
         error = np.abs(numeric - grad[name]).max() / np.abs(numeric).max()
         assert error < 1e-6, f"{name}: relative error {error:.1e}"
+
+
+def _values(model, state, bags, steps):
+    """Return the bags' part of the objective under the draws of so many steps."""
+    return np.array(
+        [
+            model.block_stats(model.block_params(replace(state, step=step)), bags, None)[0].bound
+            for step in range(steps)
+        ]
+    )
+
+
+def _by_dense_draws(model, state, bags, n_draw, seed=3):
+    """``E_q log p`` from the exact joint law of ``f`` on all pixels: mean and standard error."""
+    params, fixed = state.params, state.fixed
+    kernel = model._kernel(fixed)
+    theta, w = params["theta"], params["w"]
+    z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
+    k_ww = kernel.matrix(theta, w, w)
+    k_ww += sparse_gp.JITTER * np.trace(k_ww) / w.shape[0] * np.eye(w.shape[0])
+    k = kernel.matrix(theta, z, w)
+    lower = np.linalg.cholesky(k_ww)
+    factor = np.tril(params["root"], -1) + np.diag(np.exp(np.diag(params["root"])))
+    u_root = lower @ factor
+    m = params["mean"][0] + k @ np.linalg.solve(k_ww, lower @ params["v_mean"])
+    to_u = np.linalg.solve(k_ww, k.T)
+    cov = kernel.matrix(theta, z, z) - k @ to_u + to_u.T @ u_root @ u_root.T @ to_u
+    value, vector = np.linalg.eigh(cov)
+    root = vector * np.sqrt(np.maximum(value, 0))
+    f = m + np.random.default_rng(seed).normal(size=(n_draw, m.shape[0])) @ root.T
+    law = model.law
+    p = bag_weights(law, bags.weight, bags.offsets, fixed["base_rate"][0])
+    eta = np.add.reduceat(p * find_link(model.link_name).value(f), bags.offsets[:-1], axis=1)
+    own = {name: float(params[name][0]) for name in law.start}
+    unit = law.unit(bags.weight, bags.offsets, bags.trials)
+    each = law.terms(bags.y, np.maximum(eta, 1e-100), own, unit).value.sum(axis=1)
+    return each.mean(), each.std() / np.sqrt(n_draw)
+
+
+@pytest.mark.parametrize(("likelihood", "link", "area_effect"), COMBINATIONS)
+def test_the_estimate_is_right_on_average(likelihood, link, area_effect, make_bags):
+    bags = make_bags(n_bag=8, largest=20, awkward=False)
+    model = _model(likelihood, link, n_features=256, area_effect=area_effect)
+    state = _state(model, bags)
+    values = _values(model, state, bags, 300)
+    exact, error = _by_dense_draws(model, state, bags, 20_000)
+    error = np.hypot(error, values.std() / np.sqrt(values.shape[0]))
+    assert abs(values.mean() - exact) < 4 * error
+
+
+def test_more_features_come_closer(make_bags):
+    bags = make_bags(n_bag=8, largest=20, awkward=False)
+    off = []
+    for n_features in (2, 128):
+        model = _model(n_features=n_features)
+        state = _state(model, bags)
+        exact, error = _by_dense_draws(model, state, bags, 20_000)
+        values = _values(model, state, bags, 600)
+        off.append((abs(values.mean() - exact), np.hypot(error, values.std() / np.sqrt(600))))
+    print(off)
+    assert off[0][0] > 6 * off[0][1]
+    assert off[1][0] < 4 * off[1][1]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "link"),
+    [("poisson", "exp"), ("poisson", "square"), ("negative_binomial", "square"), ("exponential", "exp")],
+)
+def test_the_papers_bounds_lie_below(likelihood, link, make_bags):
+    bags = make_bags(n_bag=8, largest=20, awkward=False)
+    model = _model(likelihood, link, n_features=128)
+    state = _state(model, bags)
+    values = _values(model, state, bags, 100)
+    lower = model.set_params(estimator="bound")
+    bound = lower.block_stats(lower.block_params(state), bags, None)[0].bound
+    print(bound, values.mean(), values.std())
+    assert bound < values.mean() - 4 * values.std() / np.sqrt(100)
