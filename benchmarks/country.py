@@ -1,6 +1,6 @@
 """Time and peak memory of each stage on the simulated country of the VBAgg paper's size.
 
-    python benchmarks/country.py [DIRECTORY] [--epochs N]
+    python -m benchmarks.country [DIRECTORY] [--epochs N]
 
 957 areas, 1,044,683 pixels, 18 covariates, 576 landmarks. Each stage runs in a process of its own,
 so that its peak memory is its own. Writes ``benchmarks/results/country.json`` and prints a table.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.report import RESULTS, write_results
 
 
 def run(*arguments: str) -> dict[str, float]:
@@ -46,7 +45,6 @@ def measure(directory: Path, size: str, epochs: int) -> dict[str, object]:
         stages[stage] = run(stage, str(config), "--quiet")
     record = json.loads((directory / "out/run.json").read_text())["stages"]
     return {
-        "machine": {"cores": os.cpu_count(), "platform": platform.platform()},
         "size": size,
         "stages": stages,
         "summaries": {name: entry["summary"] for name, entry in record.items()},
@@ -64,9 +62,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary) / "country"
         result = measure(directory, options.size, options.epochs)
-    options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{options.size}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    write_results(path, result)
     print(f"{'stage':10} {'seconds':>8} {'peak GiB':>9}")
     for name, figures in result["stages"].items():
         print(f"{name:10} {figures['seconds']:8.1f} {figures['peak_gib']:9.2f}")

@@ -1,6 +1,6 @@
 """The elevators data of the VBAgg paper's Table 10: a normal law on bags of about 30.
 
-    python benchmarks/elevators.py [--repetitions 10] [--results DIR]
+    python -m benchmarks.elevators [--repetitions 10] [--results DIR]
 
 Data in ``elevators/elevators_raw.npz`` of ``DISAGG_SHARED_DATA``: 16 features, rows sorted by one
 of them and cut into bags of negative binomial size (mean 30, deviation 15), the bag's response

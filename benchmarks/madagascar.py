@@ -1,6 +1,6 @@
 """Cross-validation by district on Madagascar, beside what R `disaggregation` does there.
 
-    python benchmarks/madagascar.py [CONFIG] [--folds 10] [--results DIR]
+    python -m benchmarks.madagascar [CONFIG] [--folds 10] [--results DIR]
 
 CONFIG is ``examples/madagascar/disagg.yaml`` where not given (``DISAGG_SHARED_DATA`` says where the
 data are); its model is fitted once for each fold of ``folds.csv`` and says the counts of the

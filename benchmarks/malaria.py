@@ -1,6 +1,6 @@
 """A study after the VBAgg paper's Table 1, on a simulated country, where the truth is known.
 
-    python benchmarks/malaria.py [CONFIG] [--splits 10] [--nodes 32] [--results DIR]
+    python -m benchmarks.malaria [CONFIG] [--splits 10] [--nodes 32] [--results DIR]
 
 The paper's malaria data are private; ``disagg demo --size country`` has as many areas, pixels and
 covariates, and is simulated where CONFIG is not given. Areas are split four ways in the paper's

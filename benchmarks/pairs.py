@@ -1,6 +1,6 @@
 """Variance of a large bag's aggregate: all pairs, a sample of nodes, or the FITC split.
 
-    python benchmarks/pairs.py [--pixels 6667] [--landmarks 576] [--bags 4] [--results DIR]
+    python -m benchmarks.pairs [--pixels 6667] [--landmarks 576] [--bags 4] [--results DIR]
 
 Bags of pixels with skewed exposures on a smooth covariate surface, under the additive kernel and a
 posterior of about the contraction that fits end at. For each way: the error of ``V`` relative to

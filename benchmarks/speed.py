@@ -1,6 +1,6 @@
 """A pass over pixels at the speed of the machine's matrix product, beside PyTorch.
 
-    python benchmarks/speed.py [--pixels 20000] [--landmarks 576] [--repeats 5] [--results DIR]
+    python -m benchmarks.speed [--pixels 20000] [--landmarks 576] [--repeats 5] [--results DIR]
 
 Value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive ARD + Matern-3/2
 kernel, 18 covariates, two coordinates), in float64 and float32, on all cores: blocks of bags on

@@ -1,6 +1,6 @@
 """The swiss roll of the VBAgg paper: both experiments of Figure 1, Tables 4-7, Figures 4-5.
 
-    python benchmarks/swiss_roll.py [--repetitions 5] [--bags 100 150 ...] [--results DIR]
+    python -m benchmarks.swiss_roll [--repetitions 5] [--bags 100 150 ...] [--results DIR]
 
 Points of a swiss roll, rotated into 18 dimensions, cut along one axis into bags of random size; the
 colour is the rate of a Poisson count, known by bag alone. Judged on the training points: mean

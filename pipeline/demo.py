@@ -323,6 +323,7 @@ def _config(spec: CountrySpec, name: str, seed: int) -> str:
     # Ten fits of a whole country take hours: there the truth alone judges, unless asked for more.
     schemes, note = ("[area, block]", "areas left out at random, by region")
     if spec.n_area > 500:
+        model += ", precision: float32, pair_pixels: 128"
         schemes, note = ("[]", "no cross-validation; [area, block] refits the model 10 times")
     evaluate = f"evaluate:    {{folds: 5, schemes: {schemes}, seed: 1}}   # {note}"
     return f"""\
