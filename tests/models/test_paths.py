@@ -12,7 +12,7 @@ from models.aggregate import bag_weights
 from models.errors import ParameterError
 from models.links import find_link
 from models.scaling import scaled_inputs
-from models.training import BagsSource, start_training
+from models.training import BagsSource, ThreadExecutor, start_training, train
 
 COMBINATIONS = [
     ("poisson", "exp", False),
@@ -59,7 +59,7 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_
 ):
     monkeypatch.setattr(paths, "ROWS", 16)  # several tiles, bags across their edges
     bags = make_bags(n_bag=8, largest=20)
-    model = _model(likelihood, link, kernel=kernel, area_effect=area_effect)
+    model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=4)
     state = _state(model, bags)
     grad = _objective(model, state, bags).grad
     assert set(grad) == set(state.params)
@@ -127,16 +127,18 @@ def test_the_estimate_is_right_on_average(likelihood, link, area_effect, make_ba
 
 
 def test_more_features_come_closer(make_bags):
+    # Variances are right with any number of features; what is wrong with few is of fourth order.
     bags = make_bags(n_bag=8, largest=20, awkward=False)
-    off = []
+    away = []
     for n_features in (2, 128):
-        model = _model("negative_binomial", "square", n_paths=2, n_features=n_features)
+        model = _model(kernel="rbf", n_paths=8, n_features=n_features)
         state = _state(model, bags)
         exact, error = _by_dense_draws(model, state, bags, 20_000)
-        values = _values(model, state, bags, 1500)
-        off.append((abs(values.mean() - exact), np.hypot(error, values.std() / np.sqrt(1500))))
-    assert off[0][0] > 5 * off[0][1]
-    assert off[1][0] < 4 * off[1][1]
+        values = _values(model, state, bags, 1000)
+        error = np.hypot(error, values.std() / np.sqrt(values.shape[0]))
+        away.append((values.mean() - exact) / error)
+    assert away[0] < -4.5
+    assert abs(away[1]) < 4
 
 
 @pytest.mark.parametrize(
@@ -213,16 +215,33 @@ def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkey
 def test_a_fit_by_draws_ends_near_the_deterministic_one(link, make_bags):
     bags = make_bags(n_bag=40)
     settings = {"likelihood": "negative_binomial", "link": link, "kernel": "additive"}
-    settings |= {"n_inducing": 15, "max_epochs": 100, "priors": "weak", "natural_rate": 0.2}
-    ends = []
+    settings |= {"n_inducing": 15, "n_features": 64, "priors": "weak", "natural_rate": 0.2}
+    judge = VBAgg(estimator="monte_carlo", n_paths=256, **settings)
+    source, ends = BagsSource(bags, 0), []
     for estimator in ("monte_carlo", "log_normal"):
-        model = VBAgg(estimator=estimator, n_features=64, **settings).fit(bags)
-        judge = VBAgg(estimator="monte_carlo", n_paths=256, **settings)
-        stats, _ = judge.block_stats(judge.block_params(model.state_), bags, None)
-        ends.append(judge.objective(model.state_, stats, bags.n_bag).bound)
-    start = model.history_[0]["bound"]
-    assert ends[0] - start > 20
-    assert abs(ends[0] - ends[1]) < 0.05 * (ends[1] - start)
+        model = VBAgg(estimator=estimator, **settings)
+        # No tolerance: the schedule, which reacts to noise, keeps out of the comparison.
+        training = start_training(model, source, seed=0, learning_rate=0.05, tolerance=-np.inf)
+        with ThreadExecutor(model, source, 1) as executor:
+            for rate, stop in ((0.05, 100), (0.01, 120)):
+                train(
+                    model,
+                    source,
+                    executor,
+                    training,
+                    seed=0,
+                    learning_rate=rate,
+                    batch_bags=32,
+                    max_epochs=stop,
+                )
+        ends.append(_objective_of_all(judge, training.state, bags))
+    assert ends[1] - training.history[0]["bound"] > 30
+    assert ends[0] == pytest.approx(ends[1], abs=1.5)
+
+
+def _objective_of_all(model, state, bags):
+    stats, _ = model.block_stats(model.block_params(state), bags, None)
+    return model.objective(state, stats, bags.n_bag).bound
 
 
 @pytest.mark.parametrize("text", ["linear * matern32(space)", "linear(x) * linear(space)"])
