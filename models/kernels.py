@@ -26,7 +26,6 @@ from models.xp import namespace
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
 # from a longer one the noise takes up what the field could say, and the way back is flat.
 START_SPACE = 0.4
-SQRT3, SQRT5 = np.sqrt(3.0), np.sqrt(5.0)
 
 
 class Kernel(ABC):

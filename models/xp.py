@@ -117,11 +117,6 @@ def owens_t(h: Any, a: Any) -> Any:
     return like(scipy.special.owens_t(to_host(h), to_host(a)), h)
 
 
-def log_ndtr(x: Any) -> Any:
-    """Evaluate the logarithm of the standard normal distribution function."""
-    return _special(x).log_ndtr(x)
-
-
 def row_dot(a: Any, b: Any) -> Any:
     """Return the inner product of each pair of rows: (n, k), (n, k) -> (n,)."""
     return np.vecdot(a, b) if namespace(a) is np else (a * b).sum(axis=1)

@@ -27,7 +27,7 @@ MODELS = {
     "constant": lambda **k: Constant(**k),
     "network": lambda **k: Network(n_hidden=4, manifold=3.0, bag_manifold=2.0, **k),
     "nystrom": lambda **k: Nystrom(
-        n_inducing=5, kernel="additive", manifold=3.0, bag_manifold=2.0, **k
+        n_inducing=5, kernel="additive", learn_inducing=True, manifold=3.0, bag_manifold=2.0, **k
     ),
 }
 
