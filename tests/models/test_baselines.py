@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
+from scipy import stats
+from scipy.linalg import sqrtm
+from scipy.optimize import minimize
+from scipy.special import gammaln
 
 from models import Bags, Constant, Network, Nystrom, VBAgg
 from models.bag_pixel import collapse
@@ -19,9 +22,11 @@ PAIRS = [
     ("poisson", "exp"),
     ("poisson", "square"),
     ("negative_binomial", "exp"),
+    ("negative_binomial", "square"),
     ("normal", "identity"),
     ("binomial", "probit"),
     ("exponential", "exp"),
+    ("exponential", "square"),
 ]
 MODELS = {
     "constant": lambda **k: Constant(**k),
@@ -35,8 +40,15 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("likelihood", "link"), PAIRS)
 def test_gradients_agree_with_finite_differences(name, likelihood, link, make_bags):
-    bags = make_bags(n_bag=8, largest=9)
-    model = MODELS[name](likelihood=likelihood, link=link)
+    _check_gradient(MODELS[name](likelihood=likelihood, link=link), make_bags(n_bag=8, largest=9))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_with_an_area_effect_agree_with_finite_differences(name, make_bags):
+    _check_gradient(MODELS[name](area_effect=True), make_bags(n_bag=8, largest=9))
+
+
+def _check_gradient(model, bags):
     source = BagsSource(bags, 0)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     rng = np.random.default_rng(1)
@@ -74,20 +86,207 @@ def test_manifold_penalty_is_the_laplacians():
     assert grad[3] == pytest.approx((moved[0] - moved[1]) / 2e-6, rel=1e-6)
 
 
-def test_constant_is_the_rate_and_size_of_highest_likelihood(make_bags):
-    bags = make_bags(n_bag=40)
-    people = np.add.reduceat(bags.weight, bags.offsets[:-1])
-    poisson = Constant(link="exp", tolerance=1e-6, batch_bags=40).fit(bags)
-    rate = poisson.predict_pixels(bags.x, bags.coords).mean
-    np.testing.assert_allclose(rate, bags.y.sum() / people.sum(), rtol=2e-3)
-    model = Constant(likelihood="negative_binomial", tolerance=1e-6, batch_bags=40).fit(bags)
-    law, mean = model.law, model.predict_pixels(bags.x, bags.coords).mean[0] * people
-    best = minimize_scalar(
-        lambda t: -law.terms(bags.y, mean, {"log_size": t}, np.ones(40)).value.sum(),
-        bounds=(-5, 8),
-        method="bounded",
+# Log densities by SciPy, of (y, people, tested, squared people), rate and one parameter.
+SCIPY_LAWS = {
+    "poisson": lambda y, p, n, w2, rate, own: stats.poisson.logpmf(y, p * rate),
+    "negative_binomial": lambda y, p, n, w2, rate, own: stats.nbinom.logpmf(
+        y, own, own / (own + p * rate)
+    ),
+    "normal": lambda y, p, n, w2, rate, own: stats.norm.logpdf(y, p * rate, np.sqrt(own * w2)),
+    "exponential": lambda y, p, n, w2, rate, own: stats.expon.logpdf(y, scale=p * rate),
+    "binomial": lambda y, p, n, w2, rate, own: stats.binom.logpmf(y, n, rate),
+    "area_effect": lambda y, p, n, w2, rate, own: np.log(
+        sum(
+            share * stats.poisson.pmf(y, p * rate * np.exp(own * u - 0.5 * own**2))
+            for u, share in zip(GRID, stats.norm.pdf(GRID) * (GRID[1] - GRID[0]), strict=True)
+        )
+    ),
+}
+GRID = np.linspace(-7, 7, 141)
+OWN = {"negative_binomial": "size", "normal": "noise", "area_effect": "area_sd"}
+
+
+@pytest.mark.parametrize("law", SCIPY_LAWS)
+def test_constant_has_the_highest_likelihood(law, make_bags):
+    bags = make_bags(n_bag=40, awkward=False)
+    bags = Bags(
+        bags.x, bags.offsets, bags.y + (law == "exponential"), bags.weight, trials=bags.trials
     )
-    assert model.named_hyperparameters()["size"] == pytest.approx(np.exp(best.x), rel=0.02)
+    likelihood, area_effect = ("poisson", True) if law == "area_effect" else (law, False)
+    model = Constant(likelihood=likelihood, area_effect=area_effect).fit(bags)
+    people, squares = (np.add.reduceat(bags.weight**k, bags.offsets[:-1]) for k in (1, 2))
+    rate = model.predict_pixels(bags.x).mean[0]
+    own = model.named_hyperparameters().get(OWN.get(law), 1.0)
+
+    def loss(change):
+        at = (rate * np.exp(change[0]), own * np.exp(change[1]))
+        return -SCIPY_LAWS[law](bags.y, people, bags.trials, squares, *at).sum()
+
+    # From somewhere else, back to where the model is.
+    best = minimize(
+        lambda c: loss(c) + (0 if law in OWN else c[1] ** 2),
+        [0.3, 0.4],
+        method="Nelder-Mead",
+        options={"xatol": 1e-7, "fatol": 1e-10},
+    )
+    np.testing.assert_allclose(best.x, 0, atol=1e-5)
+    assert model.bound_ == pytest.approx(-best.fun, rel=1e-8)
+
+
+def test_constant_knows_when_counts_are_no_wilder_than_poisson(make_bags):
+    bags = make_bags(n_bag=40, awkward=False)
+    people = np.add.reduceat(bags.weight, bags.offsets[:-1])
+    tame = Bags(bags.x, bags.offsets, np.round(0.1 * people), bags.weight)
+    rate = Constant().fit(tame).predict_pixels(tame.x).mean
+    for likelihood, area_effect in (("negative_binomial", False), ("poisson", True)):
+        model = Constant(likelihood=likelihood, area_effect=area_effect, tolerance=1e-9).fit(tame)
+        np.testing.assert_allclose(model.predict_pixels(tame.x).mean, rate, rtol=1e-4)
+
+
+def test_rates_within_bags_are_their_own(bags):
+    rates = Constant().rates_within(bags)
+    expected = np.bincount(
+        np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets)), rates * bags.weight
+    )
+    np.testing.assert_allclose(expected, bags.y, rtol=1e-12)
+    share = Constant(likelihood="binomial").rates_within(bags)
+    np.testing.assert_allclose(share[bags.offsets[:-1]], bags.y / bags.trials)
+
+
+def test_nystrom_is_the_maximum_a_posteriori(make_bags):
+    made = make_bags(n_bag=15, largest=6, awkward=False, rate=2.0)
+    bags = Bags(made.x[:, :2], made.offsets, made.y, made.weight)
+    model = Nystrom(
+        n_inducing=4,
+        kernel="rbf(x)",
+        prior_sd=0.7,
+        batch_bags=15,
+        learning_rate=0.02,
+        tolerance=1e-9,
+        max_epochs=3000,
+    ).fit(bags)
+    fixed, params = model.state_.fixed, model.state_.params
+    w = params["w"]
+    z = (bags.x - fixed["x_mean"]) / fixed["x_sd"]
+    people = bags.weight * fixed["base_rate"][0]
+
+    def kernel(a, b, theta):
+        d2 = ((a[:, None] - b) ** 2).sum(axis=2)
+        return np.exp(theta[0] - 0.5 * d2 * np.exp(-2 * theta[1]))
+
+    def lifted(theta):
+        return kernel(w, w, theta) + 1e-6 * np.exp(theta[0]) * np.eye(4)
+
+    def surface(at):
+        # By the symmetric root that the paper prints.
+        size, axes = np.linalg.eigh(lifted(at[1:3]))
+        return at[0] + kernel(z, w, at[1:3]) @ (axes / np.sqrt(size)) @ axes.T @ at[3:]
+
+    def loss(at):
+        mean = np.add.reduceat(people * np.exp(surface(at)), bags.offsets[:-1])
+        sd, length = np.exp(0.5 * at[1]), np.exp(at[2])
+        # p(sd) = r e^{-r sd}, P(sd > 1) = 0.1; two columns: p(l) = r l^-2 e^{-r / l}, P(l < 0.5) =
+        # 0.1; times sd and l, since theta holds logarithms.
+        prior = 0.5 * at[1] + np.log(0.1) * sd - at[2] + 0.5 * np.log(0.1) / length
+        likelihood = (bags.y * np.log(mean) - mean - gammaln(bags.y + 1)).sum()
+        return -(likelihood + prior - 0.5 * (at[3:] @ at[3:]) / 0.7**2)
+
+    theta = params["theta"]
+    root = np.real(sqrtm(lifted(theta)))
+    beta = np.linalg.solve(root, np.linalg.cholesky(lifted(theta)) @ params["beta"])
+    here = np.concatenate([params["mean"], theta, beta])
+    stats_, _ = model.block_stats(model.params_, bags, None)
+    assert model.objective(model.state_, stats_, 15)[0] == pytest.approx(-loss(here), rel=1e-9)
+    # Adam is slow along the ridge of variance against weights; the optimum is flat there.
+    best = minimize(loss, np.zeros(7), method="BFGS", options={"gtol": 1e-6})
+    assert loss(here) == pytest.approx(best.fun, abs=0.02)
+    np.testing.assert_allclose(model.predict_pixels(bags.x).m, surface(best.x), atol=0.03)
+
+
+def test_network_is_the_function_that_its_weights_say(make_bags):
+    bags = make_bags(n_bag=30)
+    model = Network(n_hidden=5, max_epochs=10, likelihood="negative_binomial").fit(bags)
+    params, fixed = model.state_.params, model.state_.fixed
+    place = (bags.coords - fixed["coord_mean"]) / fixed["coord_scale"]
+    z = np.hstack([(bags.x - fixed["x_mean"]) / fixed["x_sd"], place])
+    for row, found in zip(z[:20], model.predict_pixels(bags.x, bags.coords).m[:20], strict=True):
+        f = params["mean"][0]
+        for unit in range(5):
+            f += params["outer"][unit] * max(
+                0.0, row @ params["inner"][:, unit] + params["bias"][unit]
+            )
+        assert found == pytest.approx(f, rel=1e-12)
+
+
+def test_network_learns_a_kink_from_bags_alone():
+    rng = np.random.default_rng(0)
+    offsets = np.arange(0, 2001, 10)
+    # Bags differ in where they are: else sums say little of what is inside.
+    x = np.repeat(rng.uniform(-2, 2, 200), 10)[:, None] + 0.3 * rng.normal(size=(2000, 1))
+    f = np.maximum(x[:, 0], 0.0)
+    y = rng.poisson(np.add.reduceat(20 * np.exp(f), offsets[:-1])).astype(float)
+    model = Network(n_hidden=20, weight_decay=0.1, learning_rate=0.02).fit(
+        Bags(x, offsets, y, np.full(2000, 20.0))
+    )
+    off = np.log(model.predict_pixels(x).mean) - f
+    assert np.sqrt((off**2).mean()) < 0.04
+    assert f.std() > 10 * np.sqrt((off**2).mean())
+
+
+def test_the_penalty_draws_neighbours_together(make_bags):
+    bags = make_bags(n_bag=40, awkward=False, rate=2.0)
+
+    def spread(**strength):
+        model = Network(n_hidden=8, max_epochs=60, **strength).fit(bags)
+        return model.predict_pixels(bags.x, bags.coords).m.std()
+
+    free = spread()
+    assert spread(manifold=300.0) < 0.5 * free
+    assert spread(bag_manifold=300.0) < 0.8 * free
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_point_estimate_answers_like_a_posterior(name, make_bags):
+    # What the pipeline asks of a model: functions drawn once, then block by block.
+    bags = make_bags(n_bag=20)
+    model = MODELS[name](likelihood="negative_binomial", max_epochs=5).fit(bags)
+    functions = model.sample_functions(7, np.random.default_rng(0))
+    pixels = model.predict_block(model.params_, bags.x, bags.coords)
+    rate = functions.rate(bags.x, bags.coords)
+    assert rate.shape == (7, bags.n_pix)
+    assert (rate == pixels.mean).all()
+    assert not pixels.sd.any()
+    np.testing.assert_allclose(pixels.quantile(0.05), pixels.mean, rtol=1e-12)
+    found = model.predict_bags(bags, draws=functions)
+    total = np.add.reduceat(bags.weight * pixels.mean, bags.offsets[:-1])
+    np.testing.assert_allclose(found.draws, np.tile(total, (7, 1)), rtol=1e-12)
+    size = model.named_hyperparameters()["size"]
+    whole = np.round(bags.y)
+    by_scipy = stats.nbinom.logpmf(whole, size, size / (size + total))
+    np.testing.assert_allclose(found.log_density(whole), by_scipy, rtol=1e-8)
+    many = model.predict_bags(bags, n_draws=4000).observed(np.random.default_rng(1))
+    sd = np.sqrt(total + total**2 / size)
+    np.testing.assert_allclose(many.mean, total, atol=4.5 * sd.max() / np.sqrt(4000))
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Constant(likelihood="cauchy"), "likelihood"),
+        (Constant(link="identity"), "link.*use exp or square"),
+        (Constant(likelihood="normal", area_effect=True), "area_effect.*leave it out"),
+        (Network(n_hidden=0), "n_hidden"),
+        (Network(weight_decay=-1.0), "weight_decay"),
+        (Network(manifold=-1.0), "manifold"),
+        (Network(dtype="int8"), "dtype"),
+        (Nystrom(n_inducing=0), "n_inducing"),
+        (Nystrom(prior_sd=0.0), "prior_sd"),
+        (Nystrom(batch_bags=2.5), "batch_bags"),
+    ],
+)
+def test_impossible_parameters_are_refused(model, says, bags):
+    with pytest.raises(ParameterError, match=says):
+        model.fit(bags)
 
 
 def test_collapsed_bags_are_weighted_means(bags):
