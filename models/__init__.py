@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from models.bag_pixel import BagPixel
+from models.bag_pixel import BagPixel, Dasymetric
 from models.base import Estimator
 from models.block import BagBlock, Bags
 from models.constant import Constant
@@ -20,6 +20,7 @@ __all__ = [
     "BagPixel",
     "Bags",
     "Constant",
+    "Dasymetric",
     "Network",
     "Nystrom",
     "VBAgg",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 CLASSES: dict[str, type[Estimator]] = {
-    kind.__name__: kind for kind in (VBAgg, Nystrom, Network, BagPixel, Constant)
+    kind.__name__: kind for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant)
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 from scipy.linalg import sqrtm
 from scipy.optimize import minimize
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
-from models import Bags, Constant, Network, Nystrom, VBAgg
+from models import BagPixel, Bags, Constant, Dasymetric, Network, Nystrom, VBAgg, load
 from models.bag_pixel import collapse
 from models.errors import ParameterError
 from models.point import manifold_penalty
@@ -201,6 +201,69 @@ def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     best = minimize(loss, np.zeros(7), method="BFGS", options={"gtol": 1e-6})
     assert loss(here) == pytest.approx(best.fun, abs=0.02)
     np.testing.assert_allclose(model.predict_pixels(bags.x).m, surface(best.x), atol=0.03)
+
+
+def test_shared_out_counts_are_jensens_bound_of_the_bags_likelihood(make_bags):
+    # log sum_i p_i r_i >= log p + sum_i (p_i / p) log r_i, with equality at a constant rate. The
+    # start of a point estimate: q as narrow as may be.
+    bags = make_bags()
+    model = Dasymetric(kernel="additive", n_inducing=6)
+    state = start_training(model, BagsSource(bags, 0), seed=0, learning_rate=1, tolerance=1).state
+    rng = np.random.default_rng(0)
+    for spread in (0.0, 1.0):
+        params = {**state.params, "v_mean": spread * rng.normal(size=6), "root": -9.0 * np.eye(6)}
+        params["theta"] = np.full_like(params["theta"], 3.0)  # landmarks say all of the surface
+        params["theta"][0] = params["theta"][-2] = -1.0
+        block = model.block_params(replace(state, params=params))
+        found, _ = model.block_stats(block, bags, None)
+        assert found.n_bag == bags.n_bag
+        law = model.predict_block(block, bags.x, bags.coords)
+        p = bags.weight
+        total = np.add.reduceat(p, bags.offsets[:-1])
+        whole = stats.poisson(np.add.reduceat(p * law.mean, bags.offsets[:-1]))
+        mean_log = np.log(law.quantile(0.5))
+        eta = total * np.exp(np.add.reduceat(p * mean_log, bags.offsets[:-1]) / total)
+        # Up to what the split of y! and of y log p over pixels adds, which no parameter moves.
+        y = bags.y
+        part = np.repeat(y / total, np.diff(bags.offsets)) * p
+        bound = y * np.log(eta) - whole.mean() - gammaln(y + 1)
+        shift = (xlogy(part, part) - gammaln(part + 1)).sum() - (xlogy(y, y) - gammaln(y + 1)).sum()
+        assert found.bound == pytest.approx(bound.sum() + shift, rel=1e-6)
+        exact = y * np.log(whole.mean()) - whole.mean() - gammaln(y + 1)
+        assert (bound <= exact + 1e-3).all()
+        assert (bound.sum() > exact.sum() - 0.01) == (spread == 0.0)
+
+
+@pytest.mark.parametrize("kind", [BagPixel, Dasymetric])
+@pytest.mark.parametrize(("likelihood", "link"), PAIRS)
+def test_pixel_models_fit_every_law_and_come_back(kind, likelihood, link, make_bags, tmp_path):
+    bags = make_bags(n_bag=15)
+    model = kind(likelihood=likelihood, link=link, kernel="additive", n_inducing=5, max_epochs=12)
+    model.fit(bags)
+    assert model.bound_ > model.history_[0]["bound"]
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert type(again) is kind
+    np.testing.assert_array_equal(
+        again.predict_pixels(bags.x, bags.coords).mean,
+        model.predict_pixels(bags.x, bags.coords).mean,
+    )
+
+
+def test_a_collapsed_normal_bag_has_the_papers_variance():
+    # y_a ~ N(w_a mu(x_a), w_a^2 tau), app. B; the noise starts at a quarter of the rates' variance.
+    rng = np.random.default_rng(0)
+    offsets = np.arange(0, 401, 20)
+    weight = rng.uniform(1, 2, 400)
+    y = np.add.reduceat(weight, offsets[:-1]) * rng.normal(5, 3, 20)
+    bags = Bags(rng.normal(size=(400, 2)), offsets, y, weight)
+    model = BagPixel(likelihood="normal", n_inducing=5)
+    state = start_training(model, BagsSource(bags, 0), seed=0, learning_rate=1, tolerance=1).state
+    tau = np.exp(state.params["log_noise"][0])
+    total = np.add.reduceat(weight, offsets[:-1])
+    assert tau == pytest.approx(0.25 * (y / total).var(), rel=1e-9)
+    one = collapse(bags)
+    np.testing.assert_allclose(model.law.unit(one.weight, one.offsets, None), total**2, rtol=1e-12)
 
 
 def test_network_is_the_function_that_its_weights_say(make_bags):
