@@ -5,10 +5,10 @@ Two ways to make pixels out of a bag, then an ordinary sparse Gaussian process o
 * :class:`BagPixel`, the baseline of Law et al. (2018, app. B): the bag is one pixel, at the mean of
   its pixels' covariates weighted by exposure, ``y_a ~ law(p_a Psi(f(x_a)))``;
 * :class:`Dasymetric`, common practice: each pixel is given its share of the response,
-  ``y_i = y_a p_i / p_a``, as if it had been counted there. For Poisson counts that is the bag's own
-  likelihood with Jensen's inequality at the shares of exposure: a bound that is exact where the rate
-  is constant inside the bag, and counts each bag's information once. Other laws take the pixels of
-  a bag for so many independent responses, and are too sure.
+  ``y_i = y_a p_i / p_a``, as if it had been counted there. For Poisson counts this is Jensen's
+  bound of the bag's own likelihood, ``log sum_i p_i r_i >= log p_a + sum_i (p_i / p_a) log r_i``,
+  which pulls the rates of a bag together. Other laws take its pixels for so many independent
+  responses, and are too sure as well.
 """
 
 from __future__ import annotations
