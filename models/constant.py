@@ -119,9 +119,8 @@ class Constant(PointModel):
         What the paper scores as constant on training pixels; it needs no fit. Of proportions it is
         the share of positives. NaN in bags without weight.
         """
-        exposure = segment_sum(bags.weight, bags.offsets)
-        if self.law.averages and bags.trials is not None:
-            exposure = bags.trials
+        tested = bags.trials if self.law.averages else None
+        exposure = segment_sum(bags.weight, bags.offsets) if tested is None else tested
         rate = np.full(bags.n_bag, np.nan)
         np.divide(bags.y, exposure, out=rate, where=exposure > 0)
         return np.repeat(rate, np.diff(bags.offsets))
