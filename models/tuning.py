@@ -2,6 +2,7 @@
 
 The paper splits the bags four ways: trained on, watched to stop early, compared candidates on, and
 tested on. Its ``Obj`` variants need no comparison set: the bound on the training bags chooses.
+Only its baselines stop early; VBAgg ignores that set, as its bound already pays for complexity.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from models.bag_pixel import BagPixel, Dasymetric
 from models.base import Estimator
 from models.block import BagBlock
-from models.errors import ParameterError
+from models.errors import NumericalError, ParameterError
+from models.point import PointModel
 from models.training import BagsSource, ThreadExecutor, Training, start_training, train
 
 PATIENCE = 10  # epochs without a better score on the watched bags, after which a fit stops
+STOP_EARLY = (PointModel, BagPixel, Dasymetric)
 
 
 @dataclass(frozen=True)
@@ -31,28 +35,54 @@ class Split:
     test: np.ndarray
 
 
-def four_way_split(n_bag: int, sizes: Sequence[int], seed: int) -> Split:
+def four_way_split(
+    n_bag: int, sizes: Sequence[float], seed: int, *, balance: np.ndarray | None = None
+) -> Split:
     """Deal the bags at random into training, early-stop, validation and test sets.
 
     Parameters
     ----------
     n_bag : int
-    sizes : four ints
-        Their numbers of bags, which add up to ``n_bag``.
+    sizes : four numbers
+        Their numbers of bags, which add up to ``n_bag``, or their shares, which add up to 1.
     seed : int
+    balance : (n_bag,), optional
+        Deal so that this (the responses, or their rates) is spread alike in the four sets.
 
     Raises
     ------
     ParameterError
         If they do not add up.
     """
-    if len(sizes) != 4 or sum(sizes) != n_bag or min(sizes) < 0:
-        msg = f"sizes: {tuple(sizes)} are not four parts of {n_bag} bags"
+    counts = _counts(n_bag, np.asarray(sizes, dtype=np.float64))
+    if counts is None:
+        msg = f"sizes: {tuple(sizes)} are not four parts of {n_bag} bags, nor shares of 1"
         raise ParameterError(msg)
-    order = np.random.default_rng([seed, 41]).permutation(n_bag)
+    rng = np.random.default_rng([seed, 41])
+    order = rng.permutation(n_bag)
+    dealt = np.repeat(np.arange(4), counts)
+    if balance is not None:
+        order = order[np.argsort(np.asarray(balance)[order], kind="stable")]
+        # Each set at even distances along the sorted bags, from a random start.
+        place = [(np.arange(n) + rng.random()) / n for n in counts if n > 0]
+        dealt = dealt[np.argsort(np.concatenate(place), kind="stable")]
     part = np.empty(n_bag, dtype=np.int64)
-    part[order] = np.repeat(np.arange(4), sizes)
+    part[order] = dealt
     return Split(*(part == k for k in range(4)))
+
+
+def _counts(n_bag: int, sizes: np.ndarray) -> np.ndarray | None:
+    """Return numbers of bags from numbers or shares, by largest remainder; None if impossible."""
+    if sizes.shape != (4,) or not (sizes >= 0).all():
+        return None
+    if sizes.sum() == n_bag and (sizes == np.floor(sizes)).all():
+        return sizes.astype(np.int64)
+    if abs(sizes.sum() - 1.0) > 1e-9:
+        return None
+    exact = sizes * n_bag
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: n_bag - counts.sum()]] += 1
+    return counts
 
 
 @dataclass(frozen=True)
@@ -87,7 +117,8 @@ def tune(
     """Fit every candidate from several starts and keep the best.
 
     Of the starts of one candidate the training bound chooses; between candidates the bound
-    (``objective``) or the log predictive density of the validation bags does.
+    (``objective``) or the log predictive density of the validation bags does. Under ``validation``
+    the baselines stop early, on a set of their own.
 
     Parameters
     ----------
@@ -121,8 +152,9 @@ def tune(
         watched = bags.select(split.early_stop)
     fitted, scores = [], []
     for candidate in candidates:
+        own = watched if isinstance(candidate, STOP_EARLY) else None
         starts = [
-            fit_watched(_with_seed(candidate, k), training, watched, n_thread=n_thread)
+            fit_watched(_with_seed(candidate, k), training, own, n_thread=n_thread)
             for k in range(n_starts)
         ]
         best = max(starts, key=lambda model: model.bound_)
@@ -150,6 +182,11 @@ def fit_watched(
     model : Estimator
     bags, watched : BagBlock
         Trained on; watched after each epoch. Without the latter it is a plain fit.
+
+    Raises
+    ------
+    NumericalError
+        If no epoch gives the watched bags a finite density.
     """
     if watched is None:
         return model.fit(bags, n_thread=n_thread)
@@ -166,6 +203,9 @@ def fit_watched(
 
     with ThreadExecutor(model, source, n_thread or os.cpu_count() or 1) as executor:
         train(model, source, executor, training, on_epoch=watch, **model.loop_params("train"))
+    if best["epoch"] == 0:
+        msg = "early stopping: no epoch gives the watched bags a finite density; check their weight"
+        raise NumericalError(msg)
     training.state = best["state"]
     training.history = training.history[: best["epoch"]]
     return model.adopt(training)

@@ -16,7 +16,7 @@ from models.bag_pixel import collapse
 from models.errors import ParameterError
 from models.point import manifold_penalty
 from models.training import BagsSource, start_training
-from models.tuning import four_way_split, log_score, tune
+from models.tuning import log_score
 
 PAIRS = [
     ("poisson", "exp"),
@@ -358,33 +358,6 @@ def test_baselines_learn_a_surface_that_a_constant_cannot(make_bags):
         Nystrom(n_inducing=20, kernel="ard(x)", max_epochs=150),
     ):
         assert log_score(model.fit(bags), bags) > constant + 1.0
-
-
-def test_a_split_deals_every_bag_once():
-    split = four_way_split(50, (30, 5, 5, 10), seed=3)
-    parts = np.stack([split.train, split.early_stop, split.validation, split.test])
-    np.testing.assert_array_equal(parts.sum(axis=0), 1)
-    np.testing.assert_array_equal(parts.sum(axis=1), [30, 5, 5, 10])
-    with pytest.raises(ParameterError, match="not four parts of 50 bags"):
-        four_way_split(50, (30, 5, 5, 11), seed=3)
-
-
-def test_tuning_prefers_what_predicts_better(make_bags):
-    bags = make_bags(n_bag=60, awkward=False, rate=2.0)
-    split = four_way_split(60, (36, 8, 8, 8), seed=0)
-    candidates = [
-        VBAgg(kernel="rbf(x)", n_inducing=10, max_epochs=20),
-        Constant(),
-    ]
-    found = tune(candidates, bags, "validation", split=split)
-    assert found.best == 0
-    assert found.scores[0] > found.scores[1]
-    assert not hasattr(candidates[0], "state_")
-    by_bound = tune([candidates[0]], bags, n_starts=2)
-    alone = [VBAgg(kernel="rbf(x)", n_inducing=10, max_epochs=20, seed=s) for s in (0, 1)]
-    assert by_bound.scores[0] == max(model.fit(bags).bound_ for model in alone)
-    with pytest.raises(ParameterError, match="needs a split"):
-        tune(candidates, bags, "validation")
 
 
 def test_proportions_need_the_numbers_tested(make_bags):
