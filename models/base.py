@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from models.errors import NotFittedError, ParameterError
 from models.persist import load_arrays, write_model
@@ -21,7 +21,21 @@ class Estimator:
 
     Constructor arguments are kept under their own names and never changed; learnt attributes end
     in an underscore.
+
+    Attributes
+    ----------
+    responses : {"counts", "labels"}
+        What a bag's ``y`` is.
+    predicts : tuple
+        ``pixels``, ``bags``, or both.
+    keeps_local, saves_local : bool
+        See :class:`models.protocol.Model`.
     """
+
+    responses: ClassVar[str] = "counts"
+    predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
+    keeps_local: ClassVar[bool] = False
+    saves_local: ClassVar[bool] = True
 
     state_: State
     params_: Arrays
@@ -91,6 +105,11 @@ class Estimator:
         del state
         msg = f"{type(self).__name__} does not say what its blocks need"
         raise TypeError(msg)
+
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        """See :class:`models.protocol.Model`."""
+        del params, local
+        return True
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return what was learnt besides the surface, by name."""

@@ -8,7 +8,7 @@ driver does with the sum (:meth:`Model.update`): a gradient step, or a closed fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Summary:
         Number of training pixels.
     trials : (n_bag,) float64 or None
         Numbers tested in the training bags, where the response is positives.
+    bag_y : (n_sample,) float64 or None
+        Response of the bag that each sampled pixel is in.
     """
 
     x: np.ndarray
@@ -46,6 +48,7 @@ class Summary:
     weight: np.ndarray
     n_pix: int
     trials: np.ndarray | None = None
+    bag_y: np.ndarray | None = None
 
     @property
     def n_bag(self) -> int:
@@ -104,15 +107,39 @@ class Stats:
 
 @dataclass(frozen=True)
 class Info:
-    """What an update tells the loop: the bound on the whole data set that the step estimated."""
+    """What an update tells the loop.
+
+    Attributes
+    ----------
+    bound : float
+        The bound on the whole data set that the step estimated, nats.
+    converged : bool or None
+        Whether the fit is done, where the model knows (a closed form that no longer moves); where
+        it is None the loop's schedule decides.
+    """
 
     bound: float
+    converged: bool | None = None
 
 
 class Model(Protocol):
-    """What the training loop and the pipeline ask of a model."""
+    """What the training loop and the pipeline ask of a model.
 
-    sweep: ClassVar[Sweep]
+    Attributes
+    ----------
+    sweep : {"minibatch", "full", "single"}
+        Whether a step is a batch of blocks or all of them; ``single`` models are no sums over
+        blocks: they hold all bags in memory and fit themselves.
+    keeps_local : bool
+        Whether :meth:`block_stats` returns something that it wants back with the same block at the
+        next step (variational factors of bags or pixels), a dict of arrays.
+    saves_local : bool
+        Whether that must be in a checkpoint; false where ``params`` alone let it be computed anew.
+    """
+
+    sweep: Sweep
+    keeps_local: bool
+    saves_local: bool
 
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Return the starting state."""
@@ -120,8 +147,15 @@ class Model(Protocol):
     def block_params(self, state: State) -> Arrays:
         """Return what a block needs to know, and no more: it is sent to every worker each step."""
 
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        """Say whether :meth:`block_stats` will look at the block, or at ``local`` alone."""
+
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Return the block's sums; ``local`` is what the model keeps with this block, or None."""
+        """Return the block's sums, and what to keep with this block.
+
+        ``local`` is what the last call for this block returned, None the first time. ``block`` is
+        None where :meth:`needs_block` said that nobody will look.
+        """
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Make one step from the sums over a minibatch (or over everything)."""

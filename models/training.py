@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from models.optim import Plateau
 from models.protocol import Arrays, Model, State, Stats, Summary
 
 N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+Local = dict[int, Arrays]  # what a model keeps with each block
 
 
 class BlockSource(Protocol):
@@ -42,8 +43,18 @@ class BlockSource(Protocol):
 class Executor(Protocol):
     """Computes the sums of blocks, somewhere."""
 
-    def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
-        """Yield the sums of each block, in the order given."""
+    def map(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+    ) -> Iterator[Stats]:
+        """Yield the sums of each block, in the order given.
+
+        ``local`` holds what the model kept with the blocks, by number; what it keeps of this step
+        is put into ``fresh``.
+        """
 
 
 @dataclass
@@ -60,6 +71,8 @@ class Training:
     history : list of dict
         For each epoch: ``epoch``, ``bound`` (nats, all bags), ``rate``, ``seconds``.
     converged : bool
+    local : dict of dict of arrays
+        What the model keeps with each block, by number.
     """
 
     state: State
@@ -67,6 +80,7 @@ class Training:
     epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     converged: bool = False
+    local: Local = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,8 +173,12 @@ def _run_epochs(
         steps = plan_epoch(block_bags, n_bag if model.sweep == "full" else batch_bags, rng)
         total, state = 0.0, training.state
         for number, blocks in enumerate(steps):
-            stats = reduce(add, executor.map(model.block_params(state), blocks))
+            fresh: Local = {}
+            stats = reduce(
+                add, executor.map(model.block_params(state), blocks, training.local, fresh)
+            )
             state, info = model.update(state, stats, n_bag)
+            training.local.update(fresh)
             total += info.bound * stats.n_bag
             if on_step is not None:
                 on_step(
@@ -172,7 +190,8 @@ def _run_epochs(
         training.history.append(
             {"epoch": training.epoch, "bound": bound, "rate": state.rate, "seconds": seconds}
         )
-        training.converged = training.plateau.see(bound / n_bag)
+        still = training.plateau.see(bound / n_bag)
+        training.converged = still if info.converged is None else info.converged
         training.state = replace(state, rate=learning_rate * training.plateau.factor)
         if on_epoch is not None:
             on_epoch(training)
@@ -243,12 +262,33 @@ class ThreadExecutor:
         """Stop the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
+    def map(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+    ) -> Iterator[Stats]:
         """See :class:`Executor`."""
-        yield from self._pool.map(lambda number: self._stats(params, number), blocks)
+        kept = local or {}
+        found = self._pool.map(
+            lambda number: sums_of_block(
+                self._model, params, self._source, number, kept.get(number)
+            ),
+            blocks,
+        )
+        for number, (stats, keep) in zip(blocks, found, strict=True):
+            if fresh is not None and self._model.keeps_local:
+                fresh[number] = keep
+            yield stats
 
-    def _stats(self, params: Arrays, number: int) -> Stats:
-        return self._model.block_stats(params, self._source.read(number), None)[0]
+
+def sums_of_block(
+    model: Model, params: Arrays, source: BlockSource, number: int, local: Arrays | None
+) -> tuple[Stats, Any]:
+    """Return the sums of one block, reading it where the model will look at it."""
+    block: Any = source.read(number) if model.needs_block(params, local) else None
+    return model.block_stats(params, block, local)
 
 
 class BagsSource:
@@ -292,6 +332,7 @@ class BagsSource:
             weight=np.add.reduceat(bags.weight.astype(np.float64), bags.offsets[:-1]),
             n_pix=bags.n_pix,
             trials=bags.trials,
+            bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
         )
 
     def read(self, number: int) -> BagBlock:

@@ -11,13 +11,15 @@ import numpy as np
 
 from models.optim import Plateau
 from models.persist import state_arrays, state_from
-from models.training import Training
+from models.training import Local, Training
 
 VERSION = 1
-_META = "meta.json"
+_META, _LOCAL = "meta.json", "local/"
 
 
-def save_checkpoint(directory: Path, training: Training, fingerprint: str) -> Path:
+def save_checkpoint(
+    directory: Path, training: Training, fingerprint: str, *, with_local: bool = True
+) -> Path:
     """Write ``epoch-NNNNNN-FINGERPRINT.npz`` and remove all others but the epoch before it.
 
     A directory is one fit's: checkpoints of another fit go, and so do later epochs, which can
@@ -31,6 +33,8 @@ def save_checkpoint(directory: Path, training: Training, fingerprint: str) -> Pa
         At the end of an epoch.
     fingerprint : str
         Of the data and the model; a checkpoint of another one is never taken up.
+    with_local : bool
+        Whether what the model keeps with the blocks is written too.
 
     Returns
     -------
@@ -47,6 +51,9 @@ def save_checkpoint(directory: Path, training: Training, fingerprint: str) -> Pa
         "plateau": asdict(training.plateau),
     }
     arrays = state_arrays(training.state)
+    if with_local:
+        for number, kept in training.local.items():
+            arrays.update({f"{_LOCAL}{number}/{name}": array for name, array in kept.items()})
     arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
     partial = directory / f".{path.name}.partial"
@@ -83,12 +90,17 @@ def _read(path: Path, fingerprint: str) -> Training | None:
     meta = json.loads(arrays.pop(_META).tobytes())
     if meta["version"] != VERSION or meta["fingerprint"] != fingerprint:
         return None
+    local: Local = {}
+    for key in [key for key in arrays if key.startswith(_LOCAL)]:
+        _, number, name = key.split("/", 2)
+        local.setdefault(int(number), {})[name] = arrays.pop(key)
     return Training(
         state_from(arrays),
         Plateau(**meta["plateau"]),
         meta["epoch"],
         meta["history"],
         meta["converged"],
+        local,
     )
 
 

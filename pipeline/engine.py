@@ -27,10 +27,12 @@ from models.protocol import Arrays, Stats, Summary
 from models.training import (
     N_SAMPLE,
     Executor,
+    Local,
     StepReport,
     ThreadExecutor,
     Training,
     start_training,
+    sums_of_block,
     train,
 )
 from pipeline.checkpoint import load_checkpoint, save_checkpoint
@@ -94,6 +96,7 @@ class StoreSource:
             weight=store.bag_weight[self.bags],
             trials=None if store.trials is None else store.trials[self.bags],
             n_pix=int(store.sizes[self.bags].sum()),
+            bag_y=np.concatenate([np.repeat(b.y, np.diff(b.offsets)) for b in read])[rows],
         )
 
     def read(self, number: int) -> BagBlock:
@@ -150,19 +153,31 @@ class DaskExecutor:
             bags=source.bags,
         )
 
-    def map(self, params: Arrays, blocks: Sequence[int]) -> Iterator[Stats]:
-        """See :class:`models.training.Executor`."""
+    def map(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+    ) -> Iterator[Stats]:
+        """See :class:`models.training.Executor`.
+
+        What the model keeps travels with the tasks: a worker that dies takes nothing with it.
+        """
         from distributed.comm import CommClosedError
 
         step = replace(self._step, params=params)
+        kept = local or {}
         done, lost = 0, 0
         while done < len(blocks):
             futures: deque[Future] = deque()
             try:
-                futures = self._submit(step, blocks[done:])
+                futures = self._submit(step, blocks[done:], kept)
                 while futures:
-                    stats: Stats = futures[0].result()
+                    stats, keep = futures[0].result()
                     futures.popleft()  # lets the worker forget it
+                    if fresh is not None and self._step.model.keeps_local:
+                        fresh[blocks[done]] = keep
                     done += 1
                     yield stats
             except (CancelledError, CommClosedError):
@@ -174,20 +189,20 @@ class DaskExecutor:
                 if futures:
                     self._client.cancel(list(futures))
 
-    def _submit(self, step: _Step, blocks: Sequence[int]) -> deque[Future]:
+    def _submit(self, step: _Step, blocks: Sequence[int], kept: Local) -> deque[Future]:
         # A few M x M matrices, sent to each worker once and not with every task. In a list:
         # Dask would name the values of a dict by its keys, and serve those of the step before.
         (sent,) = self._client.scatter([step], hash=False, broadcast=True)
         copies = [sent] * len(blocks)
-        return deque(self._client.map(_block_stats, copies, list(blocks), pure=False))
+        local = [kept.get(number) for number in blocks]
+        return deque(self._client.map(_block_stats, copies, list(blocks), local, pure=False))
 
 
-def _block_stats(step: _Step, number: int) -> Stats:
+def _block_stats(step: _Step, number: int, local: Arrays | None) -> tuple[Stats, Any]:
     """Run on a worker: the sums of one block, on one BLAS thread."""
     source = StoreSource(_open_store(step.path, step.fingerprint, step.cache_mb), step.bags)
     with one_blas_thread():
-        stats: Stats = step.model.block_stats(step.params, source.read(number), None)[0]  # type: ignore[attr-defined]
-    return stats
+        return sums_of_block(step.model, step.params, source, number, local)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1)  # an old fit's cached shards would only take a worker's memory
@@ -251,7 +266,7 @@ def fit(
             source,
             executor,
             training,
-            on_epoch=_saver(directory, fingerprint),
+            on_epoch=_saver(directory, fingerprint, model.saves_local),
             on_step=_reporter(task, source.n_bag),
             **model.loop_params("train"),
         )
@@ -267,10 +282,10 @@ def _executor(
     return ThreadExecutor(model, source, n_thread or len(os.sched_getaffinity(0)))
 
 
-def _saver(directory: Path | None, fingerprint: str) -> Any:
+def _saver(directory: Path | None, fingerprint: str, with_local: bool) -> Any:
     if directory is None:
         return None
-    return lambda training: save_checkpoint(directory, training, fingerprint)
+    return lambda training: save_checkpoint(directory, training, fingerprint, with_local=with_local)
 
 
 def _reporter(task: Task, n_bag: int) -> Any:

@@ -1,0 +1,69 @@
+"""What the classifiers share: labels of bags, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from models.base import Estimator
+from models.errors import BagsError
+
+if TYPE_CHECKING:
+    from models.block import BagBlock
+    from models.probability import Probability, ProbabilityDraws
+
+
+class Classifier(Estimator):
+    """Base of the models of labelled bags (multiple-instance classification).
+
+    A bag's ``y`` is 1 where something in it is positive, else 0. ``weight`` is not used: a pixel
+    is an instance, whoever lives there.
+    """
+
+    responses: ClassVar[str] = "labels"
+
+    def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Self:
+        """Fit to labelled bags in memory.
+
+        Parameters
+        ----------
+        bags : Bags
+        n_thread : int, optional
+            Threads; all cores where not given. It does not change the result.
+        **how
+            What a model alone takes.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        BagsError
+            If a label is neither 0 nor 1, or all are the same.
+        """
+        check_labels(bags.y)
+        return super().fit(bags, n_thread=n_thread, **how)
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
+        """Return the probability that each instance is positive, with its deviation."""
+        raise NotImplementedError
+
+    def predict_bags(self, bags: BagBlock) -> Probability | ProbabilityDraws:
+        """Return the probability that each bag is positive, with its deviation."""
+        raise NotImplementedError
+
+
+def check_labels(y: np.ndarray) -> None:
+    """Raise BagsError unless ``y`` (n_bag,) holds 0 and 1, both of them."""
+    wrong = (y != 0) & (y != 1)
+    found = None
+    if wrong.any():
+        bag = int(np.argmax(wrong))
+        found = f"y of bag {bag} is {y[bag]:g}; a classifier needs labels 0 and 1"
+    elif y.size == 0 or (y == y[0]).all():
+        held = f"all labels are {y[0]:g}" if y.size else "there are no bags"
+        found = f"{held}; a classifier needs bags of both classes"
+    if found:
+        raise BagsError(found)
