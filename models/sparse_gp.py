@@ -192,6 +192,24 @@ def factorise_backward(
     # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
     # no ill-conditioned matrix is multiplied out.
     lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
+    return d_mean, -0.5 * (d_spread + d_spread.T), lower_backward(l_inv, lt_dl, jitter)
+
+
+def lower_backward(l_inv: np.ndarray, lt_dl: np.ndarray, jitter: float = JITTER) -> np.ndarray:
+    """Take the adjoint of ``L`` back to ``K_WW``.
+
+    Parameters
+    ----------
+    l_inv : (n_ind, n_ind) float64
+        ``L^-1``.
+    lt_dl : (n_ind, n_ind) float64
+        ``L'`` times the adjoint of ``L``; its lower triangle counts.
+
+    Returns
+    -------
+    (n_ind, n_ind) float64, symmetric
+        Adjoint of ``K_WW`` (its entries taken as independent), jitter included.
+    """
     phi = np.tril(lt_dl)
     np.fill_diagonal(phi, 0.5 * np.diag(phi))
     # L^-T phi L^-1: as L^-T (L^-T phi')'.
@@ -200,4 +218,4 @@ def factorise_backward(
     d_lifted = 0.5 * (d_lifted + d_lifted.T)
     n_ind = d_lifted.shape[0]
     d_lifted[np.diag_indices(n_ind)] += jitter * np.trace(d_lifted) / n_ind
-    return d_mean, -0.5 * (d_spread + d_spread.T), d_lifted
+    return d_lifted

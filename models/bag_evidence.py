@@ -1,0 +1,190 @@
+r"""Sums over the instances of each bag: all that a law of their sum needs of a sparse GP.
+
+With ``V_n = L^-1 k(W, x_n)``, ``L L' = K_WW + jitter``, and the whitened inducing values ``v``
+(``f_n = V_n' v + noise`` of variance ``k_nn - |V_n|^2``, independent between instances: FITC),
+
+    s_b = scale_b sum_n f_n  =  c_b' v + noise of variance r_b,
+    c_b = scale_b L^-1 sum_n k(W, x_n),    r_b = scale_b^2 sum_n (k_nn - |V_n|^2).
+
+One pass over the instances makes ``(c_b, r_b)``, M + 1 numbers a bag; nothing else is ever asked of
+the instances while the kernel stands still (Kandemir et al. 2016, section 3). The squares are
+summed of ``V``, a triangular product, and not of ``K K_WW^-1 K'``: half of the work, and the
+root of its condition number, which single precision can bear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.arena import Arena, thread_arena
+from models.kernels import Kernel
+from models.protocol import Arrays
+
+ROWS = 512  # instances a tile: its matrices stay near the cache
+STRIP = 64  # columns of a strip of the triangle
+FEW = 32  # bags a tile that are summed by a product
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of the evidence ``s_b`` of some bags before the labels.
+
+    Attributes
+    ----------
+    c : (n_bag, n_ind) float64
+        Loadings on the whitened inducing values.
+    r : (n_bag,) float64
+        Variance that the inducing values leave.
+    """
+
+    c: np.ndarray
+    r: np.ndarray
+
+
+class EvidencePass:
+    """Tiles of instances against one kernel and one set of inducing points.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    params : dict of arrays
+        ``theta`` (n_theta,), ``w`` (n_ind, n_dim), ``lower_inv`` (n_ind, n_ind): ``L^-1``.
+    dtype : numpy dtype
+        Of the products over instances; sums over tiles are float64.
+    """
+
+    def __init__(self, kernel: Kernel, params: Arrays, dtype: Any) -> None:
+        self._kernel = kernel
+        self._theta = params["theta"]
+        self._w = params["w"].astype(dtype, copy=False)
+        self._lower_inv = params["lower_inv"]
+        self._dtype = np.dtype(dtype)
+        self._strips = _strips(self._lower_inv.astype(dtype, copy=False))
+
+    def whitened(self, z: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield rows, ``V`` (n, n_ind) and the residual variances (n,), tile by tile.
+
+        The arrays are overwritten by the next tile.
+        """
+        arena = thread_arena()
+        arena.start()
+        for rows in _tiles(z.shape[0]):
+            mark = arena.mark()
+            _, v, _ = self._tile(z[rows], arena)
+            yield rows, v, self._residual(z[rows], v)
+            arena.release(mark)
+
+    def forward(self, z: np.ndarray, offsets: np.ndarray, scale: np.ndarray) -> Evidence:
+        """Sum over bags.
+
+        Parameters
+        ----------
+        z : (n_pix, n_dim) float array
+            Scaled inputs.
+        offsets : (n_bag + 1,) int64
+        scale : (n_bag,) float64
+            Of each bag's sum.
+        """
+        arena = thread_arena()
+        arena.start()
+        n_bag, n_ind = offsets.shape[0] - 1, self._w.shape[0]
+        total, residual = np.zeros((n_bag, n_ind)), np.zeros(n_bag)
+        for rows in _tiles(z.shape[0]):
+            mark = arena.mark()
+            k, v, _ = self._tile(z[rows], arena)
+            first, starts = _bags_in(rows, offsets)
+            here = slice(first, first + starts.shape[0])
+            total[here] += _sums(k, starts)
+            residual[here] += np.add.reduceat(self._residual(z[rows], v), starts)
+            arena.release(mark)
+        c = (total @ self._lower_inv.T) * scale[:, None]
+        return Evidence(c, residual * scale**2)
+
+    def backward(
+        self,
+        z: np.ndarray,
+        offsets: np.ndarray,
+        scale: np.ndarray,
+        c: np.ndarray,
+        d_c: np.ndarray,
+        d_r: np.ndarray,
+    ) -> Arrays:
+        """Take the adjoints of ``c`` (n_bag, n_ind) and ``r`` (n_bag,), none positive, back.
+
+        Returns
+        -------
+        dict of float64 arrays
+            ``theta`` (n_theta,), that of the instances' own covariances; ``lower`` (n_ind, n_ind),
+            ``L'`` times the adjoint of ``L``, of which the lower triangle counts.
+        """
+        arena = thread_arena()
+        arena.start()
+        kernel, theta, dtype = self._kernel, self._theta, self._dtype
+        by_k = ((scale[:, None] * d_c) @ self._lower_inv).astype(dtype)
+        by_square = scale**2 * d_r
+        lower_inv = self._lower_inv.astype(dtype, copy=False)
+        d_theta, d_lower = np.zeros(theta.shape[0]), -(d_c.T @ c)
+        bag = np.repeat(np.arange(scale.shape[0]), np.diff(offsets))
+        for rows in _tiles(z.shape[0]):
+            mark = arena.mark()
+            at = bag[rows]
+            _, v, cache = self._tile(z[rows], arena)
+            d_k = arena.take(v.shape, dtype)
+            root = np.sqrt(-by_square[at])[:, None].astype(dtype)
+            v *= root
+            d_lower -= 2.0 * (v.T @ v)
+            v *= 2.0 * root
+            np.matmul(v, lower_inv, out=d_k)
+            d_k += by_k[at]
+            d_theta += kernel.backward(
+                theta, z[rows], self._w, cache, d_k, want_w=False, take=arena.take
+            )[0]
+            d_theta += kernel.diag_backward(theta, z[rows], by_square[at])
+            arena.release(mark)
+        return {"theta": d_theta, "lower": d_lower}
+
+    def _tile(self, z: np.ndarray, arena: Arena) -> tuple[np.ndarray, np.ndarray, Any]:
+        k, cache = self._kernel.forward(self._theta, z, self._w, arena.take)
+        v = arena.take(k.shape, self._dtype)
+        for first, strip in self._strips:
+            width = strip.shape[1]
+            np.matmul(k[:, : first + width], strip, out=v[:, first : first + width])
+        return k, v, cache
+
+    def _residual(self, z: np.ndarray, v: np.ndarray) -> np.ndarray:
+        left = self._kernel.diag(self._theta, z) - np.vecdot(v, v)
+        # Rounding alone can take it below.
+        return np.maximum(left, 0.0).astype(np.float64, copy=False)
+
+
+def _strips(lower_inv: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Cut the upper triangle ``L^-T`` into strips of columns, without the zeros below."""
+    n_ind = lower_inv.shape[0]
+    return [
+        (first, np.ascontiguousarray(lower_inv.T[: first + STRIP, first : first + STRIP]))
+        for first in range(0, n_ind, STRIP)
+    ]
+
+
+def _bags_in(rows: slice, offsets: np.ndarray) -> tuple[int, np.ndarray]:
+    """Return the first bag that meets the rows, and where in them each such bag starts."""
+    first = int(np.searchsorted(offsets, rows.start, side="right")) - 1
+    last = int(np.searchsorted(offsets, rows.stop, side="left"))
+    return first, np.maximum(offsets[first:last] - rows.start, 0)
+
+
+def _sums(k: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    if starts.shape[0] > FEW:
+        return np.add.reduceat(k, starts, axis=0, dtype=np.float64)
+    member = np.zeros((starts.shape[0], k.shape[0]), dtype=k.dtype)
+    for row, (start, stop) in enumerate(zip(starts, [*starts[1:], k.shape[0]], strict=True)):
+        member[row, start:stop] = 1.0
+    return member @ k
+
+
+def _tiles(n_pix: int) -> list[slice]:
+    return [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]
