@@ -13,10 +13,10 @@ import shapely
 from pyproj import CRS
 from pyproj.exceptions import CRSError
 
-from geo.counts import check_ids, choose, has_column, id_text, is_local, one_line, read_counts
+from geo.counts import check_ids, choose, has_column, id_text, is_local, one_line
 from geo.errors import Problem, name_first
 
-__all__ = ["id_text", "read_areas", "read_counts"]
+__all__ = ["id_text", "read_areas"]
 
 
 def read_areas(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ from geo.errors import Problem, name_first
 
 #: What people write where there is no number.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "#n/a"})
+#: Other ways to write the labels 1 and 0.
+LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
+          "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
+          "absent": 0.0}  # fmt: skip
 _WHOLE = re.compile(r"^[+-]?\d+\.0+$")
 
 
@@ -58,6 +62,53 @@ def read_counts(
         Counts, float64, indexed by id in the order of the areas; None where a problem was
         found.
     """
+    return _read_responses(
+        path, areas, id_column, value_column, problems, place, "count", _numbers, partial=partial
+    )
+
+
+def read_labels(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    problems: list[Problem],
+    place: str = "labels",
+    *,
+    partial: bool = False,
+) -> pd.Series | None:
+    """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
+
+    Parameters, returns and problems are those of :func:`read_counts`; besides, all areas with the
+    same label are a problem: nothing can be learnt from them.
+    """
+    n_before = len(problems)
+    labels = _read_responses(
+        path, areas, id_column, value_column, problems, place, "label", _labels, partial=partial
+    )
+    if labels is not None and len(problems) == n_before and labels.nunique() == 1:
+        name = f"{place} ({path})" if path else f"{place} (column of the areas)"
+        found = f"column {value_column!r} is {labels.iloc[0]:g} for every area"
+        problems.append(Problem(name, found, "give labels of both kinds, 1 and 0"))
+        return labels if partial else None
+    return labels
+
+
+_Parse = Callable[[pd.Series, pd.Series, np.ndarray, str, str, list[Problem]], np.ndarray]
+
+
+def _read_responses(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    problems: list[Problem],
+    place: str,
+    noun: str,
+    parse: _Parse,
+    *,
+    partial: bool,
+) -> pd.Series | None:
     n_before = len(problems)
     if path is None:
         name, word = f"{place} (column of the areas)", "feature"
@@ -80,8 +131,8 @@ def read_counts(
             return None
         ids = id_text(table[id_column])
         check_ids(ids, rows, name, word, problems)
-        _check_match(ids, areas["id"], rows, name, problems)
-    values = _numbers(table[value_column], ids, rows, f"{name} {word}", value_column, problems)
+        _check_match(ids, areas["id"], rows, name, noun, problems)
+    values = parse(table[value_column], ids, rows, f"{name} {word}", value_column, problems)
     if len(problems) > n_before and not partial:
         return None
     counts = pd.Series(values, index=ids.to_numpy(), name=value_column, dtype=np.float64)
@@ -156,7 +207,12 @@ def one_line(error: BaseException) -> str:
 
 
 def _check_match(
-    ids: pd.Series, area_ids: pd.Series, rows: np.ndarray, name: str, problems: list[Problem]
+    ids: pd.Series,
+    area_ids: pd.Series,
+    rows: np.ndarray,
+    name: str,
+    noun: str,
+    problems: list[Problem],
 ) -> None:
     known, given = set(area_ids), set(ids.dropna())
     extra = [
@@ -171,11 +227,12 @@ def _check_match(
     elif {text.lower() for text in known} & {text.lower() for text in given - known}:
         hint = "; some ids differ only in capitals"
     if extra:
-        found = f"{len(extra)} count(s) match no area: {name_first(extra)}"
+        found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)}"
         problems.append(Problem(name, found, f"correct the ids or drop the rows{hint}"))
     if absent:
-        found = f"{len(absent)} of {len(area_ids)} areas have no count: {name_first(absent)}"
-        remedy = "add their counts (0 where there were no cases) or drop the areas"
+        found = f"{len(absent)} of {len(area_ids)} areas have no {noun}: {name_first(absent)}"
+        where = " (0 where there were no cases)" if noun == "count" else ""
+        remedy = f"add their {noun}s{where} or drop the areas"
         problems.append(Problem(name, found, remedy + hint))
 
 
@@ -216,6 +273,38 @@ def _numbers(
             n = len(which)
             count = f"column {value_column!r} {what}" + (f" in {n} rows" if n > 1 else "")
             problems.append(Problem(f"{name} {name_first(which)}", count, remedy))
+    return values
+
+
+def _labels(
+    column: pd.Series,
+    ids: pd.Series,
+    rows: np.ndarray,
+    name: str,
+    value_column: str,
+    problems: list[Problem],
+) -> np.ndarray:
+    """Return a column as 1 and 0; append a problem for what is missing and what is neither."""
+    values = np.full(len(column), np.nan)
+    missing, other = [], []
+    for place, (value, row, area) in enumerate(zip(column, rows, ids, strict=True)):
+        text = "" if value is None or value is pd.NA else str(value).strip().lower()
+        if _WHOLE.match(text):
+            text = text.split(".")[0]
+        if text in LABELS:
+            values[place] = LABELS[text]
+        elif text in MISSING:
+            missing.append(f"{row} (id {area})")
+        else:
+            other.append(f"{row} (id {area}: {str(value).strip()!r})")
+    for which, what, remedy in (
+        (missing, "is missing", "give 1 or 0, or drop the area"),
+        (other, "is no label", "write 1 or 0 (or yes or no, true or false)"),
+    ):
+        if which:
+            n = len(which)
+            found = f"column {value_column!r} {what}" + (f" in {n} rows" if n > 1 else "")
+            problems.append(Problem(f"{name} {name_first(which)}", found, remedy))
     return values
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +64,21 @@ class BagBlock:
         trials = None if self.trials is None else self.trials[keep]
         return BagBlock(
             self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep], trials
+        )
+
+    @staticmethod
+    def join(blocks: Sequence[BagBlock]) -> BagBlock:
+        """Put the bags of several blocks one after the other."""
+
+        def joined(name: str) -> Any:
+            parts = [getattr(block, name) for block in blocks]
+            return None if parts[0] is None else np.concatenate(parts)
+
+        sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        named = ("y", "bag", "trials")
+        return BagBlock(
+            joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )
 
 

@@ -108,6 +108,8 @@ def _crs(value: str) -> str:
 
 
 def _kernel(value: str) -> str:
+    if value == "auto":
+        return value
     from models.errors import ParameterError
     from models.kernels import parse_kernel
 
@@ -160,6 +162,14 @@ class Counts(Section):
     period: str | None = Field(None, description="column with the period, for a time series")
 
 
+class Labels(Section):
+    """``labels``: 1 or 0 for each area; without a path, a column of the areas file."""
+
+    path: InputPath | None = Field(None, description="table of labels: CSV or Parquet")
+    id: str | None = Field(None, description="column with the area's id; areas.id by default")
+    value: str = Field(description="column with the labels: 1 or 0, yes or no, true or false")
+
+
 class Population(Section):
     """``population``: people per pixel, or per square kilometre with ``density``."""
 
@@ -205,9 +215,14 @@ class GridSpec(Section):
 class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
-    kind: Literal["vbagg", "nystrom", "network", "bag_pixel", "constant"] = Field(
-        "vbagg", description="the model; all but vbagg are baselines to compare it with"
-    )
+    kind: Literal[
+        "vbagg", "nystrom", "network", "bag_pixel", "constant",
+        "psi_vgpmil", "vwsgp", "gpmil", "gpmil_s", "blrt",
+    ] = Field(
+        "vbagg",
+        description="the model: vbagg and its baselines learn from counts, the second row from "
+        "labels; `disagg models` says what each predicts",
+    )  # fmt: skip
     likelihood: Literal["poisson", "negative_binomial", "binomial"] = Field(
         "poisson",
         description="distribution of the counts around their mean; binomial: positives of tested",
@@ -225,8 +240,9 @@ class ModelSpec(Section):
     )
     inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
-        "additive",
-        description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'",
+        "auto",
+        description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'; "
+        "auto is additive for counts, the model's own choice for labels",
     )
     priors: Literal["weak", "none"] = Field(
         "weak", description="on the kernel's and the likelihood's parameters"
@@ -238,6 +254,17 @@ class ModelSpec(Section):
     precision: Literal["float64", "float32"] = Field(
         "float64", description="of the pixel matrices; sums are float64 in any case"
     )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="further arguments of the model in Python, such as {n_trees: 200}",
+    )
+
+    @property
+    def responses(self) -> Literal["counts", "labels"]:
+        """What the model learns from: the section of the configuration that it needs."""
+        from pipeline.kinds import learns_from
+
+        return learns_from(self.kind)
 
     @property
     def has_area_effect(self) -> bool:
@@ -250,7 +277,11 @@ class ModelSpec(Section):
     def _fits_together(self) -> ModelSpec:
         from models.errors import ParameterError
         from models.likelihoods import LIKELIHOODS
+        from pipeline.kinds import misplaced
 
+        wrong = misplaced(self)
+        if wrong is not None:
+            raise _wrong(found=wrong[0], remedy=wrong[1])
         links = LIKELIHOODS[self.likelihood].links
         if self.link not in ("auto", *links):
             raise _wrong(
@@ -365,7 +396,10 @@ class Config(Section):
 
     name: str = Field("disagg", description="name of the run, in tags and titles")
     areas: Areas = Field(description="the boundaries")
-    counts: Counts = Field(description="cases for each area")
+    counts: Counts | None = Field(None, description="cases for each area")
+    labels: Labels | None = Field(
+        None, description="for a classification model: what each area was found to be"
+    )
     population: Population | None = Field(None, description="people; without it, rates are per km2")
     covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
         description="at least one raster that explains the rate"
@@ -389,21 +423,46 @@ class Config(Section):
         data = dict(data)
         # Built here, and not by a default factory: only so is output.dir beside the file.
         data.setdefault("output", {})
-        population, areas, counts = (data.get(k) for k in ("population", "areas", "counts"))
+        population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
-        if isinstance(areas, dict) and isinstance(counts, dict) and counts.get("id") is None:
-            data["counts"] = {**counts, "id": areas.get("id")}
+        for key in ("counts", "labels"):
+            own = data.get(key)
+            if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:
+                data[key] = {**own, "id": areas.get("id")}
         return data
 
     @model_validator(mode="after")
+    def _responses(self) -> Config:
+        given = [key for key in ("counts", "labels") if getattr(self, key) is not None]
+        wanted = self.model.responses
+        if given != [wanted]:
+            what = " and ".join(given) or "neither counts nor labels"
+            raise _wrong(
+                found=f"{what} given, and model.kind: {self.model.kind} learns from {wanted}",
+                remedy=f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _tested(self) -> Config:
+        if self.counts is None:
+            return self
         if (self.counts.tested is not None) != (self.model.likelihood == "binomial"):
             raise _wrong(
                 found="counts.tested and model.likelihood: binomial, one without the other",
                 remedy="give both for positives among tested people, neither for cases",
             )
         return self
+
+    @property
+    def response(self) -> Counts | Labels:
+        """The section that says what was observed of the areas: ``counts`` or ``labels``."""
+        given = self.counts or self.labels
+        if given is None:
+            message = "a configuration without counts or labels passed its checks"
+            raise RuntimeError(message)
+        return given
 
     @property
     def source(self) -> Path | None:
@@ -414,7 +473,7 @@ class Config(Section):
         """Every file that a run reads, by configuration key, in a fixed order."""
         paths: dict[str, str | None] = {
             "areas.path": self.areas.path,
-            "counts.path": self.counts.path,
+            f"{self.model.responses}.path": self.response.path,
         }
         if self.population is not None:
             paths["population.path"] = self.population.path

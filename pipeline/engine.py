@@ -7,14 +7,15 @@ computed where they should be, keeps checkpoints and reports progress.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ import numpy as np
 from models.base import Estimator
 from models.blas import one_blas_thread
 from models.block import BagBlock
+from models.classifier import check_labels
+from models.optim import Plateau
 from models.protocol import Arrays, Stats, Summary
 from models.training import (
     N_SAMPLE,
@@ -84,25 +87,28 @@ class StoreSource:
         mean, sd = store.scaling(self.bags)
         blocks = rng.permutation(np.flatnonzero(self.block_bags))[:_SAMPLE_BLOCKS]
         read = [self.read(int(number)) for number in np.sort(blocks)]
-        x = np.concatenate([block.x for block in read])
-        coords = np.concatenate([block.coords for block in read])  # a store always has them
-        rows = np.sort(rng.permutation(x.shape[0])[:N_SAMPLE])
+        whole = BagBlock.join(read)
+        rows = np.sort(rng.permutation(whole.n_pix)[:N_SAMPLE])
         return Summary(
-            x=x[rows].astype(np.float64),
-            coords=coords[rows],
+            x=whole.x[rows].astype(np.float64),
+            coords=None if whole.coords is None else whole.coords[rows],
             x_mean=mean,
             x_sd=sd,
             y=store.y[self.bags],
             weight=store.bag_weight[self.bags],
             trials=None if store.trials is None else store.trials[self.bags],
             n_pix=int(store.sizes[self.bags].sum()),
-            bag_y=np.concatenate([np.repeat(b.y, np.diff(b.offsets)) for b in read])[rows],
+            bag_y=np.repeat(whole.y, np.diff(whole.offsets))[rows],
         )
 
     def read(self, number: int) -> BagBlock:
         """See :class:`models.training.BlockSource`."""
         block = self.store.read_block(number)
         return block.select(self.bags[block.bag])
+
+    def read_all(self) -> BagBlock:
+        """Return all training bags as one block, for the models that need them at once."""
+        return BagBlock.join([self.read(int(i)) for i in np.flatnonzero(self.block_bags)])
 
     def fingerprint(self) -> str:
         """Fingerprint of the store, its blocks and the choice of bags."""
@@ -248,6 +254,10 @@ def fit(
         Its ``converged`` is a status, not an exception.
     """
     source = StoreSource(store, bags)
+    if model.responses == "labels":
+        check_labels(store.y[source.bags])
+    if model.sweep == "single":  # type: ignore[attr-defined]
+        return _fit_whole(model, source, client, progress or Silent(), n_thread)
     directory = None if checkpoint is None else Path(checkpoint)
     fingerprint = _fit_fingerprint(model, source)
     progress = progress or Silent()
@@ -272,6 +282,48 @@ def fit(
         )
     model.adopt(training)
     return training
+
+
+def _fit_whole(
+    model: Any,
+    source: StoreSource,
+    client: Client | None,
+    progress: Progress,
+    n_thread: int | None,
+) -> Training:
+    """Fit a model that is no sum over blocks: all training bags in memory.
+
+    Where its parts are independent (the trees of a forest) they are tasks of the cluster.
+    """
+    how: dict[str, Any] = {"n_thread": n_thread}
+    if client is not None and "tree_map" in inspect.signature(model.fit).parameters:
+        how["tree_map"] = partial(_map_on_cluster, client)
+    with progress.task("fit", 1) as task:
+        model.fit(source.read_all(), **how)
+        task.advance(1)
+    return Training(
+        model.state_,
+        Plateau(0.0),
+        epoch=len(model.history_),
+        history=model.history_,
+        converged=model.converged_,
+    )
+
+
+def _map_on_cluster(
+    client: Client, function: Callable[[Any], Any], items: Sequence[Any]
+) -> Iterator[Any]:
+    """Run one task an item on the cluster; the function, with its data, is sent to each once."""
+    (sent,) = client.scatter([function], hash=False, broadcast=True)
+    futures = client.map(_call, [sent] * len(items), list(items), pure=False)
+    try:
+        yield from client.gather(futures)
+    finally:
+        client.cancel(futures)
+
+
+def _call(function: Callable[[Any], Any], item: Any) -> Any:
+    return function(item)
 
 
 def _executor(

@@ -23,8 +23,9 @@ from pipeline import engine
 from pipeline.areas import AreaDraws, draw_areas
 from pipeline.config import Config, FoldsFile
 from pipeline.crossval import cross_validate, hold_out_constant
-from pipeline.fitting import n_thread, new_model
+from pipeline.fitting import n_thread
 from pipeline.folds import block_folds, random_folds, read_folds
+from pipeline.kinds import new_model
 from pipeline.predict import software_version
 from pipeline.scorecard import render_scorecard
 from pipeline.scores import (

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from models import CLASSES
-from models.base import Estimator
 from pipeline import engine
 from pipeline.config import Config
+from pipeline.kinds import new_model
 from pipeline.progress import Progress
 from pipeline.stages import work_dir
 from pipeline.store import BagStore
 
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
-KINDS = {
-    "vbagg": "VBAgg",
-    "nystrom": "Nystrom",
-    "network": "Network",
-    "bag_pixel": "BagPixel",
-    "constant": "Constant",
-}
-
-
-def new_model(config: Config) -> Estimator:
-    """Build the unfitted model that a configuration describes.
-
-    A baseline takes those of the settings that it has.
-    """
-    spec, fit = config.model, config.fit
-    settings = {
-        "likelihood": spec.likelihood,
-        "link": spec.link,
-        "estimator": spec.estimator,
-        "area_effect": spec.has_area_effect,
-        "n_inducing": spec.inducing,
-        "kernel": spec.kernel,
-        "priors": spec.priors,
-        "learn_inducing": spec.learn_inducing,
-        "pair_pixels": spec.pair_pixels,
-        "dtype": spec.precision,
-        "batch_bags": fit.batch_areas,
-        "max_epochs": fit.max_epochs,
-        "learning_rate": fit.learning_rate,
-        "tolerance": fit.tolerance,
-        "seed": fit.seed,
-    }
-    kind = CLASSES[KINDS[spec.kind]]
-    known = inspect.signature(kind.__init__).parameters
-    return kind(**{name: value for name, value in settings.items() if name in known})
 
 
 def n_thread(config: Config) -> int | None:

@@ -14,11 +14,12 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.boundary import read_areas, read_counts
+from geo.boundary import read_areas
+from geo.counts import read_counts, read_labels
 from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
-from pipeline.config import Config
+from pipeline.config import Config, Labels
 from pipeline.cube import Layer
 
 N_NAMED = 5  # areas that a problem names
@@ -40,7 +41,7 @@ class Inputs:
     located : bool
         Whether it is known where the areas are.
     counts : Series or None
-        By area; NaN where a problem was told.
+        Cases or labels by area; NaN where a problem was told.
     covariates : dict of Layer
     population : Layer or None
     tested : Series or None
@@ -73,7 +74,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     areas = read_areas(
         config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True
     )
-    counts = None if areas is None else _counts(config, areas, problems)
+    counts = None if areas is None else _responses(config, areas, problems)
     tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
@@ -138,8 +139,11 @@ class _Where:
         return max(wide, 0.0) * max(high, 0.0) / whole if whole > 0 else 0.0
 
 
-def _counts(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> pd.Series | None:
-    spec = config.counts
+def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> Any:
+    spec = config.response
+    if isinstance(spec, Labels):
+        id_column = spec.id or config.areas.id
+        return read_labels(spec.path, areas, id_column, spec.value, problems, partial=True)
     if spec.period is not None:
         found = f"names a column of periods ({spec.period!r})"
         remedy = "give a table of one period without `period`: a run maps one period"
@@ -160,7 +164,7 @@ def _tested(
     config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
 ) -> pd.Series | None:
     spec = config.counts
-    if spec.tested is None:
+    if spec is None or spec.tested is None:
         return None
     found: list[Problem] = []
     tested = read_counts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geo.boundary import read_areas
-from geo.counts import read_counts
+from geo.counts import read_counts, read_labels
 from geo.errors import Problem
 from geo.raster import RasterSource
 from pipeline.config import Config
@@ -27,15 +27,13 @@ def describe_inputs(config: Config) -> dict[str, str]:
     areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
     if areas is not None:
         found["areas"] = f"{len(areas):,} areas, {areas.crs.to_string()}"
-        counts = read_counts(
-            config.counts.path,
-            areas,
-            config.counts.id or config.areas.id,
-            config.counts.value,
-            problems,
-        )
-        if counts is not None:
-            found["counts"] = f"{counts.sum():,.0f} in all, {counts.min():g} to {counts.max():g}"
+        spec = config.response
+        read = read_labels if config.labels is not None else read_counts
+        found_y = read(spec.path, areas, spec.id or config.areas.id, spec.value, problems)
+        if found_y is not None and config.labels is not None:
+            found["labels"] = f"{int(found_y.sum()):,} of {len(found_y):,} areas are positive"
+        elif found_y is not None:
+            found["counts"] = f"{found_y.sum():,.0f} in all, {found_y.min():g} to {found_y.max():g}"
     if config.population is not None:
         found["population"] = _describe_raster(RasterSource(config.population.path))
     for name, covariate in config.covariates.items():

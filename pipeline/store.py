@@ -134,6 +134,11 @@ class BagStore:
         return None if described is None else Grid.from_dict(described)
 
     @property
+    def has_coords(self) -> bool:
+        """Whether pixels have positions: bags of a table have none."""
+        return bool(self.attrs.get("has_coords", True))
+
+    @property
     def sizes(self) -> np.ndarray:
         """Number of pixels of each bag, (n_bag,) int64."""
         return np.diff(self.offsets)
@@ -186,7 +191,7 @@ class BagStore:
         return BagBlock(
             rows.x,
             rows.weight,
-            rows.coords,
+            rows.coords if self.has_coords else None,
             self.offsets[first : last + 1] - start,
             self.y[first:last],
             np.arange(first, last, dtype=np.int64),

@@ -148,6 +148,7 @@ def write_bags(
     units: Sequence[str] | None = None,
     grid: Mapping[str, Any] | None = None,
     coords_crs: str | None = None,
+    has_coords: bool = True,
     seed: int = 0,
     fingerprint: str = "",
     attrs: Mapping[str, Any] | None = None,
@@ -177,6 +178,8 @@ def write_bags(
         ``Grid.to_dict()`` of the grid that pixel indices refer to.
     coords_crs : str, optional
         WKT of the CRS whose plane the coordinates (in km) lie in.
+    has_coords : bool
+        False where pixels have no positions (NaN in ``coords``): the instances of a table.
     seed : int
         Of the order.
     fingerprint : str
@@ -255,6 +258,7 @@ def write_bags(
                 "units": list(units or [""] * n_feat),
                 "grid": None if grid is None else dict(grid),
                 "coords_crs": coords_crs,
+                "has_coords": has_coords,
                 "seed": seed,
                 "block_pixels": block_pixels,
                 "block_bags": block_bags,
