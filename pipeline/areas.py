@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.area_arrays import AreaArrays
 from pipeline.ordered import map_in_order
 
 
 @dataclass(frozen=True)
-class AreaDraws:
+class AreaDraws(AreaArrays):
     """Joint posterior and predictive draws of areas.
 
     Attributes
@@ -47,35 +48,6 @@ class AreaDraws:
     expected: np.ndarray
     counts: np.ndarray
     log_density: np.ndarray
-
-    def select(self, keep: np.ndarray) -> AreaDraws:
-        """Return the areas where ``keep`` (n_bag,) bool is true."""
-        return AreaDraws(
-            **{name: getattr(self, name)[..., keep] for name in self.__dataclass_fields__}
-        )
-
-    def save(self, path: Path) -> None:
-        """Write the arrays to an ``.npz`` that appears only when complete."""
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("wb") as file:
-            np.savez(file, **self.__dict__)
-        partial.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> AreaDraws:
-        """Read what :meth:`save` wrote."""
-        with np.load(path, allow_pickle=False) as arrays:
-            return cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
-
-    @classmethod
-    def concatenate(cls, parts: list[AreaDraws]) -> AreaDraws:
-        """Put the areas of several parts one after the other."""
-        return cls(
-            **{
-                name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-                for name in cls.__dataclass_fields__
-            }
-        )
 
 
 def draw_areas(

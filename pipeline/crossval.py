@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -17,17 +18,89 @@ from pipeline.scores import count_log_density
 FitFold = Callable[[np.ndarray, Path], Any]
 
 
+class Predictions(Protocol):
+    """What is predicted of held-out areas, one element or column an area."""
+
+    bag: np.ndarray
+
+    def select(self, keep: np.ndarray) -> Self:
+        """Return the areas where ``keep`` is true."""
+
+    def save(self, path: Path) -> None:
+        """Write to a file that appears only when complete."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+
+    @classmethod
+    def concatenate(cls, parts: list[Self]) -> Self:
+        """Put the areas of several parts one after the other."""
+
+
+P = TypeVar("P", bound=Predictions)
+P_co = TypeVar("P_co", bound=Predictions, covariant=True)
+
+
+class Predictor(Protocol[P_co]):
+    """How a model's predictions of areas are made, and of what type they are.
+
+    Attributes
+    ----------
+    kind : type
+        Of the predictions.
+    key : str
+        All that they depend on besides the model and the areas.
+    """
+
+    @property
+    def kind(self) -> type[P_co]:
+        """See the class."""
+
+    @property
+    def key(self) -> str:
+        """See the class."""
+
+    def predict(self, model: Any, keep: np.ndarray, number: int) -> P_co:
+        """Predict the areas where ``keep`` is true, for fold ``number``."""
+
+
+@dataclass(frozen=True)
+class CountPredictor:
+    """Joint draws of the counts of areas.
+
+    Attributes
+    ----------
+    store : BagStore
+    n_draws, seed : int
+        Functions drawn for a fold, and what fixes them.
+    """
+
+    store: Any
+    n_draws: int
+    seed: int
+    kind: type[AreaDraws] = AreaDraws
+
+    @property
+    def key(self) -> str:
+        """See :class:`Predictor`."""
+        return f"{self.n_draws} {self.seed}"
+
+    def predict(self, model: Any, keep: np.ndarray, number: int) -> AreaDraws:
+        """See :class:`Predictor`."""
+        seed = self.seed + 1000 * (number + 1)
+        return draw_areas(model, self.store, self.n_draws, seed, keep)
+
+
 def cross_validate(
     fold: np.ndarray,
-    store: Any,
+    predictor: Predictor[P],
     fit_fold: FitFold,
-    n_draws: int,
-    seed: int,
     directory: Path,
     fingerprint: str,
     advance: Callable[[int], None] | None = None,
-) -> tuple[AreaDraws, np.ndarray]:
-    """Predict each area from a model that never saw its count.
+) -> tuple[P, np.ndarray]:
+    """Predict each area from a model that never saw what was observed there.
 
     What a fold predicts is kept in ``directory`` under the fingerprint of everything that it
     depends on, so that an evaluation that was interrupted goes on where it stopped. Predictions of
@@ -37,15 +110,10 @@ def cross_validate(
     ----------
     fold : (n_bag,) int array
         Fold of each area, in the store's order; -1 trains always.
-    store : BagStore
-        Scaling of covariates is the fold's own: from its training areas alone.
+    predictor : Predictor
     fit_fold : callable
         Given the training areas, (n_bag,) bool, and a directory for checkpoints, returns a fitted
-        model.
-    n_draws : int
-        Functions drawn for a fold.
-    seed : int
-        Of the draws.
+        model; scaling of covariates is the fold's own, from its training areas alone.
     directory : Path
         Where finished folds are kept.
     fingerprint : str
@@ -55,7 +123,7 @@ def cross_validate(
 
     Returns
     -------
-    draws : AreaDraws
+    predictions
         Of the held-out areas, fold after fold.
     fold_of : (n,) int64 array
         Fold of each of them.
@@ -63,7 +131,7 @@ def cross_validate(
     directory.mkdir(parents=True, exist_ok=True)
     wanted = {}
     for number in range(int(fold.max()) + 1):
-        text = f"{fingerprint} {n_draws} {seed} {number} ".encode()
+        text = f"{fingerprint} {predictor.key} {number} ".encode()
         key = hashlib.sha256(text + (fold == number).tobytes() + (fold >= 0).tobytes())
         wanted[number] = directory / f"fold-{number}-{key.hexdigest()[:16]}.npz"
     for old in directory.iterdir():
@@ -79,13 +147,13 @@ def cross_validate(
         if not path.is_file():
             held_out = fold == number
             model = fit_fold(~held_out, checkpoint)
-            draw_areas(model, store, n_draws, seed + 1000 * (number + 1), held_out).save(path)
+            predictor.predict(model, held_out, number).save(path)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        parts.append(AreaDraws.load(path))
+        parts.append(predictor.kind.load(path))
         if advance:
             advance(1)
     fold_of = np.repeat(list(wanted), [part.bag.shape[0] for part in parts])
-    return AreaDraws.concatenate(parts), fold_of.astype(np.int64)
+    return predictor.kind.concatenate(parts), fold_of.astype(np.int64)
 
 
 def hold_out_constant(

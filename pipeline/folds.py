@@ -25,6 +25,21 @@ def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
     return fold
 
 
+def stratified_folds(y: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
+    """Deal the areas at random so that each fold has its share of each label.
+
+    Returns
+    -------
+    (n_bag,) int64 array
+        Fold of each area, 0 to ``min(n_fold, n_bag) - 1``.
+    """
+    n_bag = y.shape[0]
+    order = np.lexsort((np.random.default_rng([seed, 11]).permutation(n_bag), y))
+    fold = np.empty(n_bag, dtype=np.int64)
+    fold[order] = np.arange(n_bag) % max(1, min(n_fold, n_bag))
+    return fold
+
+
 def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
     """Group the areas into one compact region a fold, by k-means of their centres.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import zarr
 
 import models
@@ -27,6 +28,8 @@ from geo.grid import Grid, Tile, coords_km
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
 from pipeline.fitting import n_thread
+from pipeline.label_preview import render_label_preview
+from pipeline.labels import LabelPredictor, tabulate_labels
 from pipeline.ordered import map_in_order
 from pipeline.preview import render_preview
 from pipeline.progress import Silent
@@ -85,47 +88,62 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
     store = BagStore.open(work / "bags.zarr")
     tags = _tags(config, store)
     with _staging(out) as staging:
-        n_pix = predict_raster(
-            model,
-            work / "grid.zarr",
-            staging,
-            layers(config),
-            mask=config.output.mask,
-            tags=tags,
-            progress=progress,
-            n_thread=n_thread(config),
-        )
-        with progress.task("areas", store.n_bag) as task:
-            draws = draw_areas(
+        n_pix = 0
+        if "pixels" in model.predicts:
+            n_pix = predict_raster(
                 model,
-                store,
-                config.output.draws,
-                config.fit.seed,
-                advance=task.advance,
+                work / "grid.zarr",
+                staging,
+                layers(config),
+                mask=config.output.mask,
+                tags=tags,
+                progress=progress,
                 n_thread=n_thread(config),
             )
-        table = tabulate_areas(
-            draws, list(store.ids), config.output.interval, config.output.rate_per
-        )
+        with progress.task("areas", store.n_bag) as task:
+            table = _table(config, model, store, task.advance)
         write_areas(_areas(config), table, config.areas.id, staging)
-        render_preview(
-            staging,
-            staging / "preview.png",
-            config.name,
-            config.output.interval,
-            rate_unit(config),
-        )
+        preview = staging / "preview.png"
+        if config.labels is None:
+            interval, unit = config.output.interval, rate_unit(config)
+            render_preview(staging, preview, config.name, interval, unit)
+        else:
+            render_label_preview(staging, preview, config.name, config.output.interval)
         files = _publish(staging, out)
-    inside = (table["count_lower"] <= table["observed"]) & (
-        table["observed"] <= table["count_upper"]
+    return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), "files": files}
+
+
+def _table(
+    config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
+) -> pd.DataFrame:
+    """Say what the model makes of each area."""
+    interval, ids = config.output.interval, list(store.ids)
+    if config.labels is not None:
+        said = LabelPredictor(store, interval, n_thread(config)).predict(model, advance=advance)
+        return tabulate_labels(said, ids)
+    draws = draw_areas(
+        model,
+        store,
+        config.output.draws,
+        config.fit.seed,
+        advance=advance,
+        n_thread=n_thread(config),
     )
+    return tabulate_areas(draws, ids, interval, config.output.rate_per)
+
+
+def _totals(table: pd.DataFrame) -> dict[str, float]:
+    observed = table["observed"]
+    if "probability" in table:
+        return {
+            "observed_positive": float(observed.sum()),
+            "expected_positive": float(table["probability"].sum()),
+        }
+    inside = (table["count_lower"] <= observed) & (observed <= table["count_upper"])
     return {
-        "n_pix": n_pix,
-        "n_areas": len(table),
-        "observed_total": float(table["observed"].sum()),
+        "observed_total": float(observed.sum()),
         "fitted_total": float(table["fitted"].sum()),
         "share_inside_interval": float(inside.mean()),
-        "files": files,
     }
 
 
@@ -140,11 +158,30 @@ def layers(config: Config) -> list[Layer]:
     """List the rasters that a configuration asks for.
 
     Rates are per ``output.rate_per`` people; ``lower`` and ``upper`` bound the central
-    ``output.interval`` of the rate itself, without the noise of counts.
+    ``output.interval`` of the rate (or probability) itself, without the noise of counts.
     """
     per, interval = config.output.rate_per, config.output.interval
     low, high = (1 - interval) / 2, (1 + interval) / 2
     unit, percent = rate_unit(config), f"{100 * interval:g} %"
+    if config.labels is not None:
+        return [
+            Layer("probability_mean", "probability to be positive", "1", lambda p, _: p.mean),
+            Layer(
+                "probability_sd", "standard deviation of the probability", "1", lambda p, _: p.sd
+            ),
+            Layer(
+                "probability_lower",
+                f"lower end of the central {percent} interval of the probability",
+                "1",
+                lambda p, _: p.quantile(low),
+            ),
+            Layer(
+                "probability_upper",
+                f"upper end of the central {percent} interval of the probability",
+                "1",
+                lambda p, _: p.quantile(high),
+            ),
+        ]
     result = [
         Layer("rate_mean", "mean rate", unit, lambda p, _: per * p.mean),
         Layer("rate_sd", "standard deviation of the rate", unit, lambda p, _: per * p.sd),
@@ -292,11 +329,11 @@ def predict_raster(
             n_pix += int(np.isfinite(values[0]).sum())
             task.advance(1)
     for layer in wanted:
-        probability = layer.name.startswith("exceedance")
+        probability = layer.name.startswith(("exceedance", "probability"))
         write_style(
             directory / f"{layer.name}.tif",
             low=0.0 if probability else None,
-            high=1.0 if probability else None,
+            high=1.0 if probability and layer.name != "probability_sd" else None,
             label="" if probability else layer.unit,
         )
     return n_pix
@@ -304,16 +341,21 @@ def predict_raster(
 
 def _tags(config: Config, store: BagStore) -> dict[str, str]:
     """Describe the run, for the rasters' tags."""
+    own = {}
+    if config.labels is None:
+        own = {
+            "likelihood": config.model.likelihood,
+            "link": config.model.link,
+            "rate_per": f"{config.output.rate_per:g}",
+        }
     return {
         "TIFFTAG_SOFTWARE": f"disagg {software_version()}",
         "name": config.name,
         "model": config.model.kind,
         "model_parameters": json.dumps(config.model.model_dump(mode="json"), sort_keys=True),
-        "likelihood": config.model.likelihood,
-        "link": config.model.link,
         "interval": f"{config.output.interval:g}",
-        "rate_per": f"{config.output.rate_per:g}",
         "fingerprint": store.fingerprint,
+        **own,
     }
 
 
@@ -349,9 +391,10 @@ def _publish(staging: Path, out: Path) -> list[str]:
     names = sorted(path.name for path in staging.iterdir() if path.is_file())
     for name in names:
         (staging / name).replace(out / name)
-    # A threshold taken out of the configuration must not leave its map of an older fit behind.
-    for pattern in ("exceedance_*.tif", "exceedance_*.qml"):
-        for path in out.glob(pattern):
+    # A threshold taken out of the configuration, or another kind of model, must not leave the map
+    # of an older fit behind.
+    for name in ("exceedance", "probability", "rate", "cases"):
+        for path in [*out.glob(f"{name}_*.tif"), *out.glob(f"{name}_*.qml")]:
             if path.name not in names:
                 path.unlink()
     for path in out.glob("*.tif.aux.xml"):  # statistics that GIS programs keep of older values

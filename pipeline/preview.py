@@ -37,11 +37,25 @@ def render_preview(
     unit : str
         Of the rate, such as ``"cases per 1,000 people"``.
     """
-    mean, extent, aspect, crs = _read_overview(directory / "rate_mean.tif")
-    sd, *_ = _read_overview(directory / "rate_sd.tif")
+    mean, extent, aspect, crs = read_overview(directory / "rate_mean.tif")
+    sd, *_ = read_overview(directory / "rate_sd.tif")
     areas = pyogrio.read_dataframe(directory / "areas.gpkg").to_crs(crs)
-    outlines = _outlines(areas, extent)
+    lines = outlines(areas, extent)
+    figure, (left, middle, right) = lay_out(name, extent, aspect)
+    spread = np.full_like(mean, np.nan)
+    np.divide(100 * sd, mean, out=spread, where=mean > 0)
+    draw_map(left, mean, extent, aspect, lines, "magma_r", "Mean rate", unit)
+    draw_map(
+        middle, spread, extent, aspect, lines, "YlGnBu", "Uncertainty of the rate",
+        "standard deviation, % of the mean",
+    )  # fmt: skip
+    scale_bar(left, extent, crs)
+    _draw_fit(right, areas, interval)
+    figure.savefig(destination, metadata={"Software": None, "Title": name})
 
+
+def lay_out(name: str, extent: tuple, aspect: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with room for two maps and a square plot beside them."""
     tall = float(np.clip(aspect * (extent[3] - extent[2]) / (extent[1] - extent[0]), 0.45, 2.2))
     width = 4.6 if tall > 1.2 else 5.6
     height = min(width * tall, 8.2)
@@ -59,20 +73,10 @@ def render_preview(
         wspace=0.05,
     )
     figure.text(0.02, 1 - 0.18 / tall_in, name, size=15, weight="bold", color=INK, va="top")
-    left, middle, right = (figure.add_subplot(grid[0, column]) for column in (0, 1, 3))
-    spread = np.full_like(mean, np.nan)
-    np.divide(100 * sd, mean, out=spread, where=mean > 0)
-    _draw_map(left, mean, extent, aspect, outlines, "magma_r", "Mean rate", unit)
-    _draw_map(
-        middle, spread, extent, aspect, outlines, "YlGnBu", "Uncertainty of the rate",
-        "standard deviation, % of the mean",
-    )  # fmt: skip
-    _scale_bar(left, extent, crs)
-    _draw_fit(right, areas, interval)
-    figure.savefig(destination, metadata={"Software": None, "Title": name})
+    return figure, [figure.add_subplot(grid[0, column]) for column in (0, 1, 3)]
 
 
-def _read_overview(path: Path, n_side: int = 1400) -> tuple[np.ndarray, tuple, float, Any]:
+def read_overview(path: Path, n_side: int = 1400) -> tuple[np.ndarray, tuple, float, Any]:
     """Read a raster no larger than ``n_side``: from its overviews where it has them."""
     with rasterio.open(path) as source:
         factor = max(1.0, max(source.height, source.width) / n_side)
@@ -88,7 +92,7 @@ def _read_overview(path: Path, n_side: int = 1400) -> tuple[np.ndarray, tuple, f
     return values, (bounds.left, bounds.right, bounds.bottom, bounds.top), aspect, crs
 
 
-def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
+def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     """Rings of the areas, thinned to what the picture can show."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
@@ -114,7 +118,7 @@ def colour_range(values: np.ndarray) -> Normalize | LogNorm:
     return Normalize(0 if 0 <= low < 0.15 * high else low, high)
 
 
-def _draw_map(
+def draw_map(
     axes: Axes,
     values: np.ndarray,
     extent: tuple,
@@ -123,8 +127,10 @@ def _draw_map(
     colours: str,
     title: str,
     label: str,
+    norm: Normalize | LogNorm | None = None,
 ) -> None:
-    norm = colour_range(values)
+    """Draw a raster with the areas' outlines and a colour bar."""
+    norm = norm or colour_range(values)
     image = axes.imshow(
         np.ma.masked_invalid(values),
         extent=extent,
@@ -165,7 +171,7 @@ def _beyond(values: np.ndarray, norm: Normalize) -> str:
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def _scale_bar(axes: Axes, extent: tuple, crs: Any) -> None:
+def scale_bar(axes: Axes, extent: tuple, crs: Any) -> None:
     """Draw a bar of a round number of kilometres in the corner."""
     if crs is None:
         return

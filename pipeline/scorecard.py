@@ -36,19 +36,17 @@ def render_scorecard(report: dict[str, Any], width: int = 100) -> str:
         Columns of the terminal.
     """
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(area_table(report))
+    labels = "auc" in report["in_sample"]
+    console.print(label_table(report) if labels else area_table(report))
     if "truth" in report:
-        console.print(truth_table(report["truth"]))
+        told = label_truth_table if labels else truth_table
+        console.print(told(report["truth"]))
     return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
 
 def area_table(report: dict[str, Any]) -> Table:
     """Scores of areas: in sample, held out, and the constant rate beside them."""
-    columns = [("in sample", report["in_sample"])]
-    for scheme, held_out in report["held_out"].items():
-        if "model" in held_out:
-            columns.append((f"held out\nby {scheme}", held_out["model"]))
-            columns.append((f"constant\nby {scheme}", held_out["constant"]))
+    columns = _held_out_columns(report)
     table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
     for name, path in _LINES:
         table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
@@ -58,6 +56,40 @@ def area_table(report: dict[str, Any]) -> Table:
             f"{100 * float(level):g} % interval covers",
             *(_percent(_at(scores, path)) for _, scores in columns),
         )
+    return table
+
+
+_LABEL_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("AUC", ("auc",)),
+    ("average precision", ("average_precision",)),
+    ("accuracy", ("accuracy",)),
+    ("F1", ("f1",)),
+    ("log loss, nats", ("log_loss",)),
+    ("Brier score", ("brier",)),
+    ("calibration error", ("calibration", "error")),
+    ("share of positives", ("positive",)),
+)
+
+
+def label_table(report: dict[str, Any]) -> Table:
+    """Scores of areas' labels: in sample, held out, and the constant share beside them."""
+    columns = _held_out_columns(report)
+    table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
+    for name, path in _LABEL_LINES:
+        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+    return table
+
+
+def label_truth_table(truth: dict[str, Any]) -> Table:
+    """Scores of pixels against their true labels; beside them the areas' labels laid out flat."""
+    table = _table(
+        f"truth: {truth['n_pix']:,} pixels in areas",
+        ["model\nall areas", "model\npositive areas", "area's label\nall areas"],
+    )
+    for name, path in _LABEL_LINES:
+        flat = truth["area_label"].get(path[0])
+        ways = [_number(_at(truth[way], path)) for way in ("pixels", "positive_areas")]
+        table.add_row(name, *ways, _number(flat))
     return table
 
 
@@ -96,6 +128,15 @@ def truth_table(truth: dict[str, Any]) -> Table:
             "-",
         )
     return table
+
+
+def _held_out_columns(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    columns = [("in sample", report["in_sample"])]
+    for scheme, held_out in report["held_out"].items():
+        if "model" in held_out:
+            columns.append((f"held out\nby {scheme}", held_out["model"]))
+            columns.append((f"constant\nby {scheme}", held_out["constant"]))
+    return columns
 
 
 def _table(title: str, columns: list[str]) -> Table:

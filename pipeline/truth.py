@@ -63,7 +63,7 @@ def compare_with_truth(
 
     def compute(number: int) -> tuple[int, list[_Pixels]]:
         block = store.read_block(number)
-        truth = _truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
+        truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
         known = np.isfinite(truth) & (truth > 0)
         prediction = model.predict_pixels(block.x, block.coords)
         level = 1 - np.asarray(prediction.exceed(np.where(known, truth, 1.0)))
@@ -159,7 +159,7 @@ class _Tally:
         }
 
 
-def _truth_of_block(
+def truth_of_block(
     source: RasterSource, grid: Grid, pixel: np.ndarray, offsets: np.ndarray
 ) -> np.ndarray:
     """Read the truth at pixels, (n_pix,), through the window of each area in turn."""

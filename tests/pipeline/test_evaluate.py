@@ -13,11 +13,13 @@ from geo.raster import RasterSource
 from models.prediction import BagPrediction, Prediction
 from pipeline import evaluate
 from pipeline.crossval import (
+    CountPredictor,
     cross_validate,
     hold_out_constant,
     negative_binomial_size,
 )
-from pipeline.evaluate import evaluate_stage, jsonable, score
+from pipeline.evaluate import evaluate_stage, jsonable
+from pipeline.judges import score
 from pipeline.progress import Silent
 from pipeline.scorecard import render_scorecard
 from pipeline.scores import moment_log_density
@@ -56,7 +58,9 @@ class Counter:
 
 
 def run(world, fit, directory, fold, fingerprint="f", **options):
-    return cross_validate(fold, world.store, fit, 40, 0, directory, fingerprint, **options)
+    return cross_validate(
+        fold, CountPredictor(world.store, 40, 0), fit, directory, fingerprint, **options
+    )
 
 
 FOLD = np.arange(12) % 3

@@ -1,0 +1,62 @@
+"""How good are probabilities of labels: pure functions of labels and probabilities.
+
+Scores of scikit-learn, and the calibration error: by how much the share of positives differs from
+the probability that was said, in bins of equally many areas (Naeini et al. 2015, with bins of
+equal numbers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+N_BIN = 10
+SMALLEST = 1e-12  # probability that a label is scored at, at least
+THRESHOLD = 0.5
+
+
+def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
+    """Score probabilities ``p`` (n,) of labels ``y`` (n,), 0 or 1.
+
+    Returns
+    -------
+    dict
+        ``n``, ``positive`` (share), ``accuracy``, ``f1`` (both at 0.5), ``auc`` and
+        ``average_precision`` (NaN where all labels are the same), ``log_loss`` (nats), ``brier``,
+        and ``calibration``: ``error`` and the ``bins`` it is made of.
+    """
+    y, p = np.asarray(y, np.float64) > 0.5, np.asarray(p, np.float64)
+    both = bool(y.any() and not y.all())
+    said = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
+    return {
+        "n": int(y.size),
+        "positive": float(y.mean()) if y.size else float("nan"),
+        **decision_scores(y, p > THRESHOLD),
+        "auc": float(roc_auc_score(y, p)) if both else float("nan"),
+        "average_precision": float(average_precision_score(y, p)) if both else float("nan"),
+        "log_loss": float(-np.log(said).mean()) if y.size else float("nan"),
+        "brier": float(((p - y) ** 2).mean()) if y.size else float("nan"),
+        "calibration": calibration(y, p),
+    }
+
+
+def decision_scores(y: np.ndarray, decided: np.ndarray) -> dict[str, float]:
+    """Accuracy and F1 of decisions, bool, against labels, bool."""
+    return {
+        "accuracy": float((y == decided).mean()) if y.size else float("nan"),
+        "f1": float(f1_score(y, decided, zero_division=0)) if y.size else float("nan"),
+    }
+
+
+def calibration(y: np.ndarray, p: np.ndarray, n_bin: int = N_BIN) -> dict[str, Any]:
+    """Compare what was said with what was, in bins of equally many, sorted by ``p``."""
+    order = np.argsort(p, kind="stable")
+    bins = []
+    for part in np.array_split(order, min(n_bin, max(1, order.size))):
+        if part.size:
+            bins.append({"n": int(part.size), "said": p[part].mean(), "was": y[part].mean()})
+    total = sum(each["n"] for each in bins)
+    gap = sum(each["n"] * abs(each["said"] - each["was"]) for each in bins)
+    return {"error": gap / total if total else float("nan"), "bins": bins}
