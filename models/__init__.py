@@ -14,6 +14,7 @@ from models.network import Network
 from models.nystrom import Nystrom
 from models.persist import read_meta
 from models.vbagg import VBAgg
+from models.vwsgp import VWSGP, VWSGPSVI
 
 __all__ = [
     "BagBlock",
@@ -24,11 +25,14 @@ __all__ = [
     "Network",
     "Nystrom",
     "VBAgg",
+    "VWSGP",
+    "VWSGPSVI",
     "load",
 ]
 
 CLASSES: dict[str, type[Estimator]] = {
-    kind.__name__: kind for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant)
+    kind.__name__: kind
+    for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant, VWSGP, VWSGPSVI)
 }
 
 

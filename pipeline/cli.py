@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 _DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
-_MAPS = ("rate_mean.tif", "rate_lower.tif", "rate_upper.tif", "areas.gpkg", "areas.csv")
+_MAPS = (
+    *("rate_mean.tif", "rate_lower.tif", "rate_upper.tif"),
+    *("probability_mean.tif", "probability_sd.tif", "areas.gpkg", "areas.csv"),
+)
 
 app = typer.Typer(
     name="disagg",
@@ -124,6 +127,9 @@ def demo(
         Size, typer.Option(help="About 120 areas and a minute's run, or 957 and a million pixels.")
     ] = Size.small,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another country.")] = 1,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Of areas say only whether risk is high somewhere.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -134,6 +140,7 @@ def demo(
     Examples:
       disagg demo demo
       disagg demo big --size country --seed 7
+      disagg demo outbreaks --labels
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
     with _errors(talk, f"disagg demo {directory}"):
@@ -143,7 +150,7 @@ def demo(
         talk.progress().log(f"simulating a country ({size.value}) in {directory}")
         from pipeline.demo import simulate_country
 
-        config = simulate_country(directory, size=size.value, seed=seed)
+        config = simulate_country(directory, size=size.value, seed=seed, labels=labels)
         talk.give({"config": str(config), "size": size.value, "seed": seed})
         talk.say(f"Configuration: {config}\nNext: disagg run {config}")
 

@@ -217,7 +217,7 @@ class ModelSpec(Section):
 
     kind: Literal[
         "vbagg", "nystrom", "network", "bag_pixel", "constant",
-        "psi_vgpmil", "vwsgp", "gpmil", "gpmil_s", "blrt",
+        "psi_vgpmil", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
     ] = Field(
         "vbagg",
         description="the model: vbagg and its baselines learn from counts, the second row from "

@@ -309,7 +309,7 @@ def _empty_pixels(
     return np.concatenate([chosen, single[:left]])
 
 
-def _config(spec: CountrySpec, name: str, seed: int) -> str:
+def _config(spec: CountrySpec, name: str, seed: int, *, labels: bool) -> str:
     """Write the configuration of a run on the simulated country."""
     covariates = []
     for covariate in spec.covariates:
@@ -325,22 +325,32 @@ def _config(spec: CountrySpec, name: str, seed: int) -> str:
     if spec.n_area > 500:
         model += ", precision: float32, pair_pixels: 128"
         schemes, note = ("[]", "no cross-validation; [area, block] refits the model 10 times")
+    observed = "counts:      {path: cases.csv, id: area_id, value: cases}"
+    fit = "fit:         {batch_areas: 32, max_epochs: 200, learning_rate: 0.05, seed: 1}"
+    output = "{dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}"
+    truth = "{path: truth_rate.tif}     # cases per person, known here because it is simulated"
+    if labels:
+        observed = "labels:      {path: outbreaks.csv, id: area_id, value: outbreak}   # 1 or 0"
+        model = "kind: psi_vgpmil, options: {density: gamma}"
+        fit = "fit:         {seed: 1}"
+        output = "{dir: out, interval: 0.9}"
+        truth = "{path: truth_hotspot.tif}   # 1 where the risk is high: here it is simulated"
     evaluate = f"evaluate:    {{folds: 5, schemes: {schemes}, seed: 1}}   # {note}"
     return f"""\
 # A country simulated by `disagg demo`, seed {seed}. Run it with: disagg run disagg.yaml
 name: {name}
 areas:       {{path: areas.gpkg, layer: areas, id: area_id}}
-counts:      {{path: cases.csv, id: area_id, value: cases}}
+{observed}
 population:  {{path: population.tif}}      # people per pixel; missing outside the country
 covariates:                             # each on a grid of its own
 {listed}
 grid:        {{like: population.tif}}
 model:       {{{model}}}
-fit:         {{batch_areas: 32, max_epochs: 200, learning_rate: 0.05, seed: 1}}
+{fit}
 compute:     {{scheduler: local, workers: auto, device: auto, memory: auto}}
-output:      {{dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}}
+output:      {output}
 {evaluate}
-truth:       {{path: truth_rate.tif}}     # cases per person, known here because it is simulated
+truth:       {truth}
 """
 
 
@@ -351,6 +361,7 @@ def simulate_country(
     *,
     missing: float = 0.01,
     overdispersion: float | None = None,
+    labels: bool = False,
 ) -> Path:
     """Simulate a country and write it as its health ministry and data providers would.
 
@@ -369,6 +380,10 @@ def simulate_country(
     overdispersion : float, optional
         Size of the negative binomial that counts are drawn from, variance
         mean + mean^2 / size. By default Poisson.
+    labels : bool
+        Tell of each area, instead of its cases, only whether there is a pixel with people in it
+        where the risk is high: `outbreaks.csv`, and the truth as `truth_hotspot.tif`. High is
+        what half of the areas reach somewhere.
 
     Returns
     -------
@@ -465,13 +480,24 @@ def simulate_country(
     rates = Layer("True rate", "cases per person")
     shown = np.where(inside, rate, np.nan)
     _write_tif(directory / "truth_rate.tif", shown.astype(np.float64), spec.transform, WGS84, rates)
+    if labels:
+        worst = np.zeros(len(areas))
+        here = exposed > 0
+        np.maximum.at(worst, area[here], rate.ravel()[pixel[here]])
+        high = float(np.median(worst))
+        hotspots = Layer("High risk", "1", dtype="int16")
+        hot = np.where(inside, rate > high, np.nan)
+        _write_tif(directory / "truth_hotspot.tif", hot, spec.transform, WGS84, hotspots)
+        rows = [f"{i},{int(w > high)}" for i, w in zip(areas["area_id"], worst, strict=True)]
+        text = "\n".join(["area_id,outbreak", *rows]) + "\n"
+        (directory / "outbreaks.csv").write_text(text, encoding="utf-8")
     (directory / "areas.gpkg").unlink(missing_ok=True)
     areas.to_file(directory / "areas.gpkg", layer="areas", driver="GPKG")
     rows = [f"{i},{n}" for i, n in zip(areas["area_id"], cases, strict=True)]
     text = "\n".join(["area_id,cases", *rows]) + "\n"
     (directory / "cases.csv").write_text(text, encoding="utf-8")
     config = directory / "disagg.yaml"
-    config.write_text(_config(spec, f"simulated-{name}", seed), encoding="utf-8")
+    config.write_text(_config(spec, f"simulated-{name}", seed, labels=labels), encoding="utf-8")
     return config
 
 

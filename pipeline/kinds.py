@@ -18,13 +18,14 @@ KINDS = {
     "constant": "Constant",
     "psi_vgpmil": "PsiVGPMIL",
     "vwsgp": "VWSGP",
+    "vwsgp_svi": "VWSGPSVI",
     "gpmil": "GPMIL",
     "gpmil_s": "GPMILS",
     "blrt": "BLRT",
 }
 """Class in :mod:`models` of each ``model.kind``."""
 
-_LABELS = ("psi_vgpmil", "vwsgp", "gpmil", "gpmil_s", "blrt")
+_LABELS = ("psi_vgpmil", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt")
 _NAMES = {  # of the configuration's keys, where the constructor has other ones
     "inducing": "n_inducing",
     "precision": "dtype",
