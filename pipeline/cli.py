@@ -1,19 +1,12 @@
 """The command line: ``disagg``.
 
-Only what every command needs is imported here: help has to come at once. Errors are for people:
-bad input is one line each on standard error and exit status 2, a defect of ours a traceback and 1,
-an interruption 130 and how to go on.
+Only what every command needs is imported here: help has to come at once.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError, Problem
+from pipeline.cli_bags import bags
+from pipeline.console import (
+    BAD_INPUT,
+    DEFECT,
+    DONE,
+    INTERRUPTED,
+    AsJson,
+    Quiet,
+    Talk,
+    Verbose,
+    errors_told,
+    tell_error,
+)
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.progress import Progress
-
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 _DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
 _MAPS = (
@@ -43,6 +46,9 @@ app = typer.Typer(
 )
 
 
+app.add_typer(bags, name="bags")
+
+
 class Size(StrEnum):
     """How big a country to simulate."""
 
@@ -51,43 +57,7 @@ class Size(StrEnum):
 
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say also why each step is done.")]
 Force = Annotated[bool, typer.Option("--force", help="Run even what is up to date.")]
-
-
-@dataclass(frozen=True)
-class Talk:
-    """How a command speaks: the options that all commands share."""
-
-    as_json: bool
-    quiet: bool
-    verbose: bool
-
-    def say(self, text: str) -> None:
-        """Print a line for people, on standard output."""
-        if not (self.quiet or self.as_json):
-            print(text)
-
-    def give(self, value: Any) -> None:
-        """Print the result for machines, if it was asked for."""
-        if self.as_json:
-            print(json.dumps(value, ensure_ascii=False, indent=1))
-
-    def progress(self) -> Progress:
-        """Choose who shows progress: bars on a terminal, lines elsewhere, nobody if quiet."""
-        from pipeline.progress import Bars, Lines, Silent
-
-        if self.verbose:
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-            for package in ("geo", "models", "pipeline", "flows"):
-                logging.getLogger(package).setLevel(logging.INFO)
-                logging.getLogger(package).addHandler(handler)
-        if self.quiet:
-            return Silent()
-        return Bars() if sys.stderr.isatty() else Lines()
 
 
 @app.callback(invoke_without_command=True)
@@ -143,7 +113,7 @@ def demo(
       disagg demo outbreaks --labels
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
-    with _errors(talk, f"disagg demo {directory}"):
+    with errors_told(talk, f"disagg demo {directory}"):
         _check_demo_dir(directory)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _DEMO_MARK).touch()
@@ -169,7 +139,7 @@ def check(
       disagg check demo/disagg.yaml
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
-    with _errors(talk, f"disagg check {config}"):
+    with errors_told(talk, f"disagg check {config}"):
         problems, loaded = _all_problems(config)
         if loaded is None or problems:
             if not (quiet or as_json):
@@ -255,6 +225,29 @@ def evaluate(
     _run_stages(config, ("evaluate",), force, Talk(as_json, quiet, verbose))
 
 
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models: what each learns from, predicts and needs."""
+    from dataclasses import asdict
+
+    from pipeline.kinds import CATALOGUE
+
+    if as_json:
+        Talk(as_json=True, quiet=False, verbose=False).give([asdict(each) for each in CATALOGUE])
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("model.kind", "learns from", "predicts", "what it is, and needs"):
+        table.add_column(heading, no_wrap=heading != "what it is, and needs")
+    for each in CATALOGUE:
+        about = f"{each.about} [dim]({each.source})[/dim]"
+        table.add_row(each.kind, each.learns_from, ", ".join(each.predicts), about)
+    Console().print(table)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
@@ -279,7 +272,9 @@ def main(arguments: list[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        _err("this is a defect of disagg, not of your data: please report it with the lines above")
+        tell_error(
+            "this is a defect of disagg, not of your data: please report it with the lines above"
+        )
         return DEFECT
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -290,67 +285,8 @@ def _report_usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "disagg"
     found = error.format_message().rstrip(".")
-    _err(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
+    tell_error(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
     return BAD_INPUT
-
-
-def _err(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _errors(talk: Talk, command: str, stage: Callable[[], str] = str) -> Iterator[None]:
-    """Turn what a user can mend into lines and an exit status; let defects pass."""
-    try:
-        yield
-    except InputError as error:
-        talk.give({"ok": False, "problems": [asdict(problem) for problem in error.problems]})
-        for problem in error.problems:
-            _err(f"error: {problem}")
-    except KeyboardInterrupt:
-        _err(f"interrupted{stage()}; what is finished is kept: go on with `{command}`")
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        explained = _explain(error, command)
-        if explained is None:
-            raise
-        talk.give({"ok": False, "problems": [asdict(explained)]})
-        _err(f"error: {explained}")
-    else:
-        return
-    raise typer.Exit(BAD_INPUT) from None
-
-
-def _explain(error: Exception, command: str) -> Problem | None:
-    """Say what a user can do about an error that is not ours, or None."""
-    from models.errors import ModelError, NotFittedError
-    from pipeline.errors import PipelineError
-
-    if isinstance(error, BrokenPipeError | NotFittedError):
-        return None
-    if isinstance(error, ModelError | PipelineError):
-        place, _, found = str(error).partition(": ")
-        found, _, remedy = found.partition("; ")
-        if found and remedy:
-            return Problem(place, found, remedy)
-        return Problem("run", str(error), f"correct it, then go on with `{command}`")
-    if isinstance(error, OSError) and error.errno in _MENDABLE:
-        return Problem(
-            str(error.filename or "the output directory"),
-            str(error.strerror).lower(),
-            f"{_MENDABLE[error.errno]}, then go on with `{command}`",
-        )
-    return None
-
-
-_MENDABLE = {
-    1: "allow it",
-    13: "give yourself the permission, or another output.dir",
-    20: "a directory is needed where a file is: move it",
-    28: "free some space, or give another output.dir",
-    30: "give an output.dir that can be written",
-    122: "free some of your quota, or give another output.dir",
-}
 
 
 def _check_demo_dir(directory: Path) -> None:
@@ -413,7 +349,7 @@ def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> 
     def where() -> str:
         return f" during {at[-1]}" if at else ""
 
-    with _errors(talk, f"disagg {command} {path}", where):
+    with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, with_inputs="ingest" in names)
         from pipeline.stages import run_stages, stale_stages, summarise_stages
 

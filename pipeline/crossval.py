@@ -21,7 +21,9 @@ FitFold = Callable[[np.ndarray, Path], Any]
 class Predictions(Protocol):
     """What is predicted of held-out areas, one element or column an area."""
 
-    bag: np.ndarray
+    @property
+    def bag(self) -> np.ndarray:
+        """Number of each area in the bag store."""
 
     def select(self, keep: np.ndarray) -> Self:
         """Return the areas where ``keep`` is true."""

@@ -99,8 +99,9 @@ class Judge(Protocol):
 
 def judge_of(config: Config, store: Any) -> Judge:
     """Return the judge for what the configured model learns from."""
-    kind = LabelJudge if config.labels is not None else CountJudge
-    return kind(config, store)
+    if config.labels is not None:
+        return LabelJudge(store, config.output.interval)
+    return CountJudge(config, store)
 
 
 class CountJudge:
@@ -168,10 +169,10 @@ class CountJudge:
 class LabelJudge:
     """Judge of classifiers."""
 
-    def __init__(self, config: Config, store: Any) -> None:
+    def __init__(self, store: Any, interval: float) -> None:
         self.about = _ABOUT_LABELS
         self._store = store
-        self.predictor = LabelPredictor(store, config.output.interval)
+        self.predictor = LabelPredictor(store, interval)
 
     def in_sample(self, model: Any, advance: Advance) -> LabelPredictions:
         """See :class:`Judge`."""

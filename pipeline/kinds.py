@@ -4,28 +4,82 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from models.base import Estimator
     from pipeline.config import Config, ModelSpec
 
-KINDS = {
-    "vbagg": "VBAgg",
-    "nystrom": "Nystrom",
-    "network": "Network",
-    "bag_pixel": "BagPixel",
-    "constant": "Constant",
-    "psi_vgpmil": "PsiVGPMIL",
-    "vwsgp": "VWSGP",
-    "vwsgp_svi": "VWSGPSVI",
-    "gpmil": "GPMIL",
-    "gpmil_s": "GPMILS",
-    "blrt": "BLRT",
-}
-"""Class in :mod:`models` of each ``model.kind``."""
 
-_LABELS = ("psi_vgpmil", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt")
+@dataclass(frozen=True)
+class Kind:
+    """One line of ``disagg models``.
+
+    Attributes
+    ----------
+    kind : str
+        As ``model.kind`` says it.
+    name : str
+        Of the class in :mod:`models`.
+    learns_from : {"counts", "labels"}
+        The section of the configuration that it needs.
+    predicts : tuple of str
+        ``pixels``, ``bags`` (areas), or both.
+    about, source : str
+        What it is and needs; where it comes from.
+    """
+
+    kind: str
+    name: str
+    learns_from: Literal["counts", "labels"]
+    predicts: tuple[str, ...]
+    about: str
+    source: str
+
+
+_BOTH = ("pixels", "bags")
+_LAW, _PSI = "Law et al. 2018", "Castro-Macias et al. 2024"
+CATALOGUE = (
+    Kind("vbagg", "VBAgg", "counts", _BOTH, "sparse variational GP of the rate", _LAW),
+    Kind("nystrom", "Nystrom", "counts", _BOTH, "baseline: landmarks' features, no spread", _LAW),
+    Kind("network", "Network", "counts", _BOTH, "baseline: one hidden layer, no spread", _LAW),
+    Kind("bag_pixel", "BagPixel", "counts", _BOTH, "baseline: an area as one pixel", _LAW),
+    Kind("constant", "Constant", "counts", _BOTH, "baseline: one rate for all", _LAW),
+    Kind(
+        "psi_vgpmil", "PsiVGPMIL", "labels", _BOTH,
+        "sparse GP of the instances, an area positive if one of them is; options: {density: "
+        "gamma} is G-VGPMIL; any size",
+        _PSI,
+    ),
+    Kind(
+        "vwsgp", "VWSGP", "labels", _BOTH,
+        "an area's evidence is the sum (or mean) of a sparse GP; closed form, one pass; any size",
+        "Kandemir et al. 2016",
+    ),
+    Kind(
+        "vwsgp_svi", "VWSGPSVI", "labels", _BOTH, "the same by stochastic steps, probit too",
+        "Kandemir et al. 2016",
+    ),
+    Kind(
+        "gpmil", "GPMIL", "labels", _BOTH,
+        "exact GP, soft-max of the instances; kernel by evidence; some thousand instances",
+        "Kim and De la Torre 2010",
+    ),
+    Kind(
+        "gpmil_s", "GPMILS", "labels", _BOTH, "the same on a sparse GP; any size",
+        "Kim and De la Torre 2010",
+    ),
+    Kind(
+        "blrt", "BLRT", "labels", ("bags",),
+        "bag-level randomised trees: no scaling, no tuning; all instances in memory",
+        "Komarek and Somol 2018",
+    ),
+)  # fmt: skip
+"""The models that a configuration can name."""
+
+_BY_KIND = {each.kind: each for each in CATALOGUE}
 _NAMES = {  # of the configuration's keys, where the constructor has other ones
     "inducing": "n_inducing",
     "precision": "dtype",
@@ -40,14 +94,14 @@ _FIT_KEYS = ("batch_areas", "max_epochs", "learning_rate", "tolerance", "seed")
 
 def learns_from(kind: str) -> Literal["counts", "labels"]:
     """Say what a kind of model learns from; known without importing the models."""
-    return "labels" if kind in _LABELS else "counts"
+    return _BY_KIND[kind].learns_from
 
 
 def model_class(kind: str) -> type[Estimator]:
     """Return the class of a kind."""
     from models import CLASSES
 
-    return CLASSES[KINDS[kind]]
+    return CLASSES[_BY_KIND[kind].name]
 
 
 def constructor_names(kind: str) -> tuple[str, ...]:
@@ -81,15 +135,10 @@ def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
     """Find a setting that the kind of model does not have: what was found, and the remedy."""
     if not spec.options and learns_from(spec.kind) == "counts":
         return None
+    wrong = unknown_option(spec.kind, spec.options)
+    if wrong is not None:
+        return f"options: {wrong[0]}", wrong[1]
     known = constructor_names(spec.kind)
-    for name in spec.options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            return (
-                f"options: {spec.kind} has no {name!r}",
-                f"{hint}it has {', '.join(known)}",
-            )
     taken = [name for name in spec.options if name in (_NAMES.get(k, k) for k in _MODEL_KEYS)]
     if taken and learns_from(spec.kind) == "counts":
         return f"options: {taken[0]!r} is a key of model itself", "give it there"
@@ -97,6 +146,17 @@ def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
         for key in _MODEL_KEYS:
             if _changed(spec, key) and (_NAMES.get(key, key) not in known or key == "likelihood"):
                 return f"{key} is for models of counts, not for {spec.kind}", "leave it out"
+    return None
+
+
+def unknown_option(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Find an argument that the model does not have: what was found, and the remedy."""
+    known = constructor_names(kind)
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            return f"{kind} has no {name!r}", f"{hint}it has {', '.join(known)}"
     return None
 
 

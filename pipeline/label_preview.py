@@ -38,10 +38,12 @@ def render_label_preview(directory: Path, destination: Path, name: str, interval
     areas = pyogrio.read_dataframe(directory / "areas.gpkg").to_crs(crs)
     lines = outlines(areas, extent)
     figure, (left, middle, right) = lay_out(name, extent, aspect)
-    draw_map(
-        left, mean, extent, aspect, lines, "RdYlBu_r", "Probability to be positive",
-        "mean of the posterior", Normalize(0, 1),
-    )  # fmt: skip
+    known = mean[np.isfinite(mean)]
+    # Around one half where both sides of it occur; else what differences there are.
+    both = known.size > 0 and np.quantile(known, 0.995) > 0.5
+    colours, norm = ("RdYlBu_r", Normalize(0, 1)) if both else ("magma_r", None)
+    title = "Probability to be positive"
+    draw_map(left, mean, extent, aspect, lines, colours, title, "mean of the posterior", norm)
     draw_map(
         middle, sd, extent, aspect, lines, "YlGnBu", "Uncertainty of the probability",
         "standard deviation",

@@ -25,7 +25,7 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def render_scorecard(report: dict[str, Any], width: int = 100) -> str:
+def render_scorecard(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
     """Write an evaluation as text.
 
     Parameters
@@ -34,10 +34,12 @@ def render_scorecard(report: dict[str, Any], width: int = 100) -> str:
         As in ``evaluation.json``.
     width : int
         Columns of the terminal.
+    what : str
+        What bags are called.
     """
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     labels = "auc" in report["in_sample"]
-    console.print(label_table(report) if labels else area_table(report))
+    console.print(label_table(report, what) if labels else area_table(report))
     if "truth" in report:
         told = label_truth_table if labels else truth_table
         console.print(told(report["truth"]))
@@ -71,10 +73,14 @@ _LABEL_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def label_table(report: dict[str, Any]) -> Table:
+def label_table(report: dict[str, Any], what: str) -> Table:
     """Scores of areas' labels: in sample, held out, and the constant share beside them."""
     columns = _held_out_columns(report)
-    table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
+    if "instances" in report:
+        columns.append(("instances", report["instances"]))
+    table = _table(
+        f"{report['name']}: {report['n_areas']:,} {what}", [title for title, _ in columns]
+    )
     for name, path in _LABEL_LINES:
         table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
     return table

@@ -1,0 +1,202 @@
+"""A classifier on a bag store that came from a table: fitted, held out, and told in tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from geo.errors import InputError, Problem
+from models.errors import ModelError
+from pipeline import engine
+from pipeline.bag_table import read_column
+from pipeline.crossval import cross_validate
+from pipeline.evaluate import jsonable
+from pipeline.folds import stratified_folds
+from pipeline.judges import LabelJudge
+from pipeline.kinds import constructor_names, model_class, unknown_option
+from pipeline.label_scores import label_scores
+from pipeline.labels import tabulate_labels
+from pipeline.ordered import map_in_order
+from pipeline.progress import Progress
+from pipeline.scorecard import render_scorecard
+from pipeline.store import BagStore
+
+INTERVAL = 0.9
+
+
+def fit_bags(
+    store: BagStore,
+    kind: str,
+    out: Path,
+    *,
+    options: dict[str, Any] | None = None,
+    n_fold: int = 5,
+    seed: int = 0,
+    truth: str | None = None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Fit a classifier to a store, hold bags out in turn, and write what it says.
+
+    Parameters
+    ----------
+    store : BagStore
+    kind : str
+        See ``disagg models``; one that learns from labels.
+    out : Path
+        Gets ``model/``, ``bags.csv``, ``evaluation.json`` and, of a model that predicts instances,
+        ``instances.parquet``: ``row`` of the table (from 0), ``bag``, ``probability``,
+        ``probability_sd``, in the order of the table.
+    options : dict, optional
+        Arguments of the model.
+    n_fold : int
+        Folds of bags, each with its share of each label; 0 for none.
+    seed : int
+        Of the model and the folds.
+    truth : str, optional
+        Column of the imported table with the labels of instances, to score them by; the model
+        never sees it.
+    progress : Progress
+
+    Returns
+    -------
+    dict
+        The headline numbers.
+
+    Raises
+    ------
+    InputError
+        If the options, the labels or the truth cannot be used.
+    """
+    model = _new_model(kind, options or {}, seed)
+    true = None if truth is None else _truth(store, truth)
+    judge = LabelJudge(store, INTERVAL)
+    report: dict[str, Any] = {
+        "name": store.attrs.get("name", store.path.stem),
+        "fingerprint": store.fingerprint,
+        "model": {"kind": kind, "parameters": model.get_params()},
+        "n_areas": store.n_bag,
+        "held_out": {},
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    _check_labels(store)
+    engine.fit(model, store, progress=progress)
+    with progress.task("in sample", store.n_bag) as task:
+        said = judge.in_sample(model, task.advance)
+    report["in_sample"] = judge.score(said)
+    if n_fold:
+        report["held_out"]["bag"] = _hold_out(judge, store, model, n_fold, seed, progress)
+    with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
+        staging = Path(scratch)
+        model.save(staging / "model")
+        table = tabulate_labels(said, list(store.ids))
+        table.to_csv(staging / "bags.csv", float_format="%.6g", lineterminator="\n")
+        if "pixels" in model.predicts:
+            row, probability = _write_instances(model, store, staging / "instances.parquet")
+            if true is not None:
+                report["instances"] = label_scores(true[row], probability)
+        report["about"] = judge.about
+        text = json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n"
+        (staging / "evaluation.json").write_text(text, encoding="utf-8")
+        for path in staging.iterdir():
+            if path.is_dir():
+                shutil.rmtree(out / path.name, ignore_errors=True)
+            path.replace(out / path.name)
+    progress.log(render_scorecard(jsonable(report), what="bags"))
+    headline = judge.headline(report)
+    if "instances" in report:
+        headline["instances_auc"] = report["instances"]["auc"]
+    return headline
+
+
+def _new_model(kind: str, options: dict[str, Any], seed: int) -> Any:
+    wrong = unknown_option(kind, options)
+    if wrong is not None:
+        raise InputError(Problem("--set", *wrong))
+    known = constructor_names(kind)
+    own = {"seed": seed} if "seed" in known else {}
+    try:
+        return model_class(kind)(**{**own, **options})
+    except ModelError as error:
+        found, _, remedy = str(error).partition("; ")
+        raise InputError(Problem("--set", found, remedy or "correct it")) from None
+
+
+def _check_labels(store: BagStore) -> None:
+    other = np.flatnonzero((store.y != 0) & (store.y != 1))
+    place = str(store.path)
+    if other.size:
+        found = f"the label of bag {store.ids[other[0]]} is {store.y[other[0]]:g}"
+        raise InputError(Problem(place, found, "give labels 1 and 0, and import again"))
+    if np.unique(store.y).size < 2:
+        found = f"all {store.n_bag} bags are labelled {store.y[0]:g}"
+        raise InputError(Problem(place, found, "give bags of both labels, and import again"))
+
+
+def _truth(store: BagStore, column: str) -> np.ndarray:
+    """Read the labels of instances from the table that the store was imported from."""
+    source = store.attrs.get("source")
+    if source is None or not Path(source).is_file():
+        found = f"{column!r} asked for, and the table ({source}) is not there"
+        raise InputError(Problem("--truth", found, "put it back, or leave --truth out"))
+    values = read_column(Path(source), column, "--truth")
+    if values.shape[0] != store.n_pix or not np.isin(values, (0.0, 1.0)).all():
+        found = f"column {column!r} of {source} is not 1 or 0 for each of {store.n_pix} instances"
+        raise InputError(Problem("--truth", found, "give another column, or import the table anew"))
+    return values
+
+
+def _hold_out(
+    judge: LabelJudge, store: BagStore, model: Any, n_fold: int, seed: int, progress: Progress
+) -> dict[str, Any]:
+    fold = stratified_folds(store.y, n_fold, seed)
+    n_fold = int(fold.max()) + 1
+
+    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+        fresh = type(model)(**model.get_params())
+        engine.fit(fresh, store, bags=train, checkpoint=checkpoint)
+        return fresh
+
+    if any(np.unique(store.y[fold != k]).size < 2 for k in range(n_fold)):
+        return {"n_folds": n_fold, "skipped": "too few bags of one label to hold any out"}
+    with (
+        progress.task("hold out", n_fold) as task,
+        tempfile.TemporaryDirectory(prefix="disagg-folds-") as scratch,
+    ):
+        said, _ = cross_validate(fold, judge.predictor, fit, Path(scratch), "", task.advance)
+    return {
+        "n_folds": n_fold,
+        "model": judge.score(said),
+        "constant": judge.score(judge.constant(fold)),
+    }
+
+
+def _write_instances(model: Any, store: BagStore, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Write what the model says of each instance, in the table's order."""
+
+    def say(number: int) -> tuple[np.ndarray, ...]:
+        block = store.read_block(number)
+        law = model.predict_pixels(block.x, block.coords)
+        bag = np.repeat(block.bag, np.diff(block.offsets))
+        return store.read_pixel(number), bag, law.mean, law.sd
+
+    parts = list(map_in_order(say, range(store.n_block), None))
+    row, bag, mean, sd = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(row)
+    ids = pa.array(list(store.ids))
+    table = pa.table(
+        {
+            "row": row[order],
+            "bag": ids.take(pa.array(bag[order])),
+            "probability": mean[order],
+            "probability_sd": sd[order],
+        }
+    )
+    pa.parquet.write_table(table, path)
+    return row, mean
