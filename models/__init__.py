@@ -8,15 +8,20 @@ from pathlib import Path
 from models.bag_pixel import BagPixel, Dasymetric
 from models.base import Estimator
 from models.block import BagBlock, Bags
+from models.blrt import BLRT
 from models.constant import Constant
 from models.errors import FormatError
 from models.network import Network
 from models.nystrom import Nystrom
 from models.persist import read_meta
+from models.probability import Probability, ProbabilityDraws
 from models.vbagg import VBAgg
 from models.vwsgp import VWSGP, VWSGPSVI
 
 __all__ = [
+    "BLRT",
+    "VWSGP",
+    "VWSGPSVI",
     "BagBlock",
     "BagPixel",
     "Bags",
@@ -24,15 +29,15 @@ __all__ = [
     "Dasymetric",
     "Network",
     "Nystrom",
+    "Probability",
+    "ProbabilityDraws",
     "VBAgg",
-    "VWSGP",
-    "VWSGPSVI",
     "load",
 ]
 
 CLASSES: dict[str, type[Estimator]] = {
     kind.__name__: kind
-    for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant, VWSGP, VWSGPSVI)
+    for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant, VWSGP, VWSGPSVI, BLRT)
 }
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from models.block import refuse_missing
 from models.errors import NotFittedError, ParameterError
 from models.persist import load_arrays, write_model
 from models.protocol import Arrays, State
@@ -78,6 +79,7 @@ class Estimator:
         """
         from models.training import BagsSource, ThreadExecutor, start_training, train
 
+        refuse_missing(bags)
         source = BagsSource(bags, self.seed)
         training = start_training(self, source, **self.loop_params("start"))  # type: ignore[arg-type]
         with ThreadExecutor(self, source, n_thread or os.cpu_count() or 1) as executor:  # type: ignore[arg-type]

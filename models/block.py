@@ -99,6 +99,8 @@ class Bags(BagBlock):
         Positions, km; needed by kernels with a spatial part.
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood.
+    allow_missing : bool
+        Let ``x`` hold NaN for what is unknown, for models that say they can do with it.
 
     Raises
     ------
@@ -107,7 +109,7 @@ class Bags(BagBlock):
     """
 
     def __init__(  # type: ignore[no-untyped-def]
-        self, x, offsets, y, weight=None, coords=None, trials=None
+        self, x, offsets, y, weight=None, coords=None, trials=None, *, allow_missing=False
     ) -> None:
         x = np.asarray(x)
         if x.dtype not in (np.float32, np.float64):
@@ -118,7 +120,7 @@ class Bags(BagBlock):
         weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
         coords = None if coords is None else np.asarray(coords, dtype=np.float64)
         trials = None if trials is None else np.asarray(trials, dtype=np.float64)
-        _check(x, offsets, y, weight, coords, trials)
+        _check(x, offsets, y, weight, coords, trials, bool(allow_missing))
         for name, value in zip(
             ("x", "weight", "coords", "offsets", "y", "bag", "trials"),
             (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64), trials),
@@ -134,6 +136,7 @@ def _check(
     weight: np.ndarray,
     coords: np.ndarray | None,
     trials: np.ndarray | None,
+    allow_missing: bool,
 ) -> None:
     found = None
     if x.ndim != 2:
@@ -149,9 +152,9 @@ def _check(
         found = f"weight has shape {weight.shape}; give one value for each of {x.shape[0]} pixels"
     elif coords is not None and coords.shape != (x.shape[0], 2):
         found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
-    elif not np.isfinite(x).all():
-        row = int(np.argmax(~np.isfinite(x).all(axis=1)))
-        found = f"x holds NaN or infinity, first in pixel {row}; leave such pixels out"
+    elif (row := _unusable(x, allow_missing)) is not None:
+        held = "infinity" if allow_missing else "NaN or infinity"
+        found = f"x holds {held}, first in pixel {row}; leave such pixels out"
     elif not np.isfinite(y).all():
         found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; drop that bag"
     elif not (np.isfinite(weight).all() and (weight >= 0).all()):
@@ -165,6 +168,24 @@ def _check(
         found = f"bag {bag} has {y[bag]:g} positives of {trials[bag]:g} tested; correct one of them"
     if found:
         raise BagsError(found)
+
+
+def _unusable(x: np.ndarray, allow_missing: bool) -> int | None:
+    """Return the first pixel with a covariate that no model can do with."""
+    usable = np.isfinite(x)
+    if allow_missing:
+        usable |= np.isnan(x)
+    return None if usable.all() else int(np.argmin(usable.all(axis=1)))
+
+
+def refuse_missing(bags: BagBlock) -> None:
+    """Raise BagsError if a covariate is NaN, as ``Bags(..., allow_missing=True)`` lets it be."""
+    if np.isnan(bags.x).any():
+        row = int(np.argmax(np.isnan(bags.x).any(axis=1)))
+        msg = (
+            f"x holds NaN, first in pixel {row}; leave such pixels out, or use BLRT(missing=True)"
+        )
+        raise BagsError(msg)
 
 
 def cut_blocks(

@@ -19,6 +19,10 @@ class NotFittedError(ModelError, AttributeError):
     """A prediction was asked of a model that has not been fitted."""
 
 
+class UnsupportedError(ModelError, NotImplementedError):
+    """A model was asked what it cannot say; the message names what can."""
+
+
 class NumericalError(ModelError, ArithmeticError):
     """A bound or gradient is not finite; the message names the likely cause."""
 

@@ -104,25 +104,26 @@ class Probability(LabelScores):
 
 
 @dataclass(frozen=True)
-class ProbabilityDraws(LabelScores):
-    """Draws of probabilities: over a posterior, or over the trees of a forest.
+class Draws:
+    """Draws of any number: over a posterior, or over the trees of a forest.
 
     Attributes
     ----------
     draws : (n_draws, n) float64
+        Or (n_draws, n, n_class), and so are the answers.
     """
 
     draws: np.ndarray
 
     @property
     def mean(self) -> np.ndarray:
-        """Expected probability: (n,)."""
+        """Mean over the draws: (n,)."""
         return self.draws.mean(axis=0)
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviation over the draws: (n,)."""
-        return self.draws.std(axis=0, ddof=1)
+        """Standard deviation over the draws, 0 for one: (n,)."""
+        return self.draws.std(axis=0, ddof=min(1, self.draws.shape[0] - 1))
 
     def quantile(self, q: float) -> np.ndarray:
         """Quantile of the draws at ``q`` in (0, 1): (n,)."""
@@ -136,6 +137,30 @@ class ProbabilityDraws(LabelScores):
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Choose ``n`` of the draws, with replacement: (n, n_bag)."""
         return self.draws[rng.integers(0, self.draws.shape[0], n)]
+
+
+@dataclass(frozen=True)
+class ProbabilityDraws(Draws, LabelScores):
+    """Draws of probabilities (n_draws, n)."""
+
+
+@dataclass(frozen=True)
+class ClassDraws(Draws):
+    """Draws of the probabilities of several classes.
+
+    Attributes
+    ----------
+    draws : (n_draws, n, n_class) float64
+    classes : (n_class,) float64
+        Their labels, ascending.
+    """
+
+    classes: np.ndarray
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """Log predictive probability of the labels ``y`` (n,): (n,), nats."""
+        p = (self.mean * (np.asarray(y)[:, None] == self.classes)).sum(axis=1)
+        return np.log(np.maximum(p, SMALLEST))
 
 
 def check_probability(q: float) -> None:

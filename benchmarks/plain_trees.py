@@ -1,0 +1,146 @@
+"""Algorithm 1 of Komárek & Somol (2018), rule by rule in plain NumPy.
+
+Every candidate rule is evaluated on all the node's instances, and scored by the textbook's impurity:
+slow, and easy to check against the paper. From the same seed it makes the same draws as
+:mod:`models.bag_trees`, so that the two have to grow the same tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Stream:
+    """SplitMix64 (Steele, Lea & Flood 2014) in Python's integers."""
+
+    def __init__(self, seed: int, node: int) -> None:
+        self.state = self.mix((seed + GOLDEN * (node + 1)) & MASK)
+
+    @staticmethod
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return z ^ (z >> 31)
+
+    def uniform(self) -> float:
+        self.state = (self.state + GOLDEN) & MASK
+        return (self.mix(self.state) >> 11) / 2**53
+
+    def below(self, n: int) -> int:
+        return min(int(self.uniform() * n), n - 1)
+
+
+def impurity(y: np.ndarray, criterion: str) -> float:
+    """Return the impurity of some bags' responses."""
+    if not y.size:
+        return 0.0
+    if criterion == "variance":
+        return float(np.var(y))
+    p = np.unique(y, return_counts=True)[1] / y.size
+    return float(1 - (p**2).sum() if criterion == "gini" else -(p * np.log2(p)).sum())
+
+
+def goes_left(
+    x: np.ndarray,
+    sizes: np.ndarray,
+    rule: tuple[int, float, float],
+    variant: str,
+    categorical: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return where equation (2) holds, and which bags know the feature: (n_bag,) bool each."""
+    feature, value, ratio = rule
+    held = x[:, feature]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    hits = np.add.reduceat((held == value) if categorical else (held > value), starts, dtype=float)
+    known = np.add.reduceat(~np.isnan(held), starts, dtype=float)
+    if variant == "absolute":
+        return hits > ratio, known > 0
+    return hits / np.maximum(known, 1) > ratio, known > 0
+
+
+def grow_plain(
+    x: np.ndarray,
+    offsets: np.ndarray,
+    y: np.ndarray,
+    *,
+    n_try: int,
+    n_value: int,
+    seed: int,
+    criterion: str = "information_gain",
+    variant: str = "relative",
+    categorical: tuple[int, ...] = (),
+) -> list[dict[str, Any]]:
+    """Grow one tree; return its nodes, in the order in which they were made.
+
+    Parameters
+    ----------
+    x : (n_pix, n_feat) float64
+    offsets : (n_bag + 1,) int
+    y : (n_bag,) array
+        Labels or, with ``criterion="variance"``, numbers.
+    n_try, n_value : int
+        ``K`` and ``T``.
+    seed : int
+    criterion, variant, categorical
+        As :class:`models.blrt.BLRT` takes them.
+    """
+    all_sizes = np.diff(offsets)
+    nodes: list[dict[str, Any]] = [{}]
+    stack = [(0, np.arange(y.size))]
+    while stack:
+        number, bags = stack.pop()
+        labels, sizes = y[bags], all_sizes[bags]
+        nodes[number].update(feature=-1, bags=bags)
+        if (labels == labels[0]).all():
+            continue
+        here = np.concatenate([x[offsets[b] : offsets[b + 1]] for b in bags])
+        stream = Stream(seed, number)
+        best, kept = np.inf, None
+        pool = list(range(x.shape[1]))
+        for i in range(n_try):
+            k = i + stream.below(len(pool) - i)
+            pool[i], pool[k] = pool[k], pool[i]
+        for f in pool[:n_try]:
+            seen = np.unique(here[~np.isnan(here[:, f]), f])
+            if seen.size < 2:
+                continue
+            low, high = seen[0], seen[-1]
+            if f in categorical:
+                values = [seen[stream.below(seen.size)] for _ in range(n_value)]
+            else:
+                values = [low + stream.uniform() * (high - low) for _ in range(n_value)]
+            for value in values:
+                if variant == "relic":
+                    ratios = [0.0, np.nextafter(1.0, 0.0)]
+                elif variant == "absolute":
+                    ratios = [stream.below(int(sizes.max())) + 0.5 for _ in range(n_value)]
+                else:
+                    ratios = [stream.uniform() for _ in range(n_value)]
+                for ratio in ratios:
+                    left, known = goes_left(
+                        here, sizes, (f, value, ratio), variant, f in categorical
+                    )
+                    for lost_left in (False,) if known.all() else (False, True):
+                        side = np.where(known, left, lost_left)
+                        loss = sum(
+                            part.size / labels.size * impurity(part, criterion)
+                            for part in (labels[side], labels[~side])
+                        )
+                        if loss < best - 1e-12:
+                            missing = side.mean() > 0.5 if known.all() else lost_left
+                            best, kept = loss, (f, value, ratio, missing, side)
+        if kept is None or kept[-1].all() or not kept[-1].any():
+            continue
+        f, value, ratio, missing, side = kept
+        nodes[number].update(
+            feature=f, value=value, ratio=ratio, missing_left=bool(missing), child=len(nodes)
+        )
+        nodes[number]["gain"] = labels.size * (impurity(labels, criterion) - best)
+        stack += [(len(nodes) + 1, bags[~side]), (len(nodes), bags[side])]
+        nodes += [{}, {}]
+    return nodes
