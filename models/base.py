@@ -77,10 +77,13 @@ class Estimator:
         -------
         self
         """
+        from models.block import BLOCK_BAGS
         from models.training import BagsSource, ThreadExecutor, start_training, train
 
         refuse_missing(bags)
-        source = BagsSource(bags, self.seed)
+        # A step of all bags need not be cut finely; a small batch must be.
+        fine = self.sweep == "minibatch"  # type: ignore[attr-defined]
+        source = BagsSource(bags, self.seed, block_bags=BLOCK_BAGS if fine else bags.n_bag)
         training = start_training(self, source, **self.loop_params("start"))  # type: ignore[arg-type]
         with ThreadExecutor(self, source, n_thread or os.cpu_count() or 1) as executor:  # type: ignore[arg-type]
             train(self, source, executor, training, **self.loop_params("train"))  # type: ignore[arg-type]
