@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from models.block import refuse_missing
+from models.block import BLOCK_BAGS, refuse_missing
 from models.errors import NotFittedError, ParameterError
 from models.persist import load_arrays, write_model
 from models.protocol import Arrays, State
@@ -77,7 +77,6 @@ class Estimator:
         -------
         self
         """
-        from models.block import BLOCK_BAGS
         from models.training import BagsSource, ThreadExecutor, start_training, train
 
         refuse_missing(bags)
