@@ -25,6 +25,7 @@ from models.base import Estimator
 from models.blas import one_blas_thread
 from models.block import BagBlock
 from models.classifier import check_labels
+from models.forest import in_threads
 from models.optim import Plateau
 from models.protocol import Arrays, Stats, Summary
 from models.training import (
@@ -295,12 +296,24 @@ def _fit_whole(
 
     Where its parts are independent (the trees of a forest) they are tasks of the cluster.
     """
-    how: dict[str, Any] = {"n_thread": n_thread}
-    if client is not None and "tree_map" in inspect.signature(model.fit).parameters:
-        how["tree_map"] = partial(_map_on_cluster, client)
-    with progress.task("fit", 1) as task:
-        model.fit(source.read_all(), **how)
-        task.advance(1)
+    bags = source.read_all()
+    if "tree_map" in inspect.signature(model.fit).parameters:
+
+        def counted(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+            done = (
+                in_threads(function, items, n_thread)
+                if client is None
+                else _map_on_cluster(client, function, items)
+            )
+            with progress.task("fit", len(items)) as task:
+                for tree in done:
+                    yield tree
+                    task.advance(1)
+
+        model.fit(bags, tree_map=counted)
+    else:
+        with progress.task("fit", None):
+            model.fit(bags, n_thread=n_thread)
     return Training(
         model.state_,
         Plateau(0.0),
@@ -317,7 +330,8 @@ def _map_on_cluster(
     (sent,) = client.scatter([function], hash=False, broadcast=True)
     futures = client.map(_call, [sent] * len(items), list(items), pure=False)
     try:
-        yield from client.gather(futures)
+        for future in futures:
+            yield future.result()
     finally:
         client.cancel(futures)
 
