@@ -36,7 +36,7 @@ def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
         **decision_scores(y, p > THRESHOLD),
         "auc": float(roc_auc_score(y, p)) if both else float("nan"),
         "average_precision": float(average_precision_score(y, p)) if both else float("nan"),
-        "log_loss": float(-np.log(said).mean()) if y.size else float("nan"),
+        "log_loss": float(-np.log(said).mean() + 0.0) if y.size else float("nan"),
         "brier": float(((p - y) ** 2).mean()) if y.size else float("nan"),
         "calibration": calibration(y, p),
     }
