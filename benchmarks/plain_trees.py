@@ -1,7 +1,7 @@
 """Algorithm 1 of Komárek & Somol (2018), rule by rule in plain NumPy.
 
-Every candidate rule is evaluated on all the node's instances, and scored by the textbook's impurity:
-slow, and easy to check against the paper. From the same seed it makes the same draws as
+Every candidate rule is evaluated on all the node's instances, and scored by the textbook's
+impurity: slow, and easy to check against the paper. From the same seed it makes the same draws as
 :mod:`models.bag_trees`, so that the two have to grow the same tree.
 """
 
@@ -23,44 +23,46 @@ class Stream:
 
     @staticmethod
     def mix(z: int) -> int:
+        """Scramble 64 bits."""
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
         return z ^ (z >> 31)
 
     def uniform(self) -> float:
+        """Draw from [0, 1)."""
         self.state = (self.state + GOLDEN) & MASK
         return (self.mix(self.state) >> 11) / 2**53
 
     def below(self, n: int) -> int:
+        """Draw one of 0 to n - 1."""
         return min(int(self.uniform() * n), n - 1)
 
 
 def impurity(y: np.ndarray, criterion: str) -> float:
-    """Return the impurity of some bags' responses."""
+    """Return the impurity of some bags' responses; classes are numbered."""
     if not y.size:
         return 0.0
     if criterion == "variance":
-        return float(np.var(y))
-    p = np.unique(y, return_counts=True)[1] / y.size
-    return float(1 - (p**2).sum() if criterion == "gini" else -(p * np.log2(p)).sum())
+        return float(y.var())
+    p = np.bincount(y) / y.size
+    if criterion == "gini":
+        return float(1 - p @ p)
+    p = p[p > 0]
+    return float(-(p @ np.log2(p)))
 
 
-def goes_left(
-    x: np.ndarray,
-    sizes: np.ndarray,
-    rule: tuple[int, float, float],
-    variant: str,
-    categorical: bool,
+def count(
+    held: np.ndarray, sizes: np.ndarray, value: float, categorical: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return where equation (2) holds, and which bags know the feature: (n_bag,) bool each."""
-    feature, value, ratio = rule
-    held = x[:, feature]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    hits = np.add.reduceat((held == value) if categorical else (held > value), starts, dtype=float)
-    known = np.add.reduceat(~np.isnan(held), starts, dtype=float)
-    if variant == "absolute":
-        return hits > ratio, known > 0
-    return hits / np.maximum(known, 1) > ratio, known > 0
+    """Return how many instances of each bag fulfil the inner condition, and are known."""
+    starts = np.cumsum(sizes) - sizes
+    hits = np.add.reduceat(held == value if categorical else held > value, starts, dtype=float)
+    return hits, np.add.reduceat(~np.isnan(held), starts, dtype=float)
+
+
+def exceeds(hits: np.ndarray, known: np.ndarray, ratio: float, variant: str) -> np.ndarray:
+    """Evaluate equation (2): (n_bag,) bool."""
+    return hits > ratio if variant == "absolute" else hits / np.maximum(known, 1.0) > ratio
 
 
 def grow_plain(
@@ -89,6 +91,8 @@ def grow_plain(
     criterion, variant, categorical
         As :class:`models.blrt.BLRT` takes them.
     """
+    if criterion != "variance":
+        y = np.unique(y, return_inverse=True)[1]
     all_sizes = np.diff(offsets)
     nodes: list[dict[str, Any]] = [{}]
     stack = [(0, np.arange(y.size))]
@@ -121,18 +125,18 @@ def grow_plain(
                     ratios = [stream.below(int(sizes.max())) + 0.5 for _ in range(n_value)]
                 else:
                     ratios = [stream.uniform() for _ in range(n_value)]
+                hits, known = count(here[:, f], sizes, value, f in categorical)
+                known_all = known.all()
                 for ratio in ratios:
-                    left, known = goes_left(
-                        here, sizes, (f, value, ratio), variant, f in categorical
-                    )
-                    for lost_left in (False,) if known.all() else (False, True):
-                        side = np.where(known, left, lost_left)
+                    left = exceeds(hits, known, ratio, variant)
+                    for lost_left in (False,) if known_all else (False, True):
+                        side = left if known_all else np.where(known > 0, left, lost_left)
                         loss = sum(
                             part.size / labels.size * impurity(part, criterion)
                             for part in (labels[side], labels[~side])
                         )
                         if loss < best - 1e-12:
-                            missing = side.mean() > 0.5 if known.all() else lost_left
+                            missing = side.mean() > 0.5 if known_all else lost_left
                             best, kept = loss, (f, value, ratio, missing, side)
         if kept is None or kept[-1].all() or not kept[-1].any():
             continue
@@ -144,3 +148,21 @@ def grow_plain(
         stack += [(len(nodes) + 1, bags[~side]), (len(nodes), bags[side])]
         nodes += [{}, {}]
     return nodes
+
+
+def ask_plain(
+    nodes: list[dict[str, Any]], x: np.ndarray, offsets: np.ndarray, y: np.ndarray, **how: Any
+) -> np.ndarray:
+    """Return the mean of the training responses ``y`` in the leaf of each bag: (n_bag,)."""
+    told = np.empty(offsets.size - 1)
+    for bag in range(told.size):
+        here, node = x[offsets[bag] : offsets[bag + 1]], nodes[0]
+        while node["feature"] >= 0:
+            categorical = node["feature"] in how.get("categorical", ())
+            held, size = here[:, node["feature"]], np.array([len(here)])
+            hits, known = count(held, size, node["value"], categorical)
+            left = exceeds(hits, known, node["ratio"], how.get("variant", "relative"))
+            side = left[0] if known[0] else node["missing_left"]
+            node = nodes[node["child"] + (0 if side else 1)]
+        told[bag] = y[node["bags"]].mean()
+    return told
