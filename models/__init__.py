@@ -16,7 +16,8 @@ from models.nystrom import Nystrom
 from models.persist import read_meta
 from models.probability import Probability, ProbabilityDraws
 from models.vbagg import VBAgg
-from models.vwsgp import VWSGP, VWSGPSVI
+from models.vwsgp import VWSGP
+from models.vwsgp_svi import VWSGPSVI
 
 __all__ = [
     "BLRT",

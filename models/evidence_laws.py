@@ -77,9 +77,12 @@ class Logistic(EvidenceLaw):
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
         """See :class:`EvidenceLaw`."""
         del noise
-        xi = np.sqrt(m * m + var)
-        value = (y - 0.5) * m - 0.5 * xi - np.log1p(np.exp(-xi))
+        return self.site_at(y, m, var, np.sqrt(m * m + var))
+
+    def site_at(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, xi: np.ndarray) -> Site:
+        """Evaluate the bound at any ``xi`` (n_bag,), not the best one."""
         curve = lam(xi)
+        value = (y - 0.5) * m - 0.5 * xi - np.log1p(np.exp(-xi)) - curve * (m * m + var - xi * xi)
         return Site(value, y - 0.5 - 2.0 * curve * m, -curve)
 
 

@@ -19,7 +19,7 @@ from models import evidence_laws
 from models.bag_evidence import Evidence, EvidencePass
 from models.block import BagBlock
 from models.classifier import Classifier, check_labels
-from models.errors import BagsError, NumericalError, ParameterError
+from models.errors import BagsError, ParameterError
 from models.kernels import Kernel, parse_kernel
 from models.landmarks import choose_landmarks
 from models.optim import adam_step
@@ -27,10 +27,13 @@ from models.prediction import Prediction
 from models.probability import Probability
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.scaling import scaled_inputs, scaling_of
+from models.site_posterior import SiteSums
 from models.sparse_gp import Whitened, factorise, lower_backward
-from models.xp import cholesky, gram, inverse_lower
+from models.xp import gram
 
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
+STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
+GROW, SHRINK, STRETCH, LONGEST, SHORTEST = 1.5, 0.5, 2.0, 64.0, 0.5  # of the way along xi
 NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
 
 
@@ -54,11 +57,18 @@ class VWSGP(Classifier):
         of features, the paper's, in deviations of the features.
     variance : float
         Prior variance of ``f``; where it starts if it is learnt.
+    learn_variance : bool, optional
+        Choose the prior variance (of all terms of the kernel together) by the bound at each update,
+        which needs no pass over the instances. Where not given, it is learnt unless the kernel is
+        fixed and bags are summed: the paper's model as printed.
     intercept_sd : float
         Prior deviation of the intercept, in deviations of ``y`` where that is a number; 0 for none,
         as in the paper. Labels need not be balanced with one.
     learn_kernel : bool
         Climb the bound by the kernel's parameters too, a pass over the instances each step.
+    accelerate : bool
+        Each update also tries ``xi`` farther along the way of the last one, and the first some
+        smaller than the prior's, and takes the best bound; false for the paper's updates alone.
     max_epochs : int
         Updates at most.
     learning_rate : float
@@ -83,8 +93,10 @@ class VWSGP(Classifier):
         n_inducing: int = 50,
         kernel: str = "rbf",
         variance: float = 1.0,
+        learn_variance: bool | None = None,
         intercept_sd: float = 3.0,
         learn_kernel: bool = False,
+        accelerate: bool = True,
         max_epochs: int = 100,
         learning_rate: float = 0.05,
         tolerance: float = 1e-4,
@@ -96,8 +108,10 @@ class VWSGP(Classifier):
         self.n_inducing = n_inducing
         self.kernel = kernel
         self.variance = variance
+        self.learn_variance = learn_variance
         self.intercept_sd = intercept_sd
         self.learn_kernel = learn_kernel
+        self.accelerate = accelerate
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.tolerance = tolerance
@@ -165,8 +179,16 @@ class VWSGP(Classifier):
             "theta": self._kernel(fixed).start(self.variance),
             "w": w,
             "log_noise": np.array([np.log(NOISE_SHARE)]),
+            "log_scale": np.zeros(1),
         }
-        memory = {"moves": np.zeros(1), "settled": np.zeros(1), "bound": np.full(1, -np.inf)}
+        memory = {
+            "moves": np.zeros(1),
+            "settled": np.zeros(1),
+            "bound": np.full(1, -np.inf),
+            "stretch": np.full(1, STRETCH),
+            "v_mean": params["v_mean"],
+            "root": params["root"],
+        }
         return State(params, fixed, memory, rate=self.learning_rate)
 
     def block_params(self, state: State) -> Arrays:
@@ -180,9 +202,14 @@ class VWSGP(Classifier):
             "theta": params["theta"],
             "w": params["w"],
             "noise": np.exp(params["log_noise"]),
+            "scale": np.exp(params["log_scale"]),
             "lower_inv": factorise(k_ww, prior).lower_inv,
             "v_mean": whitened.v_mean,
             "factor": whitened.factor(),
+            "v_before": state.memory["v_mean"],
+            "factor_before": _whitened(state.memory).factor(),
+            "stretch": state.memory["stretch"],
+            "step": np.array([state.step]),
             "moves": state.memory["moves"],
             "learns": state.memory["settled"],
         }
@@ -204,16 +231,19 @@ class VWSGP(Classifier):
                 "moves": params["moves"],
             }
         evidence = Evidence(local["c"].astype(np.float64, copy=False), local["r"])
-        c, y = self._loadings(evidence.c), local["y"]
-        m, var, half = _moments(params, c, evidence.r)
+        scale, y = float(params["scale"][0]), local["y"]
+        c, r = self._loadings(scale * evidence.c), scale**2 * evidence.r
+        m, var, half = _moments(params, c, r)
         site = self._law.site(y, m, var, float(params["noise"][0]))
-        w = site.precision()
-        weighted = c * np.sqrt(w)[:, None]
+        sites = [site, *self._tried(params, c, r, y, m, var)]
+        w = np.array([each.precision() for each in sites])
+        constant = np.array([each.constant(m, var) for each in sites])
         sums = {
-            "precision": gram(weighted),
+            "precision": np.array([gram(c * each[:, None]) for each in np.sqrt(w)]),
             "linear": site.linear(m) @ c,
             "slope": site.d_m @ c,
-            "constant": (site.constant(m, var) - 0.5 * w * evidence.r).sum(keepdims=True),
+            "constant": constant.sum(axis=1),
+            "residual": 0.5 * (w @ r),
             "misfit": ((y - m) ** 2 + var).sum(keepdims=True),
         }
         if params["learns"][0] and z is not None and run is not None:
@@ -221,7 +251,12 @@ class VWSGP(Classifier):
             d_c = site.d_m[:, None] * params["v_mean"][:n_ind]
             d_c += 2.0 * site.d_var[:, None] * (half @ params["factor"].T)[:, :n_ind]
             sums |= run.backward(
-                z, block.offsets, self._scale(block.offsets), evidence.c, d_c, site.d_var
+                z,
+                block.offsets,
+                self._scale(block.offsets),
+                evidence.c,
+                scale * d_c,
+                scale**2 * site.d_var,
             )
         return Stats(float(site.value.sum()), y.shape[0], sums), local
 
@@ -231,23 +266,31 @@ class VWSGP(Classifier):
         The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
         kernel stands still.
         """
-        params, memory, sums = dict(state.params), dict(state.memory), stats.sums
-        precision, linear, constant = sums["precision"], sums["linear"], float(sums["constant"][0])
+        params, memory, sums = dict(state.params), dict(state.memory), dict(stats.sums)
         if self.likelihood == "normal":
-            # The best noise for the old q, then the best q for that noise.
-            before = float(np.exp(params["log_noise"][0]))
-            noise = float(sums["misfit"][0]) / stats.n_bag
-            log_term = 0.5 * stats.n_bag * evidence_laws.LOG_2PI
-            constant = (constant + log_term + 0.5 * stats.n_bag * np.log(before)) * before / noise
-            constant -= log_term + 0.5 * stats.n_bag * np.log(noise)
-            precision, linear = precision * (before / noise), linear * (before / noise)
-            params["log_noise"] = np.log([noise])
-        params["v_mean"], params["root"], gain = _posterior(precision, linear)
-        bound = constant + gain
+            params["log_noise"] = self._best_noise(params, stats, sums)
+        asked = [
+            SiteSums(*each, sums["linear"])
+            for each in zip(sums["constant"], sums["residual"], sums["precision"], strict=True)
+        ]
+        best = int(np.argmax([each.posterior()[2] for each in asked]))
+        grow = 1.0
+        if self._learns_variance:
+            grow = asked[best].best_growth(params["w"].shape[0])
+            params["log_scale"] = params["log_scale"] + np.log(grow)
+        memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
+        params["v_mean"], params["root"], bound = (
+            asked[best].grown(grow, params["w"].shape[0]).posterior()
+        )
+        if state.step == 0:  # what lies before is no way to go on along
+            memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
+        elif len(asked) > 1:
+            way = float(memory["stretch"][0]) * (GROW if best else SHRINK)
+            memory["stretch"] = np.array([min(max(way, SHORTEST), LONGEST)])
         rise = (bound - float(memory["bound"][0])) / n_bag_total
         memory["bound"] = np.array([bound])
         if memory["settled"][0]:
-            params, memory = self._move_kernel(state, params, memory, sums)
+            params, memory = self.move_kernel(state, params, memory, sums)
         elif self.learn_kernel and rise < SETTLED:
             memory["settled"] = np.ones(1)
         done = None if self.learn_kernel else bool(rise < self.tolerance)
@@ -262,9 +305,47 @@ class VWSGP(Classifier):
         by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
         return np.asarray(sums["theta"] + by_w)
 
-    def _move_kernel(
+    def _best_noise(self, params: Arrays, stats: Stats, sums: Arrays) -> np.ndarray:
+        """Return the logarithm of the best noise for this ``q``, and put ``sums`` in its units."""
+        n_bag, before = stats.n_bag, float(np.exp(params["log_noise"][0]))
+        noise = float(sums["misfit"][0]) / n_bag
+        for name in ("precision", "linear", "residual"):
+            sums[name] = sums[name] * (before / noise)
+        norm = 0.5 * n_bag * (evidence_laws.LOG_2PI + np.log([before, noise]))
+        sums["constant"] = (sums["constant"] + norm[0]) * (before / noise) - norm[1]
+        return np.log([noise])
+
+    def _tried(
+        self,
+        params: Arrays,
+        c: np.ndarray,
+        r: np.ndarray,
+        y: np.ndarray,
+        m: np.ndarray,
+        var: np.ndarray,
+    ) -> list[evidence_laws.Site]:
+        """Return sites at other ``xi`` than the best for this ``q``.
+
+        Each ``xi`` makes a bound. The updates alone move ``xi`` slowly where labels are separable;
+        a step as much longer as is found to pay takes several of them at once.
+        """
+        law = self._law
+        if not self.accelerate or not isinstance(law, evidence_laws.Logistic):
+            return []
+        square = m * m + var
+        if params["step"][0] == 0:
+            xis = [square ** (0.5 * power) for power in STARTS[1:]]
+        else:
+            before = {"v_mean": params["v_before"], "factor": params["factor_before"]}
+            m_before, var_before, _ = _moments(before, c, r)
+            ratio = square / (m_before * m_before + var_before)
+            xis = [np.sqrt(square * ratio ** float(params["stretch"][0]))]
+        return [law.site_at(y, m, var, xi) for xi in xis]
+
+    def move_kernel(
         self, state: State, params: Arrays, memory: Arrays, sums: Arrays
     ) -> tuple[Arrays, Arrays]:
+        """Return ``params`` and ``memory`` after a step of Adam on the kernel's parameters."""
         grad = {"theta": self.kernel_gradient(state, sums)}
         moves = memory["moves"]
         new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
@@ -277,10 +358,10 @@ class VWSGP(Classifier):
     ) -> Probability | Prediction:
         """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
-        m, s = np.empty(z.shape[0]), np.empty(z.shape[0])
+        scale, m, s = float(params["scale"][0]), np.empty(z.shape[0]), np.empty(z.shape[0])
         for rows, v, residual in self._pass(params).whitened(z):
-            c = self._loadings(v.astype(np.float64, copy=False))
-            m[rows], s[rows], _ = _moments(params, c, residual)
+            c = self._loadings(scale * v.astype(np.float64, copy=False))
+            m[rows], s[rows], _ = _moments(params, c, scale**2 * residual)
         return self._predicted(params, m, s)
 
     def predict_pixels(  # type: ignore[override]
@@ -310,7 +391,8 @@ class VWSGP(Classifier):
         params = self.fitted_params()
         z = self._inputs(params, bags)
         found = self._pass(params).forward(z, bags.offsets, self._scale(bags.offsets))
-        m, s, _ = _moments(params, self._loadings(found.c), found.r)
+        scale = float(params["scale"][0])
+        m, s, _ = _moments(params, self._loadings(scale * found.c), scale**2 * found.r)
         return self._predicted(params, m, s)
 
     def named_hyperparameters(self) -> dict[str, float]:
@@ -322,6 +404,8 @@ class VWSGP(Classifier):
         params, fixed = state.params, state.fixed
         values = np.exp(params["theta"]).tolist()
         named = dict(zip(self._kernel(fixed).names, values, strict=True))
+        if self._learns_variance:
+            named["variance_factor"] = float(np.exp(2.0 * params["log_scale"][0]))
         for name in named:
             if "_space" in name and ".lengthscale" in name:
                 named[name] *= float(fixed["coord_scale"][0])
@@ -332,6 +416,12 @@ class VWSGP(Classifier):
         if self.likelihood == "normal":
             named["noise_sd"] = scale * float(np.exp(0.5 * params["log_noise"][0]))
         return named
+
+    @property
+    def _learns_variance(self) -> bool:
+        if self.learn_variance is None:
+            return self.learn_kernel or self.aggregate == "mean"
+        return self.learn_variance
 
     @property
     def _law(self) -> evidence_laws.EvidenceLaw:
@@ -385,127 +475,3 @@ def _moments(
     """Return mean and variance of ``c'v + noise`` of variance ``r``, and ``c R``."""
     half = c @ params["factor"]
     return c @ params["v_mean"], np.vecdot(half, half) + r, half
-
-
-def _posterior(precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return ``v_mean`` and ``root`` of the ``q`` that sites ask for, and what it adds.
-
-    ``q = N(P^-1 h, P^-1)``, ``P = I + sum w c c'``, ``h = sum h c``; the bound is the sites'
-    constants, less their residuals' part, plus ``h' P^-1 h / 2 - log|P| / 2``.
-    """
-    lifted = precision + np.eye(precision.shape[0])
-    try:
-        inverse = inverse_lower(cholesky(lifted))
-        root = cholesky(gram(inverse))
-    except np.linalg.LinAlgError as error:
-        msg = (
-            "the posterior of the inducing points is not positive definite; scale the features, "
-            'or use a smaller variance or aggregate="mean"'
-        )
-        raise NumericalError(msg) from error
-    mean = inverse.T @ (inverse @ linear)
-    gain = 0.5 * float(linear @ mean) + float(np.log(np.diag(inverse)).sum())
-    np.fill_diagonal(root, np.log(np.diag(root)))
-    return mean, root, gain
-
-
-class VWSGPSVI(VWSGP):
-    """VWSGP by stochastic variational inference on batches of bags (section 4.3 of the paper).
-
-    Where the closed form needs no learning rate, this needs one. It stands beside :class:`VWSGP`
-    for laws without a closed form (the probit), and to be compared with it.
-
-    Parameters
-    ----------
-    likelihood : {"probit", "logistic"}
-        Probit by quadrature; logistic by the bound of the closed form.
-    steps : {"natural", "adam"}
-        Natural-gradient steps of ``learning_rate`` (at most 1) on ``q``, or Adam's on its mean and
-        Cholesky factor.
-    batch_bags : int
-        Bags a step.
-    learning_rate : float
-        Of the steps on ``q``; of Adam on the kernel, where that is learnt, too.
-    aggregate, n_inducing, kernel, variance, intercept_sd, learn_kernel, max_epochs, tolerance, \
-dtype, seed
-        As of :class:`VWSGP`; an epoch is one pass over all batches.
-    """
-
-    sweep: Sweep = "minibatch"
-    laws: ClassVar[tuple[str, ...]] = ("probit", "logistic")
-
-    def __init__(
-        self,
-        *,
-        likelihood: str = "probit",
-        aggregate: str = "sum",
-        n_inducing: int = 50,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        intercept_sd: float = 3.0,
-        learn_kernel: bool = False,
-        steps: str = "natural",
-        batch_bags: int = 32,
-        max_epochs: int = 100,
-        learning_rate: float = 0.1,
-        tolerance: float = 1e-3,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            likelihood=likelihood,
-            aggregate=aggregate,
-            n_inducing=n_inducing,
-            kernel=kernel,
-            variance=variance,
-            intercept_sd=intercept_sd,
-            learn_kernel=learn_kernel,
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            tolerance=tolerance,
-            dtype=dtype,
-            seed=seed,
-        )
-        self.steps = steps
-        self.batch_bags = batch_bags
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        super().check_params()
-        wrong = None
-        if self.steps not in ("natural", "adam"):
-            wrong = f"steps: {self.steps!r} is not one of natural, adam"
-        elif self.steps == "natural" and self.learning_rate > 1:
-            wrong = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
-        if wrong:
-            raise ParameterError(wrong)
-
-    def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.protocol.Model`: the kernel may move from the first step."""
-        state = super().init(sample, rng)
-        if self.learn_kernel:
-            state.memory["settled"] = np.ones(1)
-        return state
-
-    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.protocol.Model`: a step from the sums over a batch."""
-        factor = n_bag_total / stats.n_bag
-        sums = {name: factor * value for name, value in stats.sums.items()}
-        whitened = _whitened(state.params)
-        bound = factor * stats.bound - whitened.kl()
-        d_mean, d_cov = sums["slope"], -0.5 * sums["precision"]
-        params, memory = dict(state.params), dict(state.memory)
-        if self.steps == "natural":
-            # The laws are log-concave: what the labels ask for is always a precision.
-            stepped = whitened.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
-            params["v_mean"], params["root"] = stepped.v_mean, stepped.root
-        else:
-            kl_mean, kl_root = whitened.kl_backward()
-            grad = {
-                "v_mean": d_mean - kl_mean,
-                "root": whitened.root_adjoint(d_cov) - kl_root,
-            }
-            params, memory = adam_step(params, grad, memory, state.step, state.rate)
-        if self.learn_kernel:
-            params, memory = self._move_kernel(state, params, memory, sums)
-        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
