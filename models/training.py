@@ -7,12 +7,11 @@ It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import pairwise
-from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +19,9 @@ import numpy as np
 from models.blas import one_blas_thread
 from models.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
 from models.optim import Plateau
+from models.plan import plan_epoch
 from models.protocol import Arrays, Model, State, Stats, Summary
+from models.reduction import leaves, total
 
 N_SAMPLE = 20_000  # pixels that landmarks are chosen from
 Local = dict[int, Arrays]  # what a model keeps with each block
@@ -43,14 +44,14 @@ class BlockSource(Protocol):
 class Executor(Protocol):
     """Computes the sums of blocks, somewhere."""
 
-    def map(
+    def sum(
         self,
         params: Arrays,
         blocks: Sequence[int],
         local: Local | None = None,
         fresh: Local | None = None,
-    ) -> Iterator[Stats]:
-        """Yield the sums of each block, in the order given.
+    ) -> Stats:
+        """Return the sum over blocks, by the tree of :mod:`models.reduction` over their places.
 
         ``local`` holds what the model kept with the blocks, by number; what it keeps of this step
         is put into ``fresh``.
@@ -174,9 +175,7 @@ def _run_epochs(
         total, state = 0.0, training.state
         for number, blocks in enumerate(steps):
             fresh: Local = {}
-            stats = reduce(
-                add, executor.map(model.block_params(state), blocks, training.local, fresh)
-            )
+            stats = executor.sum(model.block_params(state), blocks, training.local, fresh)
             state, info = model.update(state, stats, n_bag)
             training.local.update(fresh)
             total += info.bound * stats.n_bag
@@ -198,44 +197,6 @@ def _run_epochs(
     return training
 
 
-def plan_epoch(
-    block_bags: np.ndarray, batch_bags: int, rng: np.random.Generator
-) -> list[list[int]]:
-    """Share the blocks out to steps of at least ``batch_bags`` bags, in random order.
-
-    Parameters
-    ----------
-    block_bags : (n_block,) int
-        Training bags in each block; a block without any is left out.
-    batch_bags : int
-    rng : numpy Generator
-
-    Returns
-    -------
-    list of list of int
-        Block numbers of each step. A rest smaller than half a step joins the last one, because the
-        bound estimated from a few bags alone would be wild.
-    """
-    steps: list[list[int]] = []
-    sizes: list[int] = []
-    current: list[int] = []
-    count = 0
-    for number in rng.permutation(block_bags.shape[0]).tolist():
-        if block_bags[number] == 0:
-            continue
-        current.append(number)
-        count += int(block_bags[number])
-        if count >= batch_bags:
-            steps.append(current)
-            sizes.append(count)
-            current, count = [], 0
-    if current and (2 * count >= batch_bags or not steps):
-        steps.append(current)
-    elif current:
-        steps[-1].extend(current)
-    return steps
-
-
 class ThreadExecutor:
     """Blocks on threads of this process, one BLAS thread each.
 
@@ -252,6 +213,7 @@ class ThreadExecutor:
     def __init__(self, model: Model, source: BlockSource, n_thread: int) -> None:
         self._model = model
         self._source = source
+        self._n_thread = n_thread
         self._pool = ThreadPoolExecutor(n_thread, thread_name_prefix="block")
 
     def __enter__(self) -> ThreadExecutor:
@@ -262,6 +224,16 @@ class ThreadExecutor:
         """Stop the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    def sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+    ) -> Stats:
+        """See :class:`Executor`."""
+        return total(leaves(self.map(params, blocks, local, fresh)))
+
     def map(
         self,
         params: Arrays,
@@ -269,18 +241,24 @@ class ThreadExecutor:
         local: Local | None = None,
         fresh: Local | None = None,
     ) -> Iterator[Stats]:
-        """See :class:`Executor`."""
+        """Yield the sums of each block, in the order given."""
         kept = local or {}
-        found = self._pool.map(
-            lambda number: sums_of_block(
-                self._model, params, self._source, number, kept.get(number)
-            ),
-            blocks,
-        )
-        for number, (stats, keep) in zip(blocks, found, strict=True):
-            if fresh is not None and self._model.keeps_local:
-                fresh[number] = keep
-            yield stats
+        waiting: deque[tuple[int, Future[tuple[Stats, Any]]]] = deque()
+        for number in [*blocks, None]:
+            # A few blocks ahead: finished sums must not pile up behind a slow one.
+            while waiting and (number is None or len(waiting) > 2 * self._n_thread):
+                done, future = waiting.popleft()
+                stats, keep = future.result()
+                if fresh is not None and self._model.keeps_local:
+                    fresh[done] = keep
+                yield stats
+            if number is not None:
+                waiting.append((number, self._submit(params, number, kept.get(number))))
+
+    def _submit(
+        self, params: Arrays, number: int, local: Arrays | None
+    ) -> Future[tuple[Stats, Any]]:
+        return self._pool.submit(sums_of_block, self._model, params, self._source, number, local)
 
 
 def sums_of_block(

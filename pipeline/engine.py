@@ -28,6 +28,7 @@ from models.classifier import check_labels
 from models.forest import in_threads
 from models.optim import Plateau
 from models.protocol import Arrays, Stats, Summary
+from models.reduction import leaves, total
 from models.training import (
     N_SAMPLE,
     Executor,
@@ -160,6 +161,16 @@ class DaskExecutor:
             bags=source.bags,
         )
 
+    def sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+    ) -> Stats:
+        """See :class:`models.training.Executor`."""
+        return total(leaves(self.map(params, blocks, local, fresh)))
+
     def map(
         self,
         params: Arrays,
@@ -167,7 +178,7 @@ class DaskExecutor:
         local: Local | None = None,
         fresh: Local | None = None,
     ) -> Iterator[Stats]:
-        """See :class:`models.training.Executor`.
+        """Yield the sums of each block, in the order given.
 
         What the model keeps travels with the tasks: a worker that dies takes nothing with it.
         """

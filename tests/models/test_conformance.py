@@ -13,7 +13,7 @@ from sklearn.base import clone
 import models
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
 from models.errors import BagsError, FormatError, NotFittedError, ParameterError
-from models.training import BagsSource, ThreadExecutor, plan_epoch, start_training, train
+from models.training import BagsSource, ThreadExecutor, start_training, train
 
 MODELS = {
     "vbagg-square": lambda **k: VBAgg(
@@ -211,10 +211,3 @@ def test_a_fit_carried_on_equals_one_without_a_break(make, bags):
         results.append(training.state.params)
     for name, value in results[0].items():
         np.testing.assert_array_equal(value, results[1][name])
-
-
-def test_every_bag_is_in_exactly_one_step():
-    sizes = np.array([3, 0, 4, 1, 8, 2, 2])
-    steps = plan_epoch(sizes, 5, np.random.default_rng(0))
-    assert sorted(b for step in steps for b in step) == [0, 2, 3, 4, 5, 6]
-    assert all(sizes[step].sum() >= 3 for step in steps)
