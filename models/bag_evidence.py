@@ -24,7 +24,7 @@ from models.arena import Arena, thread_arena
 from models.kernels import Kernel
 from models.protocol import Arrays
 
-ROWS = 512  # instances a tile: its matrices stay near the cache
+ROWS = 1024  # instances a tile: its matrices stay near the cache
 STRIP = 64  # columns of a strip of the triangle
 FEW = 32  # bags a tile that are summed by a product
 

@@ -22,6 +22,10 @@ from models.xp import cholesky, gram, inverse_lower
 
 FARTHEST = 2.0  # that the logarithm of the prior deviation moves an update, at most
 CLOSE = 0.02
+ILL = (
+    "the posterior of the inducing values is not positive definite; scale the features, or use a "
+    'smaller variance or aggregate="mean"'
+)
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,18 @@ class SiteSums:
         NumericalError
             If the precision is not positive definite in double precision.
         """
+        inverse = self._inverse()
         try:
-            inverse = self._inverse()
             root = cholesky(gram(inverse))
         except np.linalg.LinAlgError as error:
-            msg = (
-                "the posterior of the inducing values is not positive definite; scale the "
-                'features, or use a smaller variance or aggregate="mean"'
-            )
-            raise NumericalError(msg) from error
+            raise NumericalError(ILL) from error
         np.fill_diagonal(root, np.log(np.diag(root)))
         mean = inverse.T @ (inverse @ self.linear)
         return mean, root, self._bound(inverse)
+
+    def bound(self) -> float:
+        """Return the bound alone."""
+        return self._bound(self._inverse())
 
     def grown(self, factor: float, n_ind: int) -> SiteSums:
         """Return the sums under a prior deviation ``factor`` times as large.
@@ -82,8 +86,7 @@ class SiteSums:
         """Return the ``factor`` of :meth:`grown` with the best bound, 1 if none is better."""
 
         def loss(log_factor: float) -> float:
-            grown = self.grown(float(np.exp(log_factor)), n_ind)
-            return -grown._bound(grown._inverse())
+            return -self.grown(float(np.exp(log_factor)), n_ind).bound()
 
         found = minimize_scalar(
             loss, bounds=(-FARTHEST, FARTHEST), method="bounded", options={"xatol": CLOSE}
@@ -91,7 +94,10 @@ class SiteSums:
         return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
 
     def _inverse(self) -> np.ndarray:
-        return inverse_lower(cholesky(self.precision + np.eye(self.linear.shape[0])))
+        try:
+            return inverse_lower(cholesky(self.precision + np.eye(self.linear.shape[0])))
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(ILL) from error
 
     def _bound(self, inverse: np.ndarray) -> float:
         half = inverse @ self.linear

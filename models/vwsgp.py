@@ -33,7 +33,8 @@ from models.xp import gram
 
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
-GROW, SHRINK, STRETCH, LONGEST, SHORTEST = 1.5, 0.5, 2.0, 64.0, 0.5  # of the way along xi
+GROW, SHRINK = 1.5, 0.5  # of a way that paid, or did not
+WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
 NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
 
 
@@ -185,7 +186,8 @@ class VWSGP(Classifier):
             "moves": np.zeros(1),
             "settled": np.zeros(1),
             "bound": np.full(1, -np.inf),
-            "stretch": np.full(1, STRETCH),
+            "stretch": np.full(1, 2.0),
+            "shift": np.ones(1),
             "v_mean": params["v_mean"],
             "root": params["root"],
         }
@@ -209,6 +211,7 @@ class VWSGP(Classifier):
             "v_before": state.memory["v_mean"],
             "factor_before": _whitened(state.memory).factor(),
             "stretch": state.memory["stretch"],
+            "shift": state.memory["shift"],
             "step": np.array([state.step]),
             "moves": state.memory["moves"],
             "learns": state.memory["settled"],
@@ -273,20 +276,21 @@ class VWSGP(Classifier):
             SiteSums(*each, sums["linear"])
             for each in zip(sums["constant"], sums["residual"], sums["precision"], strict=True)
         ]
-        best = int(np.argmax([each.posterior()[2] for each in asked]))
-        grow = 1.0
         if self._learns_variance:
-            grow = asked[best].best_growth(params["w"].shape[0])
-            params["log_scale"] = params["log_scale"] + np.log(grow)
+            n_ind = params["w"].shape[0]
+            growth = [each.best_growth(n_ind) for each in asked]
+            asked = [each.grown(by, n_ind) for each, by in zip(asked, growth, strict=True)]
+        best = int(np.argmax([each.bound() for each in asked]))
         memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
-        params["v_mean"], params["root"], bound = (
-            asked[best].grown(grow, params["w"].shape[0]).posterior()
-        )
+        params["v_mean"], params["root"], bound = asked[best].posterior()
+        if self._learns_variance:
+            params["log_scale"] = params["log_scale"] + np.log(growth[best])
         if state.step == 0:  # what lies before is no way to go on along
             memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
         elif len(asked) > 1:
-            way = float(memory["stretch"][0]) * (GROW if best else SHRINK)
-            memory["stretch"] = np.array([min(max(way, SHORTEST), LONGEST)])
+            for name, paid in (("stretch", best == 1), ("shift", best > 1)):
+                way = float(memory[name][0]) * (GROW if paid else SHRINK)
+                memory[name] = np.array([np.clip(way, *WAYS[name])])
         rise = (bound - float(memory["bound"][0])) / n_bag_total
         memory["bound"] = np.array([bound])
         if memory["settled"][0]:
@@ -340,6 +344,8 @@ class VWSGP(Classifier):
             m_before, var_before, _ = _moments(before, c, r)
             ratio = square / (m_before * m_before + var_before)
             xis = [np.sqrt(square * ratio ** float(params["stretch"][0]))]
+            if self._learns_variance:  # a smaller prior needs smaller xi to be seen as better
+                xis += [np.sqrt(square) * np.exp(way * params["shift"][0]) for way in (-1, 1)]
         return [law.site_at(y, m, var, xi) for xi in xis]
 
     def move_kernel(
