@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.kernels import Features, Kernel
+from models.fourier import Features
+from models.kernels import Kernel
 from models.links import find_link
 from models.xp import solve_lower
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from models.arena import Take
 from models.errors import ParameterError
+from models.fourier import FeatureAdjoint, Features
 from models.xp import namespace
 
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
@@ -85,116 +86,6 @@ class Kernel(ABC):
     def matrix(self, theta: Any, z: Any, w: Any) -> Any:
         """Return ``k(z, w)``: (n, m)."""
         return self.forward(theta, z, w)[0]
-
-
-@dataclass(frozen=True)
-class FeatureAdjoint:
-    """Adjoints of what :class:`Features` is made of; those of tiles add up.
-
-    Attributes
-    ----------
-    frequency : (n_column, n_frequency) float64 or None
-    log_amplitude : float
-    parts : tuple of FeatureAdjoint
-    """
-
-    frequency: Any
-    log_amplitude: float
-    parts: tuple[FeatureAdjoint, ...] = ()
-
-    def __add__(self, other: FeatureAdjoint) -> FeatureAdjoint:
-        """Add part by part."""
-        if self.parts:
-            pairs = zip(self.parts, other.parts, strict=True)
-            return FeatureAdjoint(None, 0.0, tuple(a + b for a, b in pairs))
-        return FeatureAdjoint(
-            self.frequency + other.frequency, self.log_amplitude + other.log_amplitude
-        )
-
-
-@dataclass(frozen=True)
-class Features:
-    """Random Fourier features ``phi(z)`` with ``E phi(z)'phi(z') = k(z, z')``.
-
-    ``phi = amplitude [cos(z frequency), sin(z frequency)]``, or ``z frequency`` where ``amplitude``
-    is None (the linear kernel). Cosines and sines of the same frequencies give every point its
-    exact variance, which phases drawn at random do not (Sutherland & Schneider 2015), and each is
-    the other's slope.
-
-    Attributes
-    ----------
-    frequency : (n_column, n_frequency) float64 or None
-    amplitude : float or None
-    parts : tuple of Features
-        Of the terms of a sum of kernels, side by side.
-    factors : tuple of Features
-        Of the factors of a product, whose frequencies were added up.
-    """
-
-    frequency: Any
-    amplitude: float | None
-    parts: tuple[Features, ...] = ()
-    factors: tuple[Features, ...] = ()
-
-    @property
-    def n_feature(self) -> int:
-        """Number of features."""
-        if self.parts:
-            return sum(part.n_feature for part in self.parts)
-        return int(self.frequency.shape[1]) * (1 if self.amplitude is None else 2)
-
-    def __call__(self, z: Any) -> Any:
-        """Return ``phi(z)``: (n, n_feature)."""
-        xp = namespace(z)
-        if self.parts:
-            return xp.concatenate([part(z) for part in self.parts], axis=1)
-        frequency = xp.asarray(self.frequency, dtype=z.dtype)
-        n_column, n_frequency = frequency.shape  # columns to the right belong to other parts
-        if self.amplitude is None:
-            return z[:, :n_column] @ frequency
-        # By the tangent of half the angle t: cos = 2 / (1 + t^2) - 1, sin = 2 t / (1 + t^2). One
-        # vectorised tangent is six times as fast as numpy's cosine and sine, float64.
-        tangent = z[:, :n_column] @ (0.5 * frequency)
-        xp.tan(tangent, out=tangent)
-        phi = xp.empty((z.shape[0], 2 * n_frequency), dtype=z.dtype)
-        cos, sin = phi[:, :n_frequency], phi[:, n_frequency:]
-        xp.multiply(tangent, tangent, out=cos)
-        cos += 1
-        xp.divide(z.dtype.type(2 * self.amplitude), cos, out=cos)
-        xp.multiply(tangent, cos, out=sin)
-        cos -= z.dtype.type(self.amplitude)
-        return phi
-
-    def backward(self, z: Any, phi: Any, adjoint: Any) -> tuple[FeatureAdjoint, Any]:
-        """Take the adjoint of ``phi(z)``, (n, n_feature), back.
-
-        Returns
-        -------
-        FeatureAdjoint
-        (n, n_column) array
-            Adjoint of the first columns of ``z``, those that the features look at.
-        """
-        xp = namespace(z)
-        if self.parts:
-            backs, first = [], 0
-            for part in self.parts:
-                here = slice(first, first + part.n_feature)
-                backs.append(part.backward(z, phi[:, here], adjoint[:, here]))
-                first = here.stop
-            d_z = xp.zeros((z.shape[0], max(each.shape[1] for _, each in backs)))
-            for _, each in backs:
-                d_z[:, : each.shape[1]] += each
-            return FeatureAdjoint(None, 0.0, tuple(each for each, _ in backs)), d_z
-        frequency = xp.asarray(self.frequency, dtype=z.dtype)
-        n_column, n = frequency.shape
-        if self.amplitude is None:
-            d_angle, log_amplitude = adjoint, 0.0
-        else:
-            d_angle = adjoint[:, n:] * phi[:, :n]
-            d_angle -= adjoint[:, :n] * phi[:, n:]
-            log_amplitude = float(xp.vdot(adjoint, phi))
-        d_frequency = (z[:, :n_column].T @ d_angle).astype(xp.float64, copy=False)
-        return FeatureAdjoint(d_frequency, log_amplitude), d_angle @ frequency.T
 
 
 # A shape is evaluated in place, on ``scale`` times the squared distance (plus ``log variance`` for
@@ -467,6 +358,64 @@ class Linear(Kernel):
 
 
 @dataclass(frozen=True)
+class Constant(Kernel):
+    """``variance``, everywhere: an unknown level of the whole function."""
+
+    label: str = "constant"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Kernel`."""
+        return (f"{self.label}.variance",)
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`."""
+        return np.array([np.log(variance)])
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        return namespace(z).full(z.shape[0], np.exp(float(theta[0])), dtype=z.dtype)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        xp = namespace(z)
+        return xp.exp(theta) * adjoint.sum(dtype=xp.float64)
+
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        out = (take or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
+        out[...] = np.exp(float(theta[0]))
+        return out, None
+
+    def backward(
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        del cache, take
+        xp = namespace(z)
+        grad = xp.exp(theta) * adjoint.sum(dtype=xp.float64)
+        return grad, xp.zeros(w.shape) if want_w else None
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: exact, a cosine of frequency 0 (its sine is 0)."""
+        del n_feature, rng
+        return Features(np.zeros((1, 1)), float(np.exp(0.5 * float(theta[0]))))
+
+    def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
+        """See :class:`Kernel`."""
+        del features
+        return np.array([0.5 * adjoint.log_amplitude])
+
+
+@dataclass(frozen=True)
 class _Pair(Kernel):
     """Two kernels joined; parameters are those of the left, then of the right."""
 
@@ -638,7 +587,7 @@ def _n_term(kernel: Kernel) -> int:
 
 
 NAMED = {"additive": "ard(x) + matern32(space)"}
-FACTORS = ("ard", "rbf", "matern12", "matern32", "matern52", "linear")
+FACTORS = ("ard", "rbf", "matern12", "matern32", "matern52", "linear", "constant")
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 
@@ -649,10 +598,10 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
     Parameters
     ----------
     text : str
-        Factors joined by ``*`` and ``+``: ``ard rbf matern12 matern32 matern52 linear``, each with
-        ``(x)`` for the covariates (the default; for the Materns, the coordinates where there are
-        any) or ``(space)`` for the coordinates; or ``additive``, the VBAgg paper's
-        ``ard(x) + matern32(space)``.
+        Factors joined by ``*`` and ``+``: ``ard rbf matern12 matern32 matern52 linear constant``,
+        each (but the constant) with ``(x)`` for the covariates (the default; for the Materns, the
+        coordinates where there are any) or ``(space)`` for the coordinates; or ``additive``, the
+        VBAgg paper's ``ard(x) + matern32(space)``.
     n_feat : int
         Number of covariates.
     has_coords : bool
@@ -671,7 +620,7 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
     return _joined(Sum, kernels)
 
 
-def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
+def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear | Constant:
     match = _FACTOR.match(text)
     if not match or match[1] not in FACTORS:
         msg = (
@@ -680,6 +629,8 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
         )
         raise ParameterError(msg)
     kind = match[1]
+    if kind == "constant":
+        return Constant()
     place = match[2] or ("space" if kind.startswith("matern") and has_coords else "x")
     if place == "space" and not has_coords:
         msg = f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)"
@@ -697,7 +648,7 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear:
     )
 
 
-def _labelled(terms: list[list[Radial | Linear]]) -> list[list[Kernel]]:
+def _labelled(terms: list[list[Radial | Linear | Constant]]) -> list[list[Kernel]]:
     """Give factors of the same name numbers, so that each parameter has a name of its own."""
     seen: dict[str, int] = {}
     out: list[list[Kernel]] = []

@@ -31,7 +31,8 @@ import numpy as np
 
 from models import bounds
 from models.errors import NumericalError
-from models.kernels import FeatureAdjoint, Features, Kernel
+from models.fourier import FeatureAdjoint, Features
+from models.kernels import Kernel
 from models.likelihoods import Likelihood
 from models.links import Link
 from models.protocol import Arrays

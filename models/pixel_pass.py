@@ -70,7 +70,7 @@ class PixelPass:
         take = xp.empty if self.arena is None else self.arena.take
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
-        d_q = _squares(self.k, -d_s, take)
+        d_q = squares(self.k, -d_s, take)
         for number, rows in enumerate(_row_tiles(self.z.shape[0])):
             mark = None if self.arena is None else self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
@@ -156,7 +156,7 @@ def forward(
     return PixelPass(kernel, params, z, m, s, k_all, kq_all, caches, arena)
 
 
-def _squares(k: Any, weight: Any, take: Any) -> Any:
+def squares(k: Any, weight: Any, take: Any) -> Any:
     """Return ``K' diag(weight) K``, float64, by symmetric updates: half of a product's work.
 
     Rows of positive and of negative weight are added up apart; under most laws whole bags agree.

@@ -27,7 +27,8 @@ from models.base import Estimator
 from models.block import BagBlock
 from models.bounds import TINY, check_positive
 from models.errors import NumericalError, ParameterError
-from models.kernels import Features, Radial
+from models.fourier import Features
+from models.kernels import Radial
 from models.likelihoods import LIKELIHOODS, Likelihood, Terms
 from models.links import find_link
 from models.optim import adam_step

@@ -16,6 +16,7 @@ KERNELS = (
     "matern12(space) + linear",
     "matern52(x) * rbf(space) + ard",
     "matern32(x)",
+    "rbf + constant",
 )
 
 

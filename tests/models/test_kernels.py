@@ -34,7 +34,14 @@ def test_ard_uses_length_scales_not_their_squares():
 
 
 @pytest.mark.parametrize(
-    "text", ["additive", "rbf + linear", "matern32(space) * rbf", "matern12(x) + matern52(space)"]
+    "text",
+    [
+        "additive",
+        "rbf + linear",
+        "rbf + constant",
+        "matern32(space) * rbf",
+        "matern12(x) + matern52(space)",
+    ],
 )
 def test_random_features_have_the_kernels_covariance(text):
     rng = np.random.default_rng(1)

@@ -28,6 +28,7 @@ COMBINATIONS = [
 KERNELS = (
     "additive",
     "matern12(space) + linear",
+    "rbf + constant",
     "matern52(x) * rbf(space) * ard + rbf",
 )
 

@@ -67,7 +67,7 @@ def test_variance_by_half_of_the_product_is_the_quadratic_form(strip, monkeypatc
 def test_weighted_square_by_signs_is_the_sum_over_pixels(weight, squared, monkeypatch):
     monkeypatch.setattr(pixel_pass, "SQUARED", squared)
     k = np.random.default_rng(0).normal(size=(23, 6))
-    found = pixel_pass._squares(k, weight, _poisoned().take)
+    found = pixel_pass.squares(k, weight, _poisoned().take)
     wanted = sum(w * np.outer(row, row) for w, row in zip(weight, k, strict=True))
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
