@@ -15,6 +15,8 @@ from models.network import Network
 from models.nystrom import Nystrom
 from models.persist import read_meta
 from models.probability import Probability, ProbabilityDraws
+from models.psi_vgpmil import PsiVGPMIL
+from models.psi_vgpmil_svi import PsiVGPMILSVI
 from models.vbagg import VBAgg
 from models.vwsgp import VWSGP
 from models.vwsgp_svi import VWSGPSVI
@@ -32,13 +34,27 @@ __all__ = [
     "Nystrom",
     "Probability",
     "ProbabilityDraws",
+    "PsiVGPMIL",
+    "PsiVGPMILSVI",
     "VBAgg",
     "load",
 ]
 
 CLASSES: dict[str, type[Estimator]] = {
     kind.__name__: kind
-    for kind in (VBAgg, Nystrom, Network, BagPixel, Dasymetric, Constant, VWSGP, VWSGPSVI, BLRT)
+    for kind in (
+        VBAgg,
+        Nystrom,
+        Network,
+        BagPixel,
+        Dasymetric,
+        Constant,
+        VWSGP,
+        VWSGPSVI,
+        BLRT,
+        PsiVGPMIL,
+        PsiVGPMILSVI,
+    )
 }
 
 
