@@ -92,7 +92,7 @@ def _sort(drawn, held, rank, order):
 
 
 @compiled
-def _score(sums, n, criterion):
+def _score(sums, n, criterion, n_log_n):
     """Score one side of a split: the purer, the higher. The two sides add.
 
     With ``n_c`` bags of class ``c``: ``sum n_c^2 / n`` is ``n`` less ``n`` times the Gini impurity,
@@ -107,9 +107,9 @@ def _score(sums, n, criterion):
     for c in range(sums.size):
         if criterion == GINI:
             score += sums[c] * sums[c]
-        elif sums[c] > 0.0:
-            score += sums[c] * np.log(sums[c])
-    return score / n if criterion == GINI else score - n * np.log(n)
+        else:
+            score += n_log_n[int(sums[c])]
+    return score / n if criterion == GINI else score - n_log_n[int(n)]
 
 
 @compiled
@@ -217,12 +217,14 @@ def _place_shares(counts, known, bags, ratios, absolute, label, y, regression, a
         for c in range(above.shape[1]):
             above[k, c] = 0.0
     for a in range(bags.size):
-        if known[a] == 0:
+        if counts[a] == 0:  # exceeds no ratio; nor does a bag that knows nothing of the feature
             continue
-        share = float(counts[a]) if absolute else counts[a] / known[a]
-        k = 0
-        for j in range(ratios.size):
-            k += share > ratios[j]
+        k = ratios.size
+        if absolute or counts[a] < known[a]:  # a whole bag exceeds all of them
+            share = float(counts[a]) if absolute else counts[a] / known[a]
+            k = 0
+            for j in range(ratios.size):
+                k += share > ratios[j]
         _add_bag(above[k], bags[a], label, y, regression)
     for k in range(above.shape[0] - 2, -1, -1):
         for c in range(above.shape[1]):
@@ -324,6 +326,10 @@ def grow_tree(
     total, lost = np.empty(n_class), np.empty(n_class)
     left, right = np.empty(n_class), np.empty(n_class)
 
+    n_log_n = np.zeros(n_bag + 1)  # logarithms would take half of a small node's time
+    for k in range(1, n_bag + 1):
+        n_log_n[k] = k * np.log(k)
+
     stack = np.empty((n_bag + 1, 3), np.int64)  # node, and the part of ``order`` that it holds
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, n_bag
     height, n_node = 1, 1
@@ -345,7 +351,7 @@ def grow_tree(
         if pure:
             continue
 
-        own = _score(total, float(n), criterion)
+        own = _score(total, float(n), criterion, n_log_n)
         perfect = np.inf if regression else (float(n) if criterion == GINI else 0.0)
         best, found, splits, lost_left = -np.inf, False, False, False
         b_feature, b_value, b_ratio = 0, 0.0, 0.0
@@ -386,7 +392,8 @@ def grow_tree(
                         n_left += left[c]
                     if regression:
                         n_left = left[1]
-                    score = _score(left, n_left, criterion) + _score(right, n - n_left, criterion)
+                    score = _score(left, n_left, criterion, n_log_n)
+                    score += _score(right, n - n_left, criterion, n_log_n)
                     if not found or score > best + TIE * n:
                         found, best, splits = True, score, 0.0 < n_left < n
                         b_feature, b_value, b_ratio = f, drawn[t], shares[j]
