@@ -1,0 +1,351 @@
+r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 2010).
+
+A bag is as positive as the largest of its latent values. The soft-max law (eq. 5) and the witness
+law (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the kernel's
+parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n`` the number
+of training instances: beyond ``MOST`` of them see :class:`models.gpmil_sparse.GPMILS`.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from scipy.optimize import minimize
+
+from models import pixel_pass
+from models.bag_law import mode_probability, named_kernel, predict_bags
+from models.blas import one_blas_thread
+from models.block import BagBlock
+from models.classifier import Classifier, check_labels
+from models.errors import BagsError, NumericalError, ParameterError
+from models.gpmil_evidence import Problem, anneal, posterior
+from models.kernels import Kernel, parse_kernel
+from models.probability import Probability, ProbabilityDraws
+from models.protocol import Arrays, State, Sweep
+from models.scaling import scaled_inputs, scaling_of
+from models.soft_max import Sizes
+from models.training import BagsSource
+
+MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
+MAX_ROUNDS = 12  # of annealing and search under the witness law
+SAME = 0.01  # move of a hyperparameter between rounds below which they have settled
+UNUSABLE = 1e6  # nats that a point without evidence is taken to be worse than the start
+REACH = 7.0  # of a hyperparameter (logarithm; the mean, plainly) from its start
+CHOICES: dict[str, tuple[str, ...]] = {
+    "likelihood": ("softmax", "witness"),
+    "projection": ("whole", "blocks"),
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where a search over hyperparameters ended.
+
+    Attributes
+    ----------
+    point : (n_theta + 1,) float64
+    evidence : float
+    share : (n_pix,) float64 or None
+        Witness shares.
+    inverse_temperature : float
+        Theirs; 0 for the soft-max law.
+    history : list of dict
+    converged : bool
+    """
+
+    point: np.ndarray
+    evidence: float
+    share: np.ndarray | None
+    inverse_temperature: float
+    history: list[dict[str, float]]
+    converged: bool
+
+
+class GPMIL(Classifier):
+    """Gaussian process for labels of bags, exact in the instances.
+
+    Parameters
+    ----------
+    likelihood : {"softmax", "witness"}
+        How the largest latent value of a bag is smoothed: ``log sum exp f``, or a mean weighted by
+        witness probabilities that deterministic annealing makes ever sharper.
+    kernel : str
+        See :func:`models.kernels.parse_kernel`.
+    learn_variance : bool
+        Learn the variances of the kernel's parts; else they stay where they start, 1 in all.
+    learn_mean : bool
+        Learn a constant mean of the latent function; else it is 0, as in the paper.
+    projection : {"whole", "blocks"}
+        Of the soft-max law's Hessian, which need not be positive definite: of the whole Hessian of
+        the posterior, where it is not (the paper's), or of each bag's part.
+    coldest : float
+        Inverse temperature ``lambda`` that the witness shares are annealed to, from 0.1 by factors
+        of 10: they are then the soft-max of ``lambda f``.
+    n_starts : int
+        Starts of the search over hyperparameters; the best evidence wins.
+    max_epochs : int
+        Most steps of each quasi-Newton search.
+    tolerance : float
+        Slope of the evidence by a logarithm of a hyperparameter at which it is at its top, nats.
+    n_draws : int
+        Draws of each bag's probability.
+    seed : int
+
+    Attributes
+    ----------
+    state_, params_, history_, converged_, bound_
+        See :class:`models.base.Estimator`; the bound is the evidence, nats.
+    """
+
+    sweep: ClassVar[Sweep] = "single"
+
+    def __init__(
+        self,
+        *,
+        likelihood: Literal["softmax", "witness"] = "softmax",
+        kernel: str = "rbf",
+        learn_variance: bool = True,
+        learn_mean: bool = False,
+        projection: Literal["whole", "blocks"] = "whole",
+        coldest: float = 10.0,
+        n_starts: int = 1,
+        max_epochs: int = 50,
+        tolerance: float = 0.01,
+        n_draws: int = 500,
+        seed: int = 0,
+    ) -> None:
+        self.likelihood = likelihood
+        self.kernel = kernel
+        self.learn_variance = learn_variance
+        self.learn_mean = learn_mean
+        self.projection = projection
+        self.coldest = coldest
+        self.n_starts = n_starts
+        self.max_epochs = max_epochs
+        self.tolerance = tolerance
+        self.n_draws = n_draws
+        self.seed = seed
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
+                raise ParameterError(msg)
+        for name in ("n_starts", "max_epochs", "n_draws"):
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                msg = f"{name}: {value} is not a whole number of at least 1"
+                raise ParameterError(msg)
+        for name in ("tolerance", "coldest"):
+            if not getattr(self, name) > 0:
+                msg = f"{name}: {getattr(self, name)} is not above 0"
+                raise ParameterError(msg)
+
+    def fit(
+        self,
+        bags: BagBlock,
+        *,
+        n_thread: int | None = None,
+        start: np.ndarray | None = None,
+        **how: Any,
+    ) -> Self:
+        """Fit to labelled bags in memory.
+
+        Parameters
+        ----------
+        bags : Bags
+        n_thread : int, optional
+            Starts that are searched from at once. It does not change the result.
+        start : (n_theta,) array, optional
+            Logarithms of the kernel's parameters, in units of the scaled data, that the first
+            search starts from: those of a fit to similar bags, say.
+
+        Raises
+        ------
+        BagsError
+            If labels are unusable, or there are more than 5000 instances.
+        """
+        if how:
+            msg = f"{', '.join(how)}: not an argument of GPMIL.fit"
+            raise ParameterError(msg)
+        self.check_params()
+        check_labels(bags.y)
+        if bags.n_pix > MOST:
+            msg = (
+                f"{bags.n_pix} instances are too many for GPMIL, whose matrices are as large as "
+                f"their number squared (at most {MOST}); use GPMILS"
+            )
+            raise BagsError(msg)
+        rng = np.random.default_rng([self.seed, 0])
+        fixed = scaling_of(BagsSource(bags, self.seed).summary(rng), 1.0)
+        kernel = self._kernel(fixed)
+        theta = kernel.start(1.0) if start is None else np.asarray(start, dtype=np.float64)
+        if theta.shape != (kernel.n_theta,):
+            msg = f"start has shape {theta.shape}; give {kernel.n_theta}: {', '.join(kernel.names)}"
+            raise ParameterError(msg)
+        z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
+        problem = Problem(z, Sizes.of(bags.offsets), 2.0 * bags.y - 1.0, kernel)
+        free = self._free(kernel)
+        starts = [np.append(theta, 0.0)]
+        for _ in range(self.n_starts - 1):
+            starts.append(starts[0] + free * rng.normal(size=free.shape[0]))
+        with one_blas_thread(), ThreadPoolExecutor(n_thread or 1) as pool:
+            ends = list(pool.map(lambda each: self._search(problem, each, free), starts))
+            best = max(ends, key=lambda end: end.evidence)
+            last = posterior(problem, best.point, best.share, self.projection, learn=False)
+        params = {
+            "theta": best.point[:-1],
+            "mean": best.point[-1:],
+            "inverse_temperature": np.array([best.inverse_temperature]),
+            "w": z,
+            "alpha": last.alpha,
+            "q": last.q,
+        }
+        self.state_ = State(params, fixed, step=len(best.history))
+        self.params_ = self.block_params(self.state_)
+        self.history_ = best.history
+        self.converged_ = best.converged and last.converged
+        return self
+
+    def _free(self, kernel: Kernel) -> np.ndarray:
+        """Tell which of the kernel's parameters and the mean are learnt: (n_theta + 1,) bool."""
+        learnt = [self.learn_variance or ".variance" not in name for name in kernel.names]
+        return np.array([*learnt, self.learn_mean])
+
+    def _search(self, problem: Problem, start: np.ndarray, free: np.ndarray) -> Search:
+        """Climb the evidence from one start; under the witness law, anneal in between."""
+        history: list[dict[str, float]] = []
+        if self.likelihood == "softmax":
+            end, value, done = self._climb(problem, start, start, free, None, history)
+            return Search(end, value, None, 0.0, history, done)
+        rounds: list[Search] = []
+        point = start
+        for _ in range(MAX_ROUNDS):
+            share, heat = anneal(problem, point, self.coldest)
+            end, value, done = self._climb(problem, point, start, free, share, history)
+            settled = done and float(np.abs(end - point).max()) < SAME
+            rounds.append(Search(end, value, share, heat, list(history), settled))
+            if settled:
+                return rounds[-1]
+            point = end
+        return max(rounds, key=lambda each: each.evidence)
+
+    def _climb(
+        self,
+        problem: Problem,
+        point: np.ndarray,
+        start: np.ndarray,
+        free: np.ndarray,
+        share: np.ndarray | None,
+        history: list[dict[str, float]],
+    ) -> tuple[np.ndarray, float, bool]:
+        """Maximise the evidence by L-BFGS, within reach of ``start``; witness shares are held."""
+        before = time.perf_counter()
+        seen: list[float] = []
+
+        def full(x: np.ndarray) -> np.ndarray:
+            out = point.copy()
+            out[free] = x
+            return out
+
+        def down(x: np.ndarray) -> tuple[float, np.ndarray]:
+            try:
+                at = posterior(problem, full(x), share, self.projection, learn=True)
+            except NumericalError:  # the line search went too far: it will come back
+                if not seen:
+                    raise
+                return seen[0] + UNUSABLE, np.zeros(int(free.sum()))
+            seen.append(-at.evidence)
+            return -at.evidence, -at.grad[free]  # type: ignore[index]
+
+        def note(value: float) -> None:
+            seconds = time.perf_counter() - before - sum(row["seconds"] for row in history[first:])
+            row = {"epoch": len(history) + 1, "bound": value, "rate": 0.0, "seconds": seconds}
+            history.append(row)
+
+        first = len(history)
+        if not free.any():
+            value = posterior(problem, point, share, self.projection, learn=False).evidence
+            note(value)
+            return point, value, True
+        low, high = start[free] - REACH, start[free] + REACH
+        result = minimize(
+            down,
+            np.clip(point[free], low, high),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.stack([low, high], axis=1),
+            callback=lambda intermediate_result: note(-float(intermediate_result.fun)),
+            options={"maxiter": self.max_epochs, "gtol": self.tolerance, "ftol": 1e-9},
+        )
+        if len(history) == first:
+            note(-float(result.fun))
+        return full(result.x), -float(result.fun), bool(result.success)
+
+    # -- what users call -----------------------------------------------------------------------
+
+    def block_params(self, state: State) -> Arrays:
+        """See :class:`models.protocol.Model`."""
+        return {**state.fixed, **state.params}
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
+        """Return the probability that each instance is positive, ``sigma(f)``.
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Covariates as measured.
+        coords : (n_pix, 2), km
+            Needed where the model was fitted with coordinates.
+        """
+        params = self.fitted_params()
+        z = scaled_inputs(params, np.asarray(x), coords, np.float64)
+        at = pixel_pass.forward(self._kernel(params), params, z, learn=False)
+        return Probability("logistic", at.m, at.s)
+
+    def predict_bags(
+        self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
+    ) -> Probability | ProbabilityDraws:
+        """Return the law of the probability that each bag is positive (eq. 14).
+
+        Draws under the soft-max law; under the witness law, the law of one normal number's sigmoid.
+
+        Parameters
+        ----------
+        bags : BagBlock
+        n_draws : int, optional
+            The model's ``n_draws`` where not given.
+        rng : numpy Generator, optional
+            Where not given, each bag's draws are seeded by the model's seed and its number.
+        """
+        params = self.fitted_params()
+        return predict_bags(
+            self._kernel(params), params, bags, n_draws or self.n_draws, rng, self.seed
+        )
+
+    def predict_bag_modes(self, bags: BagBlock) -> np.ndarray:
+        """Return the probability of each bag at the mode of its latent values: (n_bag,), eq. (15).
+
+        The paper calls a bag positive where it is above 1/2.
+        """
+        params = self.fitted_params()
+        z = scaled_inputs(params, bags.x, bags.coords, np.float64)
+        m = pixel_pass.forward(self._kernel(params), params, z, learn=False).m
+        return mode_probability(params, m, bags.offsets)
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
+
+        Length-scales of space are in km; those of covariates in standard deviations.
+        """
+        params = self.fitted_params()
+        return named_kernel(self._kernel(params), params)
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        n_feat = fixed["x_mean"].shape[0]
+        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
