@@ -49,16 +49,24 @@ class PsiVGPMIL(Classifier):
         what :func:`models.psi.register_density` was given.
     alpha, beta : float
         Of ``gamma``.
+    saturation : float
+        Root mean square of the means of ``f`` over the instances at which a fit stops under any
+        density but the hyperbolic secant. Densities whose tails are heavier than ``exp(-|f| / 2)``
+        do not hold ``f`` (``gamma`` does near 0, where ``alpha > sqrt(beta / 2)``): left alone it
+        grows with the number of instances, until every bag is negative. The paper stops early too,
+        by the AUC of validation bags.
     log_h : float
         ``log H``: how surely a bag's label is the largest of its instances'. The paper prints
         ``log 100``; its published implementation takes the default, ``log 1e12``.
     n_inducing : int
         Number of inducing points: half by k-means on instances of positive bags, half of negative.
     kernel : str
-        See :func:`models.kernels.parse_kernel`. The length-scale starts at the root of the number
-        of features, the paper's, in deviations of the features.
+        See :func:`models.kernels.parse_kernel`.
     variance : float
         Prior variance of ``f`` about the intercept; where it starts if it is learnt.
+    lengthscale : float
+        Length-scale of the features, in roots of their number (the paper starts at 1, with the
+        features in deviations); where it starts if it is learnt.
     intercept_sd : float, optional
         Prior deviation of the intercept; 0 for none, as in the paper. Where not given, 3 for the
         hyperbolic secant and 0 for other densities, which do not hold a common level back.
@@ -100,10 +108,12 @@ class PsiVGPMIL(Classifier):
         density: str = "hyperbolic_secant",
         alpha: float = 1.0,
         beta: float = 4.0,
+        saturation: float = 4.0,
         log_h: float = 27.631021115928547,
         n_inducing: int = 100,
         kernel: str = "rbf",
         variance: float = 1.0,
+        lengthscale: float = 1.0,
         intercept_sd: float | None = None,
         learn_kernel: bool = False,
         n_prior_draws: int = 64,
@@ -118,10 +128,12 @@ class PsiVGPMIL(Classifier):
         self.density = density
         self.alpha = alpha
         self.beta = beta
+        self.saturation = saturation
         self.log_h = log_h
         self.n_inducing = n_inducing
         self.kernel = kernel
         self.variance = variance
+        self.lengthscale = lengthscale
         self.intercept_sd = intercept_sd
         self.learn_kernel = learn_kernel
         self.n_prior_draws = n_prior_draws
@@ -150,7 +162,8 @@ class PsiVGPMIL(Classifier):
             value = getattr(self, name)
             if value != int(value) or value < 1:
                 wrong = f"{name}: {value} is not a whole number of at least 1"
-        for name in ("log_h", "variance", "learning_rate", "tolerance"):
+        positive = ("log_h", "saturation", "variance", "lengthscale", "learning_rate", "tolerance")
+        for name in positive:
             if not 0 < getattr(self, name) < np.inf:
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
         if not 0 <= self._intercept_sd < np.inf:
@@ -175,7 +188,7 @@ class PsiVGPMIL(Classifier):
         params = {
             "v_mean": np.zeros(n_value),
             "root": np.zeros((n_value, n_value)),
-            "theta": self._kernel(fixed).start(self.variance),
+            "theta": self._start(self._kernel(fixed)),
             "w": w,
         }
         memory = {
@@ -223,6 +236,7 @@ class PsiVGPMIL(Classifier):
             "linear": run.weighted_sum(z, found, h),
             "constant": np.array([labels + log_psi + 0.5 * float(theta @ square)]),
             "residual": np.array([0.5 * float(theta @ found.r)]),
+            "square": np.array([found.m @ found.m, block.n_pix]),
         }
         if params["learns"][0]:
             d_m, d_s = law.expected_slopes(found.m, found.s)
@@ -238,6 +252,8 @@ class PsiVGPMIL(Classifier):
         The bound is that of the new ``q(u)`` with the ``pi`` and ``c`` of this sweep.
         """
         params, memory, sums = dict(state.params), dict(state.memory), stats.sums
+        if self._saturated(sums):
+            return state, Info(float(memory["bound"][0]), True)
         params["v_mean"], params["root"], bound = _asked(sums).posterior()
         if self.learn_kernel:
             if np.isnan(memory["totals"]).any():
@@ -328,11 +344,20 @@ class PsiVGPMIL(Classifier):
     def _law(self) -> Density:
         return find_density(self.density, self.alpha, self.beta)
 
+    def _start(self, kernel: Kernel) -> np.ndarray:
+        theta = kernel.start(self.variance)
+        ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
+        return theta + np.log(self.lengthscale) * np.array(ours)
+
     @property
     def _intercept_sd(self) -> float:
         if self.intercept_sd is None:
             return 3.0 if self._law.logistic else 0.0
         return self.intercept_sd
+
+    def _saturated(self, sums: Arrays) -> bool:
+        total, n_pix = sums["square"]
+        return not self._law.logistic and bool(total > n_pix * self.saturation**2)
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: np.ndarray | None) -> np.ndarray:
         if before is None:

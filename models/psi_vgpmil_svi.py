@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,8 @@ from models.protocol import Info, State, Stats, Sweep
 from models.psi_vgpmil import PsiVGPMIL
 from models.sparse_gp import Whitened
 from models.witness import MOST_SWEEPS, start_logits, update_logits
+
+KERNEL_SHARE = 0.1  # of a step's rate, that Adam on the kernel has
 
 
 class PsiVGPMILSVI(PsiVGPMIL):
@@ -26,13 +29,14 @@ class PsiVGPMILSVI(PsiVGPMIL):
     batch_bags : int
         Bags a step.
     learning_rate : float
-        Of the natural-gradient steps, at most 1; of Adam on the kernel, where that is learnt.
+        Of the natural-gradient steps, at most 1. Adam on the kernel, where that is learnt, has a
+        tenth of it.
     decay : float
         The rate of step ``t`` is ``learning_rate (1 + t / 10)^-decay``: above 1/2 and up to 1
         (Robbins-Monro) steps die out; 0 leaves the rate to the loop's schedule, which lowers it
         where the bound stops rising.
-    density, alpha, beta, log_h, n_inducing, kernel, variance, intercept_sd, learn_kernel, \
-bag_rule, n_draws, max_epochs, tolerance, dtype, seed
+    density, alpha, beta, saturation, log_h, n_inducing, kernel, variance, lengthscale, \
+intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, seed
         As of :class:`models.psi_vgpmil.PsiVGPMIL`; an epoch is one pass over all batches. The
         kernel is learnt under the hyperbolic secant alone: ``log Z`` of the other densities is no
         sum over batches.
@@ -47,10 +51,12 @@ bag_rule, n_draws, max_epochs, tolerance, dtype, seed
         density: str = "hyperbolic_secant",
         alpha: float = 1.0,
         beta: float = 4.0,
+        saturation: float = 4.0,
         log_h: float = 27.631021115928547,
         n_inducing: int = 100,
         kernel: str = "rbf",
         variance: float = 1.0,
+        lengthscale: float = 1.0,
         intercept_sd: float | None = None,
         learn_kernel: bool = False,
         bag_rule: str = "any",
@@ -67,10 +73,12 @@ bag_rule, n_draws, max_epochs, tolerance, dtype, seed
             density=density,
             alpha=alpha,
             beta=beta,
+            saturation=saturation,
             log_h=log_h,
             n_inducing=n_inducing,
             kernel=kernel,
             variance=variance,
+            lengthscale=lengthscale,
             intercept_sd=intercept_sd,
             learn_kernel=learn_kernel,
             bag_rule=bag_rule,
@@ -106,15 +114,18 @@ bag_rule, n_draws, max_epochs, tolerance, dtype, seed
         sums = {name: factor * value for name, value in stats.sums.items()}
         params, memory = dict(state.params), dict(state.memory)
         before = Whitened(params["v_mean"], params["root"])
+        bound = factor * stats.bound - before.kl()
+        if self._saturated(sums):
+            return state, Info(bound, True)
         rate = state.rate * (1.0 + state.step / 10.0) ** -self.decay
         d_mean = sums["linear"] - sums["precision"] @ before.v_mean
         after = before.natural_step(d_mean, -0.5 * sums["precision"], rate, longest=np.inf)
         params["v_mean"], params["root"] = after.v_mean, after.root
         if "lower" in sums:
-            params, memory = self._move_kernel(state, params, memory, sums)
+            slow = replace(state, rate=KERNEL_SHARE * rate)
+            params, memory = self._move_kernel(slow, params, memory, sums)
         elif self.learn_kernel:
             memory["settled"] = np.ones(1)
-        bound = factor * stats.bound - before.kl()
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: Any) -> np.ndarray:
