@@ -53,6 +53,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.madagascar
 	$(BIN)/python -m benchmarks.malaria
 	$(BIN)/python -m benchmarks.country
+	$(BIN)/python -m benchmarks.blrt
 
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -13,6 +13,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesClassifier
 
 import models
+from benchmarks import blrt as benchmark
 from benchmarks.plain_trees import ask_plain, grow_plain
 from models import BLRT, VWSGP, Bags, VBAgg, bag_trees
 from models.errors import BagsError, ParameterError, UnsupportedError
@@ -394,10 +395,23 @@ def test_musk1_is_near_the_paper():
     shared = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[3] / "shared/data"))
     if not (shared / "mil/Musk1.npz").is_file():
         pytest.skip("no shared data: set DISAGG_SHARED_DATA")
-    from benchmarks.blrt import fold_scores, load_set
-
-    bags, train = load_set("Musk1", shared / "mil")
-    scores = fold_scores(bags, train[:1], n_trees=100)
+    bags, train = benchmark.load_set("Musk1", shared / "mil")
+    scores = benchmark.fold_scores(bags, train[:1], n_trees=100)
     # Table 1: 96.8 +- 1.6 over repetitions; a repetition has 10 folds.
     assert scores.shape == (1, 10)
     assert scores.mean() > 0.968 - 2 * 0.016
+
+
+def test_the_benchmark_grows_what_it_says():
+    bags = benchmark.simulated(20, 4, 16)
+    assert bags.n_bag == 20
+    assert (np.diff(bags.offsets) == 4).all()
+    found = benchmark.beside_plain(bags, 1, 2)
+    assert found["times"] == pytest.approx(found["plain"] / found["compiled"])
+    masks = np.ones((2, 1, 20), bool)
+    masks[..., [0, 1, 2, 3]] = False
+    told = benchmark.fold_scores(bags, masks, n_trees=3)
+    model = BLRT(n_trees=3, seed=1).fit(bags.select(masks[1, 0]))
+    p = model.predict_bags(bags.select(~masks[1, 0])).mean
+    above = np.mean([(p[i] > p[j]) + 0.5 * (p[i] == p[j]) for i in (1, 3) for j in (0, 2)])
+    assert told[1, 0] == pytest.approx(above)  # the share of pairs in the right order
