@@ -79,8 +79,12 @@ def dense_prior(model, bags):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "ard + linear", "ard * matern32(space)"])
-@pytest.mark.parametrize("n_bag", [3, 3 * FEW])
-def test_evidence_is_the_dense_sum_and_its_adjoints_are_differences(kernel, n_bag):
+@pytest.mark.parametrize(("n_bag", "rows"), [(3, 1024), (3 * FEW, 1024), (30, 7)])
+def test_evidence_is_the_dense_sum_and_its_adjoints_are_differences(
+    kernel, n_bag, rows, monkeypatch
+):
+    monkeypatch.setattr("models.bag_evidence.ROWS", rows)  # tiles that cut bags
+    monkeypatch.setattr("models.bag_evidence.STRIP", 4)  # strips that cut the triangle
     rng = np.random.default_rng(0)
     made = parse_kernel(kernel, 2, has_coords=True)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 9, n_bag))])
