@@ -360,8 +360,8 @@ class PsiVGPMIL(Classifier):
         return not self._law.logistic and bool(total > n_pix * self.saturation**2)
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-        if before is None:
-            before = start_logits(self.seed, block.bag, block.offsets)
+        if before is None:  # q(u) goes first, as in the paper's Algorithm 1
+            return start_logits(self.seed, block.bag, block.y, block.offsets)
         return update_logits(before, m, block.y, block.offsets, self.log_h, 1)
 
     def _prior_sums(self, params: Arrays, z: np.ndarray) -> Arrays:

@@ -130,5 +130,5 @@ intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, see
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: Any) -> np.ndarray:
         del before
-        start = start_logits(self.seed, block.bag, block.offsets)
+        start = start_logits(self.seed, block.bag, block.y, block.offsets)
         return update_logits(start, m, block.y, block.offsets, self.log_h, MOST_SWEEPS)
