@@ -70,6 +70,10 @@ class PsiVGPMIL(Classifier):
     intercept_sd : float, optional
         Prior deviation of the intercept; 0 for none, as in the paper. Where not given, 3 for the
         hyperbolic secant and 0 for other densities, which do not hold a common level back.
+    start : float
+        The first ``pi`` of positive bags' instances. At 1/2 they pull at nothing, and the negative
+        bags say first where positives cannot be; near 1 all of them are positive until shown
+        otherwise.
     learn_kernel : bool
         Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
     n_prior_draws : int
@@ -115,6 +119,7 @@ class PsiVGPMIL(Classifier):
         variance: float = 1.0,
         lengthscale: float = 1.0,
         intercept_sd: float | None = None,
+        start: float = 0.5,
         learn_kernel: bool = False,
         n_prior_draws: int = 64,
         bag_rule: str = "any",
@@ -135,6 +140,7 @@ class PsiVGPMIL(Classifier):
         self.variance = variance
         self.lengthscale = lengthscale
         self.intercept_sd = intercept_sd
+        self.start = start
         self.learn_kernel = learn_kernel
         self.n_prior_draws = n_prior_draws
         self.bag_rule = bag_rule
@@ -166,6 +172,8 @@ class PsiVGPMIL(Classifier):
         for name in positive:
             if not 0 < getattr(self, name) < np.inf:
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
+        if not 0 < self.start < 1:
+            wrong = f"start: {self.start} is not a probability between 0 and 1"
         if not 0 <= self._intercept_sd < np.inf:
             wrong = f"intercept_sd: {self.intercept_sd} is below 0"
         if wrong:
@@ -361,7 +369,7 @@ class PsiVGPMIL(Classifier):
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: np.ndarray | None) -> np.ndarray:
         if before is None:  # q(u) goes first, as in the paper's Algorithm 1
-            return start_logits(self.seed, block.bag, block.y, block.offsets)
+            return start_logits(self.start, block.y, block.offsets)
         return update_logits(before, m, block.y, block.offsets, self.log_h, 1)
 
     def _prior_sums(self, params: Arrays, z: np.ndarray) -> Arrays:

@@ -36,7 +36,7 @@ class PsiVGPMILSVI(PsiVGPMIL):
         (Robbins-Monro) steps die out; 0 leaves the rate to the loop's schedule, which lowers it
         where the bound stops rising.
     density, alpha, beta, saturation, log_h, n_inducing, kernel, variance, lengthscale, \
-intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, seed
+intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, seed
         As of :class:`models.psi_vgpmil.PsiVGPMIL`; an epoch is one pass over all batches. The
         kernel is learnt under the hyperbolic secant alone: ``log Z`` of the other densities is no
         sum over batches.
@@ -58,6 +58,7 @@ intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, see
         variance: float = 1.0,
         lengthscale: float = 1.0,
         intercept_sd: float | None = None,
+        start: float = 0.5,
         learn_kernel: bool = False,
         bag_rule: str = "any",
         n_draws: int = 500,
@@ -80,6 +81,7 @@ intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, see
             variance=variance,
             lengthscale=lengthscale,
             intercept_sd=intercept_sd,
+            start=start,
             learn_kernel=learn_kernel,
             bag_rule=bag_rule,
             n_draws=n_draws,
@@ -130,5 +132,5 @@ intercept_sd, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dtype, see
 
     def _logits(self, block: BagBlock, m: np.ndarray, before: Any) -> np.ndarray:
         del before
-        start = start_logits(self.seed, block.bag, block.y, block.offsets)
+        start = start_logits(self.start, block.y, block.offsets)
         return update_logits(start, m, block.y, block.offsets, self.log_h, MOST_SWEEPS)

@@ -18,36 +18,27 @@ from scipy.special import expit
 
 from models.bag_trees import compiled
 
-START = 0.1  # pi of negative bags starts uniform between 0 and this
-SEED = 5
+NEGATIVE = 0.05  # pi of negative bags at the start
 MOST_SWEEPS = 200
 STILL = 1e-10  # largest change of a pi at which the inner iteration stops
 
 
-def start_logits(seed: int, bag: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return logits of ``pi ~ U(0, 1)`` in positive bags, U(0, START) in negative: (n_pix,).
+def start_logits(start: float, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return logits of the first ``pi``: ``start`` in positive bags, NEGATIVE in others: (n_pix,).
 
-    The paper draws from U(0, 1) throughout. Where bags are large the first ``q(u)`` then knows
-    nothing of the labels, and the sweep after it picks one instance of each positive bag by chance:
-    an optimum of a lower bound that is never left (docs/design/psi-vgpmil.md).
+    The paper draws them from U(0, 1), whatever the label. The first ``q(u)`` then knows nothing of
+    the labels, and the sweep after it picks the witness of each positive bag by chance: in large
+    bags the end is an optimum of a lower bound (docs/design/psi-vgpmil.md).
 
     Parameters
     ----------
-    seed : int
-    bag : (n_bag,) int64
-        Numbers of the bags in the whole data set.
+    start : float
     y : (n_bag,) float64
-        Their labels, 0 or 1.
+        Labels of the bags, 0 or 1.
     offsets : (n_bag + 1,) int64
     """
-    parts = [
-        np.random.default_rng([seed, SEED, int(number)]).uniform(0.0, high, size)
-        for number, high, size in zip(
-            bag, np.where(y > 0.5, 1.0, START), np.diff(offsets), strict=True
-        )
-    ]
-    pi = np.maximum(np.concatenate(parts), np.finfo(np.float64).tiny)
-    return np.log(pi) - np.log1p(-pi)
+    pi = np.repeat(np.where(y > 0.5, start, NEGATIVE), np.diff(offsets))
+    return np.asarray(np.log(pi) - np.log1p(-pi))
 
 
 def update_logits(
