@@ -50,11 +50,12 @@ class Executor(Protocol):
         blocks: Sequence[int],
         local: Local | None = None,
         fresh: Local | None = None,
+        ahead: Sequence[int] = (),
     ) -> Stats:
         """Return the sum over blocks, by the tree of :mod:`models.reduction` over their places.
 
         ``local`` holds what the model kept with the blocks, by number; what it keeps of this step
-        is put into ``fresh``.
+        is put into ``fresh``. Blocks ``ahead`` will be those of the next step.
         """
 
 
@@ -175,7 +176,8 @@ def _run_epochs(
         total, state = 0.0, training.state
         for number, blocks in enumerate(steps):
             fresh: Local = {}
-            stats = executor.sum(model.block_params(state), blocks, training.local, fresh)
+            ahead = steps[number + 1] if number + 1 < len(steps) else ()
+            stats = executor.sum(model.block_params(state), blocks, training.local, fresh, ahead)
             state, info = model.update(state, stats, n_bag)
             training.local.update(fresh)
             total += info.bound * stats.n_bag
@@ -230,8 +232,10 @@ class ThreadExecutor:
         blocks: Sequence[int],
         local: Local | None = None,
         fresh: Local | None = None,
+        ahead: Sequence[int] = (),
     ) -> Stats:
-        """See :class:`Executor`."""
+        """See :class:`Executor`; nothing is read ahead, other threads compute meanwhile."""
+        del ahead
         return total(leaves(self.map(params, blocks, local, fresh)))
 
     def map(
@@ -254,6 +258,11 @@ class ThreadExecutor:
                 yield stats
             if number is not None:
                 waiting.append((number, self._submit(params, number, kept.get(number))))
+
+    def prefetch(self, blocks: Sequence[int]) -> None:
+        """Read blocks without waiting for them, so that the source has them in its cache."""
+        for number in blocks:
+            self._pool.submit(self._source.read, number)
 
     def _submit(
         self, params: Arrays, number: int, local: Arrays | None

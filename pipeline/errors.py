@@ -13,3 +13,7 @@ class StoreError(PipelineError, OSError):
 
 class StoreInputError(PipelineError, ValueError):
     """The arrays given to be stored are unusable; the message says which and why."""
+
+
+class ClusterError(PipelineError, ConnectionError):
+    """The Dask cluster cannot be reached, or has no worker left."""

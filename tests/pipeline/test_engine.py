@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from distributed import Client, LocalCluster
 from models import Bags, VBAgg
 from models.block import BagBlock
 from models.training import BagsSource, ThreadExecutor, Training, start_training, train
-from pipeline.engine import DaskExecutor, StoreSource, fit
-from pipeline.errors import StoreError
+from pipeline.engine import fit
+from pipeline.errors import ClusterError, StoreError
+from pipeline.executor import DaskExecutor
+from pipeline.source import StoreSource
 from pipeline.store import BagStore, PixelRows, write_bags
 
 ROOT = Path(__file__).parents[2]
@@ -262,14 +265,39 @@ def test_a_killed_worker_changes_nothing(
     start = start_training(model, source, **model.loop_params("start"))
     params, blocks = model.block_params(start.state), range(store.n_block)
     with ThreadExecutor(model, source, 1) as threads:
-        expected = list(threads.map(params, blocks))
-    found = []
-    for stats in DaskExecutor(model, source, client).map(params, blocks):
-        if not found:  # the only one, with the parameters and the results not yet fetched
-            (pid,) = client.run(os.getpid).values()
-            os.kill(pid, signal.SIGKILL)
-        found.append(stats)
-    assert [s.bound for s in found] == [s.bound for s in expected]
+        expected = threads.sum(params, blocks)
+    with DaskExecutor(model, source, client) as executor:
+        first = executor.sum(params, blocks)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)  # the only one: the nanny starts another
+        again = executor.sum(params, blocks)
+    for found in (first, again):
+        assert found.bound == expected.bound
+        for name, value in expected.sums.items():
+            np.testing.assert_array_equal(found.sums[name], value)
+
+
+def test_a_worker_killed_while_it_computes_changes_nothing(
+    store: BagStore, cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    scale(cluster, client, 2)
+
+    class Killer(Record):
+        def advance(self, n: float = 1, **fields: Any) -> None:
+            super().advance(n, **fields)
+            if fields and len(self.steps) in (2, 7):
+                pid = next(iter(client.run(os.getpid).values()))
+                threading.Timer(0.01, os.kill, (pid, signal.SIGKILL)).start()
+
+    whole = fit(new_model(max_epochs=6), store)
+    assert_identical(fit(new_model(max_epochs=6), store, client, progress=Killer()), whole)
+
+
+def test_a_cluster_that_is_gone_is_said_in_one_line(store: BagStore, cluster: LocalCluster) -> None:
+    with Client(cluster) as client:
+        executor = DaskExecutor(new_model(), StoreSource(store), client)
+    with pytest.raises(ClusterError, match="cannot be reached; start it again"):
+        executor.sum({}, [0])
 
 
 def test_the_cluster_keeps_nothing_of_the_steps(
@@ -298,13 +326,13 @@ def test_what_fails_on_a_worker_is_said_here(tmp_path: Path, client: Client) -> 
     executor = DaskExecutor(new_model(), StoreSource(store), client)
     make_store(tmp_path / "s", fingerprint="another")
     with pytest.raises(StoreError, match="ingested anew"):
-        list(executor.map({}, [0]))
+        executor.sum({}, [0])
 
 
 def test_a_task_carries_neither_the_store_nor_its_arrays(store: BagStore, client: Client) -> None:
-    step = DaskExecutor(new_model().fit(in_memory(store)), StoreSource(store), client)._step
-    assert len(pickle.dumps(step)) < 1500
-    assert step.path.is_absolute()
+    job = DaskExecutor(new_model().fit(in_memory(store)), StoreSource(store), client).job
+    assert len(pickle.dumps(job)) < 1500
+    assert job.path.is_absolute()
 
 
 # -- interrupted and resumed -------------------------------------------------------------------

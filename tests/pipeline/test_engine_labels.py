@@ -13,7 +13,8 @@ from distributed import Client, LocalCluster
 
 import models
 from models.errors import BagsError
-from pipeline.engine import StoreSource, fit
+from pipeline.engine import fit
+from pipeline.source import StoreSource
 from pipeline.store import BagStore, PixelRows, write_bags
 
 MAKE = {
