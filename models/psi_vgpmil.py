@@ -67,9 +67,8 @@ class PsiVGPMIL(Classifier):
     lengthscale : float
         Length-scale of the features, in roots of their number (the paper starts at 1, with the
         features in deviations); where it starts if it is learnt.
-    intercept_sd : float, optional
-        Prior deviation of the intercept; 0 for none, as in the paper. Where not given, 3 for the
-        hyperbolic secant and 0 for other densities, which do not hold a common level back.
+    intercept_sd : float
+        Prior deviation of the intercept; 0 for none, as in the paper.
     start : float
         The first ``pi`` of positive bags' instances. At 1/2 they pull at nothing, and the negative
         bags say first where positives cannot be; near 1 all of them are positive until shown
@@ -118,7 +117,7 @@ class PsiVGPMIL(Classifier):
         kernel: str = "rbf",
         variance: float = 1.0,
         lengthscale: float = 1.0,
-        intercept_sd: float | None = None,
+        intercept_sd: float = 3.0,
         start: float = 0.5,
         learn_kernel: bool = False,
         n_prior_draws: int = 64,
@@ -174,7 +173,7 @@ class PsiVGPMIL(Classifier):
                 wrong = f"{name}: {getattr(self, name)} is not above 0"
         if not 0 < self.start < 1:
             wrong = f"start: {self.start} is not a probability between 0 and 1"
-        if not 0 <= self._intercept_sd < np.inf:
+        if not 0 <= self.intercept_sd < np.inf:
             wrong = f"intercept_sd: {self.intercept_sd} is below 0"
         if wrong:
             raise ParameterError(wrong)
@@ -192,7 +191,7 @@ class PsiVGPMIL(Classifier):
         fixed = {k: v for k, v in scaling_of(scaled, 1.0).items() if k != "base_rate"}
         z = scaled_inputs(fixed, sample.x, coords, np.float64)
         w = _landmarks_of_both(z, sample.bag_y, self.n_inducing, rng)
-        n_value = w.shape[0] + int(self._intercept_sd > 0)
+        n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {
             "v_mean": np.zeros(n_value),
             "root": np.zeros((n_value, n_value)),
@@ -329,7 +328,7 @@ class PsiVGPMIL(Classifier):
             Where not given, draws are seeded by the model's seed and the bags' numbers.
         """
         params, n = self.fitted_params(), n_draws or self.n_draws
-        run = InstancePass(self._kernel(params), params, self._intercept_sd, np.float64)
+        run = InstancePass(self._kernel(params), params, self.intercept_sd, np.float64)
         draws = BagDraws(self._kernel(params), params, run, n, rng, self.seed)
         z = scaled_inputs(params, bags.x, bags.coords, np.float64)
         return ProbabilityDraws(draws.of(z, bags, self.bag_rule))
@@ -342,8 +341,8 @@ class PsiVGPMIL(Classifier):
         for name in named:
             if "_space" in name and ".lengthscale" in name:
                 named[name] *= float(state.fixed["coord_scale"][0])
-        if self._intercept_sd > 0:
-            named["intercept"] = self._intercept_sd * float(state.params["v_mean"][-1])
+        if self.intercept_sd > 0:
+            named["intercept"] = self.intercept_sd * float(state.params["v_mean"][-1])
         return named
 
     # -- parts ---------------------------------------------------------------------------------
@@ -356,12 +355,6 @@ class PsiVGPMIL(Classifier):
         theta = kernel.start(self.variance)
         ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
         return theta + np.log(self.lengthscale) * np.array(ours)
-
-    @property
-    def _intercept_sd(self) -> float:
-        if self.intercept_sd is None:
-            return 3.0 if self._law.logistic else 0.0
-        return self.intercept_sd
 
     def _saturated(self, sums: Arrays) -> bool:
         total, n_pix = sums["square"]
@@ -380,7 +373,7 @@ class PsiVGPMIL(Classifier):
             draws = PriorDraws(
                 self._kernel(params),
                 params["theta"],
-                self._intercept_sd,
+                self.intercept_sd,
                 self.n_prior_draws,
                 self.seed,
             )
@@ -421,7 +414,7 @@ class PsiVGPMIL(Classifier):
         return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))
 
     def _pass(self, params: Arrays) -> InstancePass:
-        return InstancePass(self._kernel(params), params, self._intercept_sd, self.dtype)
+        return InstancePass(self._kernel(params), params, self.intercept_sd, self.dtype)
 
 
 def _asked(sums: Arrays) -> SiteSums:

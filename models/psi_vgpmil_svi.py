@@ -57,7 +57,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         kernel: str = "rbf",
         variance: float = 1.0,
         lengthscale: float = 1.0,
-        intercept_sd: float | None = None,
+        intercept_sd: float = 3.0,
         start: float = 0.5,
         learn_kernel: bool = False,
         bag_rule: str = "any",

@@ -319,7 +319,7 @@ def _objective(model, steps, theta, pi):
     k_ww = k_ww + JITTER * np.trace(k_ww) / len(w) * np.eye(len(w))
     v = np.linalg.solve(np.linalg.cholesky(k_ww), kernel.matrix(theta, z, w).T).T
     residual = kernel.diag(theta, z) - (v**2).sum(axis=1)
-    sd = model._intercept_sd
+    sd = model.intercept_sd
     if sd > 0:
         v = np.hstack([v, np.full((len(v), 1), sd)])
     params = model.block_params(state)
@@ -459,12 +459,11 @@ def test_a_batch_of_everything_at_rate_one_is_a_full_sweep():
 
 def test_a_density_that_lets_go_is_stopped():
     bags = _bags(7, n_bag=80)
-    model = PsiVGPMIL(density="gamma", alpha=0.5, beta=4.0, n_inducing=10)
+    how = {"density": "gamma", "alpha": 0.5, "n_inducing": 10, "intercept_sd": 0.0}
+    model = PsiVGPMIL(**how)
     assert model.fit(bags).converged_
     held = np.sqrt((model.predict_pixels(bags.x).m ** 2).mean())
-    free = PsiVGPMIL(
-        density="gamma", alpha=0.5, beta=4.0, n_inducing=10, saturation=1e9, max_epochs=60
-    ).fit(bags)
+    free = PsiVGPMIL(**how, saturation=1e9, max_epochs=60).fit(bags)
     assert held < np.sqrt((free.predict_pixels(bags.x).m ** 2).mean()) / 2
     found, lost = (m.predict_bags(bags).mean[bags.y > 0].mean() for m in (model, free))
     assert lost < 0.5 < found  # what the stop is for
@@ -480,8 +479,8 @@ def _posterior(model, x):
     lower = np.linalg.cholesky(k_ww)
     v = np.linalg.solve(lower, k_xw.T).T
     rest = k_xx - v @ v.T
-    if model._intercept_sd > 0:
-        v = np.hstack([v, np.full((len(v), 1), model._intercept_sd)])
+    if model.intercept_sd > 0:
+        v = np.hstack([v, np.full((len(v), 1), model.intercept_sd)])
     params = model.block_params(state)
     half = v @ params["factor"]
     return v @ params["v_mean"], rest + half @ half.T
