@@ -78,10 +78,10 @@ class PsiVGPMIL(Classifier):
     n_prior_draws : int
         Functions that ``log Z`` (20) is estimated from where the kernel is learnt and ``psi`` is
         not the hyperbolic secant, for which it is 0.
-    bag_rule : {"any", "largest"}
-        Probability of a bag: that any instance is positive (eqs. 34-36), which grows with the size
-        of the bag, or that of the instance with the largest ``f``, as in the published
-        implementation.
+    bag_rule : {"largest", "any"}
+        Probability of a bag: that of the instance with the largest ``f``, as in the published
+        implementation; or that any instance is positive (eqs. 34-36), which grows with the size of
+        the bag until every large one is positive.
     n_draws : int
         Joint draws of each bag's instances behind its probability.
     max_epochs : int
@@ -121,7 +121,7 @@ class PsiVGPMIL(Classifier):
         start: float = 0.5,
         learn_kernel: bool = False,
         n_prior_draws: int = 64,
-        bag_rule: str = "any",
+        bag_rule: str = "largest",
         n_draws: int = 500,
         max_epochs: int = 100,
         learning_rate: float = 0.05,

@@ -60,7 +60,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         intercept_sd: float = 3.0,
         start: float = 0.5,
         learn_kernel: bool = False,
-        bag_rule: str = "any",
+        bag_rule: str = "largest",
         n_draws: int = 500,
         batch_bags: int = 32,
         max_epochs: int = 100,
