@@ -16,6 +16,7 @@ from scipy.special import expit
 from models.block import BagBlock
 from models.instance_pass import InstancePass
 from models.kernels import Kernel
+from models.probability import Probability
 from models.protocol import Arrays
 from models.witness import softplus
 
@@ -57,16 +58,30 @@ class BagDraws:
 
     def of(self, z: np.ndarray, bags: BagBlock, rule: str) -> np.ndarray:
         """Draw each bag's probability, by ``any`` or ``largest``: (n_draws, n_bag)."""
+        return self._any(z, bags) if rule == "any" else self._largest(z, bags)
+
+    def _any(self, z: np.ndarray, bags: BagBlock) -> np.ndarray:
+        """Return ``1 - prod_n (1 - sigma(f_n))`` (eqs. 34-36)."""
         out = np.empty((self._n_draws, bags.n_bag))
         for a, (first, stop) in enumerate(pairwise(bags.offsets.tolist())):
-            rng = self._rng or np.random.default_rng([self._seed, SEED_BAGS, int(bags.bag[a])])
-            none, top = np.zeros(self._n_draws), np.full(self._n_draws, -np.inf)
+            rng, none = self._rng_of(bags.bag[a]), np.zeros(self._n_draws)
             for start in range(first, stop, PIECE):
-                f = self.latent(z[start : min(start + PIECE, stop)], rng)
-                none -= softplus(f).sum(axis=0)
-                np.maximum(top, f.max(axis=0), out=top)
-            out[:, a] = -np.expm1(none) if rule == "any" else expit(top)
+                none -= softplus(self.latent(z[start : min(start + PIECE, stop)], rng)).sum(axis=0)
+            out[:, a] = -np.expm1(none)
         return out
+
+    def _largest(self, z: np.ndarray, bags: BagBlock) -> np.ndarray:
+        """Return ``sigma(f_n)`` of the instance that is most probably positive."""
+        found = self._run.forward(z)
+        p = Probability("logistic", found.m, found.s).mean
+        rows = np.array([i + int(np.argmax(p[i:j])) for i, j in pairwise(bags.offsets.tolist())])
+        loadings = np.concatenate([v for _, v, _ in self._run.tiles(z[rows])])
+        own = [self._rng_of(bag).standard_normal(self._n_draws) for bag in bags.bag]
+        f = loadings @ self._values + np.sqrt(found.r[rows])[:, None] * np.array(own)
+        return np.asarray(expit(f).T)
+
+    def _rng_of(self, bag: int) -> np.random.Generator:
+        return self._rng or np.random.default_rng([self._seed, SEED_BAGS, int(bag)])
 
     def latent(self, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw the latent values of one piece ``z`` (n, n_dim) together: (n, n_draws)."""

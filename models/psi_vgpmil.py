@@ -79,7 +79,7 @@ class PsiVGPMIL(Classifier):
         Functions that ``log Z`` (20) is estimated from where the kernel is learnt and ``psi`` is
         not the hyperbolic secant, for which it is 0.
     bag_rule : {"largest", "any"}
-        Probability of a bag: that of the instance with the largest ``f``, as in the published
+        Probability of a bag: the largest of its instances' probabilities, as in the published
         implementation; or that any instance is positive (eqs. 34-36), which grows with the size of
         the bag until every large one is positive.
     n_draws : int
