@@ -78,9 +78,9 @@ def _memory(value: Any) -> Any:
 
 
 def _scheduler(value: Any) -> Any:
-    if value == "local" or (isinstance(value, str) and "://" in value):
+    if value in ("local", "processes") or (isinstance(value, str) and "://" in value):
         return value
-    raise _wrong(remedy="give 'local' or an address such as tcp://host:8786")
+    raise _wrong(remedy="give 'local', 'processes' or an address such as tcp://host:8786")
 
 
 def _folds(value: Any) -> Any:
@@ -318,12 +318,22 @@ class Fit(Section):
     seed: Seed = Field(0, description="seed of everything random in the fit")
 
 
+class Tls(Section):
+    """``compute.tls``: certificates of a cluster that speaks TLS."""
+
+    ca: InputPath = Field(description="certificate of the authority (PEM)")
+    cert: InputPath = Field(description="our certificate (PEM)")
+    key: InputPath = Field(description="our key (PEM)")
+
+
 class Compute(Section):
     """``compute``: where the work is done."""
 
     scheduler: Annotated[str, BeforeValidator(_scheduler)] = Field(
-        "local", description="'local', or a Dask scheduler's address"
+        "local",
+        description="'local' (threads), 'processes' of this machine, or a Dask scheduler's address",
     )
+    tls: Tls | None = Field(None, description="certificates, for a scheduler at tls://...")
     workers: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = Field(
         "auto", description="number of workers"
     )
@@ -445,6 +455,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _secure(self) -> Config:
+        compute = self.compute
+        if (compute.tls is not None) != compute.scheduler.startswith("tls://"):
+            raise _wrong(
+                found="compute.tls and a scheduler at tls://..., one without the other",
+                remedy="give both, or neither",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _tested(self) -> Config:
         if self.counts is None:
             return self
@@ -484,6 +504,9 @@ class Config(Section):
             paths["evaluate.folds.path"] = self.evaluate.folds.path
         if self.truth is not None:
             paths["truth.path"] = self.truth.path
+        if self.compute.tls is not None:
+            for key in ("ca", "cert", "key"):
+                paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
         return {key: path for key, path in paths.items() if path is not None}
 
 

@@ -20,6 +20,7 @@ import models
 from geo.errors import InputError, Problem
 from geo.raster import RasterSource
 from pipeline import engine
+from pipeline.cluster import open_cluster
 from pipeline.config import Config, FoldsFile
 from pipeline.crossval import cross_validate
 from pipeline.fitting import n_thread
@@ -115,11 +116,14 @@ def _hold_out(
             )
             progress.log(f"evaluate: held out by {scheme} skipped: {result['skipped']}")
             return result
-    with progress.task(f"hold out by {scheme}", n_fold) as task:
+    with (
+        open_cluster(config.compute) as client,
+        progress.task(f"hold out by {scheme}", n_fold) as task,
+    ):
         said, fold_of = cross_validate(
             fold,
             judge.predictor,
-            _fit_fold(config, store, progress),
+            _fit_fold(config, store, client, progress),
             directory,
             _fingerprint(config, store),
             task.advance,
@@ -137,12 +141,15 @@ def _hold_out(
     return result
 
 
-def _fit_fold(config: Config, store: BagStore, progress: Any) -> Callable[[np.ndarray, Path], Any]:
+def _fit_fold(
+    config: Config, store: BagStore, client: Any, progress: Any
+) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
         engine.fit(
             model,
             store,
+            client,
             bags=train,
             checkpoint=checkpoint,
             progress=progress,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipeline import engine
+from pipeline.cluster import open_cluster
 from pipeline.config import Config
 from pipeline.kinds import new_model
 from pipeline.progress import Progress
@@ -41,7 +41,7 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
     store = BagStore.open(work / "bags.zarr")
     model = new_model(config)
     checkpoint = work / "checkpoint"
-    with _client(config) as client:
+    with open_cluster(config.compute) as client:
         training = engine.fit(
             model,
             store,
@@ -79,14 +79,6 @@ def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str
         names[each.column]: {"mean": each.mean, "sd": each.sd}
         for each in getattr(model, "coefficients_", [])
     }
-
-
-def _client(config: Config) -> AbstractContextManager[Any]:
-    if config.compute.scheduler == "local":
-        return nullcontext(None)
-    from distributed import Client
-
-    return Client(config.compute.scheduler)
 
 
 def _with_covariates(values: dict[str, float], covariates: tuple[str, ...]) -> dict[str, float]:

@@ -79,7 +79,7 @@ def _draw_areas(axes: Axes, areas: Any, interval: float) -> None:
         )  # fmt: skip
     legend = axes.legend(
         title=f"bars: central {interval:.0%} of the posterior",
-        loc="upper left", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
+        loc="best", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
         handletextpad=0.2,
     )  # fmt: skip
     legend.get_title().set_color(MUTED)

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Make an authority and one certificate for a Dask cluster that speaks TLS:
+#
+#   sh infra/certificates.sh DIRECTORY [DAYS]
+#
+# ca.pem, cert.pem and key.pem go to the scheduler and the workers
+# (`dask scheduler --tls-ca-file ca.pem --tls-cert cert.pem --tls-key key.pem`) and into the
+# configuration (`compute: {scheduler: tls://host:8786, tls: {ca: ..., cert: ..., key: ...}}`).
+# Whoever holds the key may send code to the cluster: guard it. The authority's own key is deleted:
+# to renew, run this again and hand out all three anew.
+set -eu
+if [ $# -lt 1 ]; then
+  echo "error: no directory given; say sh $0 DIRECTORY [DAYS]" >&2
+  exit 2
+fi
+command -v openssl >/dev/null || { echo "error: openssl is not installed" >&2; exit 2; }
+umask 077
+mkdir -p "$1"
+cd "$1"
+days="${2:-365}"
+trap 'rm -f ca.key request.pem ca.srl' EXIT
+openssl req -x509 -newkey rsa:3072 -nodes -sha256 -days "$days" -subj "/CN=disagg authority" \
+  -keyout ca.key -out ca.pem 2>/dev/null
+openssl req -newkey rsa:3072 -nodes -sha256 -subj "/CN=disagg cluster" \
+  -keyout key.pem -out request.pem 2>/dev/null
+openssl x509 -req -sha256 -days "$days" -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial \
+  -out cert.pem 2>/dev/null
+echo "ca.pem, cert.pem and key.pem are in $1, valid for $days days"
