@@ -11,6 +11,8 @@ from models.block import BagBlock, Bags
 from models.blrt import BLRT
 from models.constant import Constant
 from models.errors import FormatError
+from models.gpmil import GPMIL
+from models.gpmil_sparse import GPMILS
 from models.network import Network
 from models.nystrom import Nystrom
 from models.persist import read_meta
@@ -23,6 +25,8 @@ from models.vwsgp_svi import VWSGPSVI
 
 __all__ = [
     "BLRT",
+    "GPMIL",
+    "GPMILS",
     "VWSGP",
     "VWSGPSVI",
     "BagBlock",
@@ -54,6 +58,8 @@ CLASSES: dict[str, type[Estimator]] = {
         BLRT,
         PsiVGPMIL,
         PsiVGPMILSVI,
+        GPMIL,
+        GPMILS,
     )
 }
 

@@ -22,7 +22,7 @@ from models.blas import one_blas_thread
 from models.block import BagBlock
 from models.classifier import Classifier, check_labels
 from models.errors import BagsError, NumericalError, ParameterError
-from models.gpmil_evidence import Problem, anneal, posterior
+from models.gpmil_evidence import Problem, anneal, log_prior, posterior, scale_by_range
 from models.kernels import Kernel, parse_kernel
 from models.probability import Probability, ProbabilityDraws
 from models.protocol import Arrays, State, Sweep
@@ -34,9 +34,13 @@ MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about e
 MAX_ROUNDS = 12  # of annealing and search under the witness law
 SAME = 0.01  # move of a hyperparameter between rounds below which they have settled
 UNUSABLE = 1e6  # nats that a point without evidence is taken to be worse than the start
+FEW = 4  # hyperparameters that the simplex method can do
+SIMPLEX = 0.7  # side of its first simplex
 REACH = 7.0  # of a hyperparameter (logarithm; the mean, plainly) from its start
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": ("softmax", "witness"),
+    "scaling": ("deviation", "range"),
+    "priors": ("weak", "none"),
     "projection": ("whole", "blocks"),
 }
 
@@ -75,6 +79,11 @@ class GPMIL(Classifier):
         witness probabilities that deterministic annealing makes ever sharper.
     kernel : str
         See :func:`models.kernels.parse_kernel`.
+    scaling : {"deviation", "range"}
+        What every covariate is divided by.
+    priors : {"weak", "none"}
+        Of the kernel's variances and the mean, see :func:`models.gpmil_evidence.log_prior`; the
+        evidence then holds their log density. The paper has none.
     learn_variance : bool
         Learn the variances of the kernel's parts; else they stay where they start, 1 in all.
     learn_mean : bool
@@ -88,7 +97,8 @@ class GPMIL(Classifier):
     n_starts : int
         Starts of the search over hyperparameters; the best evidence wins.
     max_epochs : int
-        Most steps of each quasi-Newton search.
+        Most steps of each search over hyperparameters: quasi-Newton, by exact gradients; under
+        the witness law, by the simplex method where there are at most four.
     tolerance : float
         Slope of the evidence by a logarithm of a hyperparameter at which it is at its top, nats.
     n_draws : int
@@ -108,8 +118,10 @@ class GPMIL(Classifier):
         *,
         likelihood: Literal["softmax", "witness"] = "softmax",
         kernel: str = "rbf",
+        scaling: Literal["deviation", "range"] = "deviation",
+        priors: Literal["weak", "none"] = "weak",
         learn_variance: bool = True,
-        learn_mean: bool = False,
+        learn_mean: bool = True,
         projection: Literal["whole", "blocks"] = "whole",
         coldest: float = 10.0,
         n_starts: int = 1,
@@ -120,6 +132,8 @@ class GPMIL(Classifier):
     ) -> None:
         self.likelihood = likelihood
         self.kernel = kernel
+        self.scaling = scaling
+        self.priors = priors
         self.learn_variance = learn_variance
         self.learn_mean = learn_mean
         self.projection = projection
@@ -161,9 +175,9 @@ class GPMIL(Classifier):
         bags : Bags
         n_thread : int, optional
             Starts that are searched from at once. It does not change the result.
-        start : (n_theta,) array, optional
-            Logarithms of the kernel's parameters, in units of the scaled data, that the first
-            search starts from: those of a fit to similar bags, say.
+        start : (n_theta,) or (n_theta + 1,) array, optional
+            Logarithms of the kernel's parameters, in units of the scaled data, and maybe the mean,
+            that the first search starts from: those of a fit to similar bags, say.
 
         Raises
         ------
@@ -183,17 +197,22 @@ class GPMIL(Classifier):
             raise BagsError(msg)
         rng = np.random.default_rng([self.seed, 0])
         fixed = scaling_of(BagsSource(bags, self.seed).summary(rng), 1.0)
+        if self.scaling == "range":
+            fixed = scale_by_range(fixed, bags.x)
         kernel = self._kernel(fixed)
-        theta = kernel.start(1.0) if start is None else np.asarray(start, dtype=np.float64)
-        if theta.shape != (kernel.n_theta,):
-            msg = f"start has shape {theta.shape}; give {kernel.n_theta}: {', '.join(kernel.names)}"
-            raise ParameterError(msg)
+        first = np.append(kernel.start(1.0), 0.0)
+        if start is not None:
+            given = np.asarray(start, dtype=np.float64)
+            if given.shape not in ((kernel.n_theta,), (kernel.n_theta + 1,)):
+                msg = f"start has shape {given.shape}; give {', '.join(kernel.names)}, maybe a mean"
+                raise ParameterError(msg)
+            first[: given.shape[0]] = given
         z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
         problem = Problem(z, Sizes.of(bags.offsets), 2.0 * bags.y - 1.0, kernel)
         free = self._free(kernel)
-        starts = [np.append(theta, 0.0)]
+        starts = [first]
         for _ in range(self.n_starts - 1):
-            starts.append(starts[0] + free * rng.normal(size=free.shape[0]))
+            starts.append(first + free * rng.normal(size=free.shape[0]))
         with one_blas_thread(), ThreadPoolExecutor(n_thread or 1) as pool:
             ends = list(pool.map(lambda each: self._search(problem, each, free), starts))
             best = max(ends, key=lambda end: end.evidence)
@@ -223,17 +242,77 @@ class GPMIL(Classifier):
         if self.likelihood == "softmax":
             end, value, done = self._climb(problem, start, start, free, None, history)
             return Search(end, value, None, 0.0, history, done)
+        if 0 < int(free.sum()) <= FEW:
+            return self._search_profile(problem, start, free, history)
         rounds: list[Search] = []
         point = start
         for _ in range(MAX_ROUNDS):
-            share, heat = anneal(problem, point, self.coldest)
+            share = anneal(problem, point, self.coldest)
             end, value, done = self._climb(problem, point, start, free, share, history)
             settled = done and float(np.abs(end - point).max()) < SAME
-            rounds.append(Search(end, value, share, heat, list(history), settled))
+            rounds.append(Search(end, value, share, self.coldest, list(history), settled))
             if settled:
                 return rounds[-1]
             point = end
         return max(rounds, key=lambda each: each.evidence)
+
+    def _search_profile(
+        self,
+        problem: Problem,
+        start: np.ndarray,
+        free: np.ndarray,
+        history: list[dict[str, float]],
+    ) -> Search:
+        """Maximise the evidence with the shares annealed anew at every point (Nelder & Mead).
+
+        Shares held while the kernel moves, and annealed while it stands, settle elsewhere: at
+        longer length-scales and a lower evidence.
+        """
+        started = time.perf_counter()
+        best = (-np.inf, start, np.empty(0))
+
+        def full(x: np.ndarray) -> np.ndarray:
+            out = start.copy()
+            out[free] = np.clip(x, start[free] - REACH, start[free] + REACH)
+            return out
+
+        def down(x: np.ndarray) -> float:
+            nonlocal best
+            point = full(x)
+            try:
+                share = anneal(problem, point, self.coldest)
+                at = posterior(problem, point, share, self.projection, learn=False)
+            except NumericalError:  # a step too far: the simplex will come back
+                if not np.isfinite(best[0]):
+                    raise
+                return UNUSABLE
+            value = at.evidence + self._log_prior(problem.kernel, point)[0]
+            if value > best[0]:
+                best = (value, point, share)
+            seconds = time.perf_counter() - started - sum(row["seconds"] for row in history)
+            row = {"epoch": len(history) + 1, "bound": best[0], "rate": 0.0, "seconds": seconds}
+            history.append(row)
+            return -value
+
+        first = start[free]
+        result = minimize(
+            down,
+            first,
+            method="Nelder-Mead",
+            options={
+                "initial_simplex": np.vstack([first, first + SIMPLEX * np.eye(first.shape[0])]),
+                "maxfev": 4 * self.max_epochs,
+                "xatol": 5 * SAME,
+                "fatol": max(self.tolerance, 1e-3),
+            },
+        )
+        value, point, share = best
+        return Search(point, value, share, self.coldest, history, bool(result.success))
+
+    def _log_prior(self, kernel: Kernel, point: np.ndarray) -> tuple[float, np.ndarray]:
+        if self.priors == "none":
+            return 0.0, np.zeros_like(point)
+        return log_prior(kernel.names, point)
 
     def _climb(
         self,
@@ -260,8 +339,9 @@ class GPMIL(Classifier):
                 if not seen:
                     raise
                 return seen[0] + UNUSABLE, np.zeros(int(free.sum()))
-            seen.append(-at.evidence)
-            return -at.evidence, -at.grad[free]  # type: ignore[index]
+            prior, slope = self._log_prior(problem.kernel, full(x))
+            seen.append(-at.evidence - prior)
+            return seen[-1], -(at.grad + slope)[free]
 
         def note(value: float) -> None:
             seconds = time.perf_counter() - before - sum(row["seconds"] for row in history[first:])
@@ -271,6 +351,7 @@ class GPMIL(Classifier):
         first = len(history)
         if not free.any():
             value = posterior(problem, point, share, self.projection, learn=False).evidence
+            value += self._log_prior(problem.kernel, point)[0]
             note(value)
             return point, value, True
         low, high = start[free] - REACH, start[free] + REACH

@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from models.kernels import Kernel
 from models.laplace import Projection, approximate, factor_prior, find_mode
+from models.protocol import Arrays
 from models.soft_max import Sizes, witness_shares
 
+LARGE_SD, TAIL, MEAN_SD = 5.0, 0.1, 3.0
 WARMEST, COOLING = 0.1, 10.0  # lambda of eq. (17) at the first stage, and its factor (section 4)
 MAX_STAGES = 12
 MAX_TURNS = 20  # of shares and posterior at one temperature
@@ -57,8 +60,8 @@ class Posterior:
     ----------
     evidence : float
         Eq. (13), nats.
-    grad : (n_theta + 1,) float64 or None
-        By the logarithms of the kernel's parameters, and the mean.
+    grad : (n_theta + 1,) float64
+        By the logarithms of the kernel's parameters, and the mean; 0 where not wanted.
     alpha : (n_pix,) float64
         Predictive mean: ``mu + k* alpha``.
     q : (n_pix, n_pix) float64
@@ -68,10 +71,55 @@ class Posterior:
     """
 
     evidence: float
-    grad: np.ndarray | None
+    grad: np.ndarray
     alpha: np.ndarray
     q: np.ndarray
     converged: bool
+
+
+def log_prior(names: tuple[str, ...], point: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the log density of the hyperparameters, up to a constant, and its gradient.
+
+    Labels without noise say nothing of the latent function's scale: its variance would grow, and
+    its mean fall, for ever. Deviations are exponential with ``P(sd > LARGE_SD) = TAIL`` (Simpson et
+    al. 2017), densities being by the logarithm of the variance; the mean is normal. Length-scales
+    are the data's own business.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the kernel's parameters.
+    point : (n_theta + 1,) float64
+        Their logarithms, and the mean.
+    """
+    variances = np.array([".variance" in name for name in names] + [False])
+    rate = -np.log(TAIL) / LARGE_SD
+    sd = np.exp(0.5 * point[variances])
+    mean = float(point[-1])
+    value = float((0.5 * point[variances] - rate * sd).sum()) - 0.5 * (mean / MEAN_SD) ** 2
+    grad = np.zeros_like(point)
+    grad[variances] = 0.5 - 0.5 * rate * sd
+    grad[-1] = -mean / MEAN_SD**2
+    return value, grad
+
+
+def scale_by_range(fixed: Arrays, x: np.ndarray) -> Arrays:
+    """Return the scalings with every covariate divided by its range, not its deviation.
+
+    Rarely active covariates then weigh less. All are multiplied by one number, so that their
+    squares still add up to the number of covariates, and length-scales keep their meaning.
+
+    Parameters
+    ----------
+    fixed : dict of arrays
+        From :func:`models.scaling.scaling_of`.
+    x : (n_pix, n_feat)
+    """
+    spread = np.ptp(x, axis=0).astype(np.float64)
+    spread = np.where(spread > 0, spread, 1.0)
+    share = fixed["x_sd"] / spread
+    level = float(np.sqrt((share[np.ptp(x, axis=0) > 0] ** 2).mean())) if spread.size else 1.0
+    return {**fixed, "x_sd": spread * (level if level > 0 else 1.0)}
 
 
 def posterior(
@@ -112,14 +160,14 @@ def posterior(
         alpha, outer = share * alpha[bag], np.outer(share, share)
         q = q[pairs] * outer
         d_k = None if d_k is None else d_k[pairs] * outer
-    grad = None
+    grad = np.zeros_like(point)
     if d_k is not None:
         by_theta, _ = kernel.backward(theta, z, z, cache, d_k, want_w=False)
         grad = np.append(by_theta, found.d_mean)
     return Posterior(found.evidence, grad, alpha, q, mode.converged)
 
 
-def anneal(problem: Problem, point: np.ndarray, coldest: float) -> tuple[np.ndarray, float]:
+def anneal(problem: Problem, point: np.ndarray, coldest: float) -> np.ndarray:
     """Sharpen the witness shares from uniform, temperature by temperature (section 3.1).
 
     At each temperature shares and posterior alternate until they agree. Undamped they do not: push
@@ -127,9 +175,8 @@ def anneal(problem: Problem, point: np.ndarray, coldest: float) -> tuple[np.ndar
 
     Returns
     -------
-    share : (n_pix,) float64
-    inverse_temperature : float
-        The last ``lambda``: ``coldest``.
+    (n_pix,) float64
+        Shares at the inverse temperature ``coldest``.
     """
     mean, bag = float(point[-1]), problem.bag
     k = problem.kernel.matrix(point[:-1], problem.z, problem.z)
@@ -140,19 +187,20 @@ def anneal(problem: Problem, point: np.ndarray, coldest: float) -> tuple[np.ndar
         for turn in range(MAX_TURNS):
             k_bag, k_cross = _bag_kernel(k, share, bag)
             mode = find_mode(factor_prior(k_bag), mean, singles, problem.sign, v)
-            v, f = mode.v, mean - k_cross @ mode.terms.gradient
+            v, f = mode.v, mean - mode.terms.gradient @ k_cross
             way = witness_shares(problem.sizes, f, heat) - share
             if float(np.abs(way).max()) < AGREE:
                 break
             share = share + way / (1.0 + DAMPING * turn)
-    return share, heat
+    return share
 
 
 def _bag_kernel(k: np.ndarray, share: np.ndarray, bag: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``P' K P`` (n_bag, n_bag) and ``K P`` (n_pix, n_bag); bags are stored in a row."""
-    first = np.flatnonzero(np.diff(bag, prepend=-1))
-    k_cross = np.add.reduceat(k * share, first, axis=1)
-    return np.add.reduceat(share[:, None] * k_cross, first, axis=0), k_cross
+    """Return ``P' K P`` (n_bag, n_bag) and ``P' K`` (n_bag, n_pix)."""
+    p = csr_array((share, (bag, np.arange(bag.shape[0]))))
+    k_cross = p @ k
+    k_bag = p @ np.ascontiguousarray(k_cross.T)
+    return 0.5 * (k_bag + k_bag.T), k_cross
 
 
 def _single_bags(problem: Problem) -> Sizes:
