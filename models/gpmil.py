@@ -8,21 +8,19 @@ of training instances: beyond ``MOST`` of them see :class:`models.gpmil_sparse.G
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from scipy.optimize import minimize
 
 from models import pixel_pass
 from models.bag_law import mode_probability, named_kernel, predict_bags
 from models.blas import one_blas_thread
 from models.block import BagBlock
 from models.classifier import Classifier, check_labels
-from models.errors import BagsError, NumericalError, ParameterError
-from models.gpmil_evidence import Problem, anneal, log_prior, posterior, scale_by_range
+from models.errors import BagsError, ParameterError
+from models.gpmil_evidence import Problem, posterior, scale_by_range
+from models.gpmil_search import Searcher
 from models.kernels import Kernel, parse_kernel
 from models.probability import Probability, ProbabilityDraws
 from models.protocol import Arrays, State, Sweep
@@ -31,42 +29,12 @@ from models.soft_max import Sizes
 from models.training import BagsSource
 
 MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
-MAX_ROUNDS = 12  # of annealing and search under the witness law
-SAME = 0.01  # move of a hyperparameter between rounds below which they have settled
-UNUSABLE = 1e6  # nats that a point without evidence is taken to be worse than the start
-FEW = 4  # hyperparameters that the simplex method can do
-SIMPLEX = 0.7  # side of its first simplex
-REACH = 7.0  # of a hyperparameter (logarithm; the mean, plainly) from its start
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": ("softmax", "witness"),
     "scaling": ("deviation", "range"),
     "priors": ("weak", "none"),
     "projection": ("whole", "blocks"),
 }
-
-
-@dataclass(frozen=True)
-class Search:
-    """Where a search over hyperparameters ended.
-
-    Attributes
-    ----------
-    point : (n_theta + 1,) float64
-    evidence : float
-    share : (n_pix,) float64 or None
-        Witness shares.
-    inverse_temperature : float
-        Theirs; 0 for the soft-max law.
-    history : list of dict
-    converged : bool
-    """
-
-    point: np.ndarray
-    evidence: float
-    share: np.ndarray | None
-    inverse_temperature: float
-    history: list[dict[str, float]]
-    converged: bool
 
 
 class GPMIL(Classifier):
@@ -213,14 +181,25 @@ class GPMIL(Classifier):
         starts = [first]
         for _ in range(self.n_starts - 1):
             starts.append(first + free * rng.normal(size=free.shape[0]))
+        searcher = Searcher(
+            problem,
+            free,
+            self.projection,
+            None if self.likelihood == "softmax" else self.coldest,
+            self.priors == "weak",
+            self.max_epochs,
+            self.tolerance,
+        )
         with one_blas_thread(), ThreadPoolExecutor(n_thread or 1) as pool:
-            ends = list(pool.map(lambda each: self._search(problem, each, free), starts))
+            ends = list(pool.map(searcher.search, starts))
             best = max(ends, key=lambda end: end.evidence)
             last = posterior(problem, best.point, best.share, self.projection, learn=False)
         params = {
             "theta": best.point[:-1],
             "mean": best.point[-1:],
-            "inverse_temperature": np.array([best.inverse_temperature]),
+            "inverse_temperature": np.array(
+                [0.0 if self.likelihood == "softmax" else self.coldest]
+            ),
             "w": z,
             "alpha": last.alpha,
             "q": last.q,
@@ -235,138 +214,6 @@ class GPMIL(Classifier):
         """Tell which of the kernel's parameters and the mean are learnt: (n_theta + 1,) bool."""
         learnt = [self.learn_variance or ".variance" not in name for name in kernel.names]
         return np.array([*learnt, self.learn_mean])
-
-    def _search(self, problem: Problem, start: np.ndarray, free: np.ndarray) -> Search:
-        """Climb the evidence from one start; under the witness law, anneal in between."""
-        history: list[dict[str, float]] = []
-        if self.likelihood == "softmax":
-            end, value, done = self._climb(problem, start, start, free, None, history)
-            return Search(end, value, None, 0.0, history, done)
-        if 0 < int(free.sum()) <= FEW:
-            return self._search_profile(problem, start, free, history)
-        rounds: list[Search] = []
-        point = start
-        for _ in range(MAX_ROUNDS):
-            share = anneal(problem, point, self.coldest)
-            end, value, done = self._climb(problem, point, start, free, share, history)
-            settled = done and float(np.abs(end - point).max()) < SAME
-            rounds.append(Search(end, value, share, self.coldest, list(history), settled))
-            if settled:
-                return rounds[-1]
-            point = end
-        return max(rounds, key=lambda each: each.evidence)
-
-    def _search_profile(
-        self,
-        problem: Problem,
-        start: np.ndarray,
-        free: np.ndarray,
-        history: list[dict[str, float]],
-    ) -> Search:
-        """Maximise the evidence with the shares annealed anew at every point (Nelder & Mead).
-
-        Shares held while the kernel moves, and annealed while it stands, settle elsewhere: at
-        longer length-scales and a lower evidence.
-        """
-        started = time.perf_counter()
-        best = (-np.inf, start, np.empty(0))
-
-        def full(x: np.ndarray) -> np.ndarray:
-            out = start.copy()
-            out[free] = np.clip(x, start[free] - REACH, start[free] + REACH)
-            return out
-
-        def down(x: np.ndarray) -> float:
-            nonlocal best
-            point = full(x)
-            try:
-                share = anneal(problem, point, self.coldest)
-                at = posterior(problem, point, share, self.projection, learn=False)
-            except NumericalError:  # a step too far: the simplex will come back
-                if not np.isfinite(best[0]):
-                    raise
-                return UNUSABLE
-            value = at.evidence + self._log_prior(problem.kernel, point)[0]
-            if value > best[0]:
-                best = (value, point, share)
-            seconds = time.perf_counter() - started - sum(row["seconds"] for row in history)
-            row = {"epoch": len(history) + 1, "bound": best[0], "rate": 0.0, "seconds": seconds}
-            history.append(row)
-            return -value
-
-        first = start[free]
-        result = minimize(
-            down,
-            first,
-            method="Nelder-Mead",
-            options={
-                "initial_simplex": np.vstack([first, first + SIMPLEX * np.eye(first.shape[0])]),
-                "maxfev": 4 * self.max_epochs,
-                "xatol": 5 * SAME,
-                "fatol": max(self.tolerance, 1e-3),
-            },
-        )
-        value, point, share = best
-        return Search(point, value, share, self.coldest, history, bool(result.success))
-
-    def _log_prior(self, kernel: Kernel, point: np.ndarray) -> tuple[float, np.ndarray]:
-        if self.priors == "none":
-            return 0.0, np.zeros_like(point)
-        return log_prior(kernel.names, point)
-
-    def _climb(
-        self,
-        problem: Problem,
-        point: np.ndarray,
-        start: np.ndarray,
-        free: np.ndarray,
-        share: np.ndarray | None,
-        history: list[dict[str, float]],
-    ) -> tuple[np.ndarray, float, bool]:
-        """Maximise the evidence by L-BFGS, within reach of ``start``; witness shares are held."""
-        before = time.perf_counter()
-        seen: list[float] = []
-
-        def full(x: np.ndarray) -> np.ndarray:
-            out = point.copy()
-            out[free] = x
-            return out
-
-        def down(x: np.ndarray) -> tuple[float, np.ndarray]:
-            try:
-                at = posterior(problem, full(x), share, self.projection, learn=True)
-            except NumericalError:  # the line search went too far: it will come back
-                if not seen:
-                    raise
-                return seen[0] + UNUSABLE, np.zeros(int(free.sum()))
-            prior, slope = self._log_prior(problem.kernel, full(x))
-            seen.append(-at.evidence - prior)
-            return seen[-1], -(at.grad + slope)[free]
-
-        def note(value: float) -> None:
-            seconds = time.perf_counter() - before - sum(row["seconds"] for row in history[first:])
-            row = {"epoch": len(history) + 1, "bound": value, "rate": 0.0, "seconds": seconds}
-            history.append(row)
-
-        first = len(history)
-        if not free.any():
-            value = posterior(problem, point, share, self.projection, learn=False).evidence
-            value += self._log_prior(problem.kernel, point)[0]
-            note(value)
-            return point, value, True
-        low, high = start[free] - REACH, start[free] + REACH
-        result = minimize(
-            down,
-            np.clip(point[free], low, high),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.stack([low, high], axis=1),
-            callback=lambda intermediate_result: note(-float(intermediate_result.fun)),
-            options={"maxiter": self.max_epochs, "gtol": self.tolerance, "ftol": 1e-9},
-        )
-        if len(history) == first:
-            note(-float(result.fun))
-        return full(result.x), -float(result.fun), bool(result.success)
 
     # -- what users call -----------------------------------------------------------------------
 
