@@ -52,7 +52,7 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit="auto" if compute.memory == "auto" else compute.memory,
-                dashboard_address=None,
+                dashboard_address=":0",
                 host="127.0.0.1",
             ) as cluster,
             Client(cluster) as client,

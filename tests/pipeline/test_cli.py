@@ -196,7 +196,7 @@ def test_a_stage_on_old_inputs_says_so(project, capsys):
 @pytest.mark.parametrize("holds", [(), (".disagg-demo", "half.tif"), ("truth_rate.tif",)])
 def test_a_demo_may_be_made_where_a_demo_was(tmp_path, monkeypatch, capsys, holds):
     fake = types.ModuleType("pipeline.demo")
-    fake.simulate_country = lambda directory, size, seed: directory / "disagg.yaml"
+    fake.simulate_country = lambda directory, size, seed, labels: directory / "disagg.yaml"
     monkeypatch.setitem(sys.modules, "pipeline.demo", fake)
     for name in holds:
         (tmp_path / name).touch()

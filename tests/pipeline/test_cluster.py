@@ -89,7 +89,7 @@ def test_over_tls_with_certificates_that_the_script_makes(files):
         threads_per_worker=1,
         security=security,
         protocol="tls://",
-        dashboard_address=None,
+        dashboard_address=":0",
         host="127.0.0.1",
     ) as cluster:
         address = cluster.scheduler_address

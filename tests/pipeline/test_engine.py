@@ -216,7 +216,7 @@ def cluster() -> Iterator[LocalCluster]:
         n_workers=1,
         threads_per_worker=2,  # two blocks at once in one process share its store
         processes=True,
-        dashboard_address=None,
+        dashboard_address=":0",
         host="127.0.0.1",
     ) as cluster:
         yield cluster
@@ -228,7 +228,7 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
         yield client
 
 
-def wait_until(condition: Any, seconds: float = 20) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
