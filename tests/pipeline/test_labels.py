@@ -212,3 +212,16 @@ def test_a_simulated_country_of_labels(tmp_path):
     assert 0.005 < hot.mean() < 0.3
     assert config.labels is not None
     assert config.model.responses == "labels"
+
+
+def test_a_map_from_labels_knows_more_than_the_labels(tmp_path):
+    from pipeline.demo import simulate_country
+
+    path = simulate_country(tmp_path, labels=True)
+    text = path.read_text().replace("schemes: [area, block]", "schemes: []")
+    path.write_text(text)
+    assert main(["run", str(path), "--quiet"]) == 0
+    truth = json.loads((tmp_path / "out/evaluation.json").read_text())["truth"]
+    assert truth["pixels"]["auc"] > truth["area_label"]["auc"] + 0.08
+    # Inside the positive areas, where the label says the same of every pixel.
+    assert truth["positive_areas"]["auc"] > 0.7
