@@ -134,7 +134,7 @@ class Searcher:
             options={
                 "initial_simplex": np.vstack([first, first + SIMPLEX * np.eye(first.shape[0])]),
                 "maxfev": 4 * self.max_steps,
-                "xatol": 5 * SAME,
+                "xatol": SAME if first.shape[0] == 1 else 5 * SAME,
                 "fatol": max(self.tolerance, 1e-3),
             },
         )
