@@ -57,6 +57,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.vwsgp build
 	$(BIN)/python -m benchmarks.psi_vgpmil
 	$(BIN)/python -m benchmarks.gpmil
+	$(BIN)/python -m benchmarks.labels --country
 
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -180,14 +180,24 @@ def fitted(settings: Settings, sweeps: int, bags: BagBlock, seed: int) -> Fit:
 
 
 def held_out(
-    bags: BagBlock, n_fold: int, n_valid: int, hot: np.ndarray | None = None
+    bags: BagBlock,
+    n_fold: int,
+    n_valid: int,
+    hot: np.ndarray | None = None,
+    seed: int = 0,
+    which: str = "",
 ) -> dict[str, Any]:
-    """Score the grids by nested folds; ``hot`` (n_pix,) are labels of instances, where known."""
+    """Score the grids by nested folds; ``hot`` (n_pix,) are labels of instances, where known.
+
+    ``seed`` draws the folds; ``which`` is what the names of the grids wanted end with.
+    """
     found: dict[str, Any] = {}
     for name, grid in grids().items():
+        if not name.endswith(which):
+            continue
         started, bag_rows, pixel_rows, chosen = time.perf_counter(), [], [], []
         rules = RULES if name.endswith("own") else ("any",)
-        for keep, test in folds(bags, n_fold, 0):
+        for keep, test in folds(bags, n_fold, seed):
             training, fresh = bags.select(keep), bags.select(test)
             settings, rule, sweeps, valid = choose(grid, rules, training, 0, n_valid)
             fit = fitted({**settings, "n_draws": 1000}, sweeps, training, 0)

@@ -182,9 +182,7 @@ def refuse_missing(bags: BagBlock) -> None:
     """Raise BagsError if a covariate is NaN, as ``Bags(..., allow_missing=True)`` lets it be."""
     if np.isnan(bags.x).any():
         row = int(np.argmax(np.isnan(bags.x).any(axis=1)))
-        msg = (
-            f"x holds NaN, first in pixel {row}; leave such pixels out, or use BLRT(missing=True)"
-        )
+        msg = f"x holds NaN, first in pixel {row}; leave such pixels out, or use BLRT(missing=True)"
         raise BagsError(msg)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from models.base import Estimator
 from models.errors import BagsError
+from models.kernels import parse_kernel
 
 if TYPE_CHECKING:
     from models.block import BagBlock
     from models.probability import Probability, ProbabilityDraws
+    from models.protocol import Summary
 
 
 class Classifier(Estimator):
@@ -53,6 +56,19 @@ class Classifier(Estimator):
     def predict_bags(self, bags: BagBlock) -> Probability | ProbabilityDraws:
         """Return the probability that each bag is positive, with its deviation."""
         raise NotImplementedError
+
+
+def without_unused_coords(sample: Summary, kernel: str) -> Summary:
+    """Return the sample without its coordinates where the kernel does not look at them.
+
+    A store may have none, and inducing points should spread over what matters.
+    """
+    if sample.coords is None:
+        return sample
+    names = parse_kernel(kernel, sample.x.shape[1], has_coords=True).names
+    if np.isfinite(sample.coords).all() and any("_space" in name for name in names):
+        return sample
+    return replace(sample, coords=None)
 
 
 def check_labels(y: np.ndarray) -> None:

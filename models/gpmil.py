@@ -160,7 +160,7 @@ class GPMIL(Classifier):
         if bags.n_pix > MOST:
             msg = (
                 f"{bags.n_pix} instances are too many for GPMIL, whose matrices are as large as "
-                f"their number squared (at most {MOST}); use GPMILS"
+                f"their number squared (at most {MOST}); use GPMILS (model.kind: gpmil_s)"
             )
             raise BagsError(msg)
         rng = np.random.default_rng([self.seed, 0])

@@ -14,7 +14,7 @@ import numpy as np
 from models import expected_max, pixel_pass, sparse_gp
 from models.bag_law import mode_probability, named_kernel, predict_bags
 from models.block import BagBlock
-from models.classifier import Classifier
+from models.classifier import Classifier, without_unused_coords
 from models.errors import NumericalError, ParameterError
 from models.gpmil_evidence import log_prior, scale_by_range
 from models.kernels import Kernel, parse_kernel
@@ -157,6 +157,7 @@ class GPMILS(Classifier):
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """See :class:`models.protocol.Model`: landmarks by k-means++, the mean at 0."""
         self.check_params()
+        sample = without_unused_coords(sample, self.kernel)
         fixed = scaling_of(sample, 1.0)
         if self.scaling == "range":
             fixed = scale_by_range(fixed, sample.x)

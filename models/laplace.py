@@ -7,7 +7,9 @@ whitened basis ``f = mu + L v``, ``L L' = K``, where the Hessian is ``B = I + L'
     log Z = -sum l - v'v / 2 - log|B| / 2.
 
 ``H`` is the block-diagonal Hessian of the bags, or its projection to positive semi-definite; where
-a whole ``B`` is not positive definite, its eigenvalues are lifted to ``FLOOR``.
+a whole ``B`` has eigenvalues below ``FLOOR``, they are lifted to it. The floor is well above zero,
+or the evidence would have poles: at a kernel where a mode is about to split ``|B|`` goes to 0, and
+a search for the best evidence finds just these kernels.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ from models.xp import cholesky, gram, solve_lower
 Projection = Literal["blocks", "whole"]
 
 JITTER = 1e-8  # of the kernel matrix, as a share of its mean diagonal
-FLOOR = 1e-6  # least eigenvalue of B, where the prior alone has 1
+FLOOR = 0.1  # least eigenvalue of B in the approximation, where the prior alone has 1
+FLAT = 1e-6  # curvature under which a direction goes neither up nor down
 MAX_NEWTON = 200
 SMALL = 1e-10  # squared Newton decrement at which the mode is found
+ROUNDING = 1e-12  # of the objective: a step that promises less than this cannot be judged
+LEAST_DAMPING = 0.01  # of the prior's curvature
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,13 @@ def factor_prior(k: np.ndarray) -> np.ndarray:
 def find_mode(
     lower: np.ndarray, mean: float, sizes: Sizes, sign: np.ndarray, v: np.ndarray | None = None
 ) -> Mode:
-    """Minimise ``S`` by Newton's method, safeguarded: only ever downhill.
+    """Minimise ``S`` by Newton's method in a trust region, only ever downhill.
 
-    Where the exact ``B`` is not positive definite the step uses the projected blocks instead, and
-    a stationary point that is no minimum is left along its most negative curvature.
+    Steps solve with the exact ``B``, damped where the quadratic does not hold, and at least as much
+    as makes it positive definite; a stationary point that is no minimum is left along its most
+    negative curvature. Steps with the projected blocks instead, which look natural, creep: a
+    projected direction has only the prior's curvature left, and hundreds of them go nowhere where
+    the signal variance is large.
 
     Parameters
     ----------
@@ -129,32 +137,63 @@ def find_mode(
     f = mean + lower @ v
     terms = soft_max_terms(sizes, sign, f)
     objective = terms.value + 0.5 * float(v @ v)
+    gradient = lower.T @ terms.gradient + v
+    curvature = whitened_hessian(lower, terms.hessian, sizes)
+    damping = 0.0
     for step in range(MAX_NEWTON):
-        gradient = lower.T @ terms.gradient + v
-        curvature = whitened_hessian(lower, terms.hessian, sizes)
-        try:
-            factor, exact = cholesky(curvature), True
-        except np.linalg.LinAlgError:
-            soft = whitened_hessian(lower, project(terms.hessian), sizes)
-            factor, exact = cholesky(soft), False
+        factor, damping = _damped_factor(curvature, damping)
         direction = -solve_lower(factor, solve_lower(factor, gradient), transposed=True)
         decrement = -float(gradient @ direction)
-        if decrement < SMALL:
-            if exact:
-                return Mode(v, f, terms, objective, True, step)
-            escaped = _escape(lower, mean, sizes, sign, v, curvature, objective)
+        if decrement < SMALL * max(1.0, damping):
+            escaped = _escape(lower, mean, sizes, sign, v, curvature, objective, damping)
             if escaped is None:
                 return Mode(v, f, terms, objective, True, step)
-            v = escaped
+            there, damping = escaped, 0.0
         else:
-            length = _backtrack(lower, sizes, sign, v, f, direction, objective, decrement)
-            if length == 0.0:  # rounding alone is left
-                return Mode(v, f, terms, objective, decrement < 1e-6, step)
-            v = v + length * direction
+            there = v + direction
+            promised = decrement - 0.5 * float(direction @ (curvature @ direction))
+            value = soft_max_value(sizes, sign, mean + lower @ there) + 0.5 * float(there @ there)
+            kept = (objective - value) / promised
+            if not kept > 1e-4:
+                if decrement < ROUNDING * max(1.0, abs(objective)):  # rounding alone is left
+                    return Mode(v, f, terms, objective, True, step)
+                damping = max(4.0 * damping, LEAST_DAMPING)
+                continue
+            if kept > 0.75:
+                damping = 0.25 * damping if damping > LEAST_DAMPING else 0.0
+            elif kept < 0.25:
+                damping = max(4.0 * damping, LEAST_DAMPING)
+        v = there
         f = mean + lower @ v
         terms = soft_max_terms(sizes, sign, f)
         objective = terms.value + 0.5 * float(v @ v)
+        gradient = lower.T @ terms.gradient + v
+        curvature = whitened_hessian(lower, terms.hessian, sizes)
     return Mode(v, f, terms, objective, False, MAX_NEWTON)
+
+
+def _damped_factor(curvature: np.ndarray, damping: float) -> tuple[np.ndarray, float]:
+    """Factor ``B + damping I``, with more damping where that is not positive definite."""
+    while True:
+        lifted = curvature.copy()
+        lifted[np.diag_indices(lifted.shape[0])] += damping
+        try:
+            return np.asarray(cholesky(lifted)), damping
+        except np.linalg.LinAlgError:
+            if not np.isfinite(curvature).all():
+                raise
+            damping = max(4.0 * damping, LEAST_DAMPING)
+
+
+def _all_above(b: np.ndarray, floor: float) -> bool:
+    """Whether all eigenvalues of a symmetric matrix are above a floor."""
+    lowered = b.copy()
+    lowered[np.diag_indices(b.shape[0])] -= floor
+    try:
+        cholesky(lowered)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def whitened_hessian(lower: np.ndarray, blocks: list[np.ndarray], sizes: Sizes) -> np.ndarray:
@@ -165,28 +204,6 @@ def whitened_hessian(lower: np.ndarray, blocks: list[np.ndarray], sizes: Sizes) 
     return b
 
 
-def _backtrack(
-    lower: np.ndarray,
-    sizes: Sizes,
-    sign: np.ndarray,
-    v: np.ndarray,
-    f: np.ndarray,
-    direction: np.ndarray,
-    objective: float,
-    decrement: float,
-) -> float:
-    """Return the first halved step length that goes down enough (Armijo), or 0."""
-    along = lower @ direction
-    length = 1.0
-    for _ in range(40):
-        there = v + length * direction
-        value = soft_max_value(sizes, sign, f + length * along) + 0.5 * float(there @ there)
-        if value <= objective - 1e-4 * length * decrement:
-            return length
-        length *= 0.5
-    return 0.0
-
-
 def _escape(
     lower: np.ndarray,
     mean: float,
@@ -195,10 +212,13 @@ def _escape(
     v: np.ndarray,
     curvature: np.ndarray,
     objective: float,
+    damping: float,
 ) -> np.ndarray | None:
-    """Leave a saddle along its most negative curvature; None where rounding made it one."""
+    """Leave a saddle along its most negative curvature; None at a minimum, but for rounding."""
+    if damping == 0.0:
+        return None
     values, vectors = scipy.linalg.eigh(curvature, subset_by_index=[0, 0])
-    if values[0] > -FLOOR:
+    if values[0] > -FLAT:
         return None
     way = vectors[:, 0] * np.sign(vectors[np.abs(vectors[:, 0]).argmax(), 0])
     for length in 2.0 ** np.arange(1, -20, -1):
@@ -232,11 +252,8 @@ def approximate(
     terms = mode.terms
     blocks = project(terms.hessian) if projection == "blocks" else terms.hessian
     b = whitened_hessian(lower, blocks, sizes)
-    lifted = False
-    try:
-        factor = cholesky(b)
-    except np.linalg.LinAlgError:
-        lifted = True
+    lifted = not _all_above(b, FLOOR)
+    if lifted:
         values, vectors = np.linalg.eigh(b)
         positive = np.maximum(values, FLOOR)
         root = (vectors / np.sqrt(positive)).T @ lower.T  # root' root = Q^-1
@@ -245,6 +262,7 @@ def approximate(
         turned = vectors.T @ inverse
         r = (turned.T * (1.0 - 1.0 / positive)) @ turned  # L^-T (I - B^-1) L^-1
     else:
+        factor = cholesky(b)
         root = solve_lower(factor, np.ascontiguousarray(lower.T))
         log_det = 2.0 * float(np.log(np.diag(factor)).sum())
         r = -gram(np.ascontiguousarray(sizes.times(blocks, root.T).T))

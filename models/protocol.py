@@ -116,10 +116,13 @@ class Info:
     converged : bool or None
         Whether the fit is done, where the model knows (a closed form that no longer moves); where
         it is None the loop's schedule decides.
+    stopped : str
+        Why the fit must end before it converged; empty where it need not.
     """
 
     bound: float
     converged: bool | None = None
+    stopped: str = ""
 
 
 class Model(Protocol):

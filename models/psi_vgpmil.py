@@ -19,7 +19,7 @@ import numpy as np
 from models import psi_prior
 from models.bag_draws import BagDraws
 from models.block import BagBlock
-from models.classifier import Classifier, check_labels
+from models.classifier import Classifier, check_labels, without_unused_coords
 from models.errors import ParameterError
 from models.instance_pass import InstancePass
 from models.kernels import Kernel, parse_kernel
@@ -184,12 +184,9 @@ class PsiVGPMIL(Classifier):
         """See :class:`models.protocol.Model`: inducing points by k-means, ``q(u)`` at the prior."""
         self.check_params()
         check_labels(sample.y)
-        coords = self._coords(sample)
-        scaled = Summary(
-            sample.x, coords, sample.x_mean, sample.x_sd, sample.y, sample.weight, sample.n_pix
-        )
-        fixed = {k: v for k, v in scaling_of(scaled, 1.0).items() if k != "base_rate"}
-        z = scaled_inputs(fixed, sample.x, coords, np.float64)
+        sample = without_unused_coords(sample, self.kernel)
+        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
+        z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         w = _landmarks_of_both(z, sample.bag_y, self.n_inducing, rng)
         n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {
@@ -260,7 +257,7 @@ class PsiVGPMIL(Classifier):
         """
         params, memory, sums = dict(state.params), dict(state.memory), stats.sums
         if self._saturated(sums):
-            return state, Info(float(memory["bound"][0]), True)
+            return state, Info(float(memory["bound"][0]), stopped=self._too_far)
         params["v_mean"], params["root"], bound = _asked(sums).posterior()
         if self.learn_kernel:
             if np.isnan(memory["totals"]).any():
@@ -356,6 +353,13 @@ class PsiVGPMIL(Classifier):
         ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
         return theta + np.log(self.lengthscale) * np.array(ours)
 
+    @property
+    def _too_far(self) -> str:
+        return (
+            f"f passed `saturation` ({self.saturation:g}), as it does where the density "
+            f"{self.density!r} does not hold it; its map is that of the sweep before"
+        )
+
     def _saturated(self, sums: Arrays) -> bool:
         total, n_pix = sums["square"]
         return not self._law.logistic and bool(total > n_pix * self.saturation**2)
@@ -401,14 +405,6 @@ class PsiVGPMIL(Classifier):
     def _kernel(self, fixed: Arrays) -> Kernel:
         n_feat = fixed["x_mean"].shape[0]
         return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
-
-    def _coords(self, sample: Summary) -> np.ndarray | None:
-        """Return the sample's coordinates where the kernel looks at them; a store may have none."""
-        coords = sample.coords
-        if coords is None or not np.isfinite(coords).all():
-            return None
-        kernel = parse_kernel(self.kernel, sample.x.shape[1], has_coords=True)
-        return coords if any("_space" in name for name in kernel.names) else None
 
     def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
         return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))

@@ -118,7 +118,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         before = Whitened(params["v_mean"], params["root"])
         bound = factor * stats.bound - before.kl()
         if self._saturated(sums):
-            return state, Info(bound, True)
+            return state, Info(bound, stopped=self._too_far)
         rate = state.rate * (1.0 + state.step / 10.0) ** -self.decay
         d_mean = sums["linear"] - sums["precision"] @ before.v_mean
         after = before.natural_step(d_mean, -0.5 * sums["precision"], rate, longest=np.inf)

@@ -75,6 +75,8 @@ class Training:
     converged : bool
     local : dict of dict of arrays
         What the model keeps with each block, by number.
+    stopped : str
+        Why the model ended the fit before it converged; empty where it did not.
     """
 
     state: State
@@ -83,6 +85,7 @@ class Training:
     history: list[dict[str, float]] = field(default_factory=list)
     converged: bool = False
     local: Local = field(default_factory=dict)
+    stopped: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def _run_epochs(
 ) -> Training:
     block_bags = source.block_bags
     n_bag = int(block_bags.sum())
-    while training.epoch < max_epochs and not training.converged:
+    while training.epoch < max_epochs and not (training.converged or training.stopped):
         started = time.perf_counter()
         rng = np.random.default_rng([seed, 1, training.epoch])
         steps = plan_epoch(block_bags, n_bag if model.sweep == "full" else batch_bags, rng)
@@ -192,7 +195,9 @@ def _run_epochs(
             {"epoch": training.epoch, "bound": bound, "rate": state.rate, "seconds": seconds}
         )
         still = training.plateau.see(bound / n_bag)
+        training.stopped = info.stopped
         training.converged = still if info.converged is None else info.converged
+        training.converged &= not info.stopped
         training.state = replace(state, rate=learning_rate * training.plateau.factor)
         if on_epoch is not None:
             on_epoch(training)

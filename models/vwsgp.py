@@ -18,7 +18,7 @@ import numpy as np
 from models import evidence_laws
 from models.bag_evidence import Evidence, EvidencePass
 from models.block import BagBlock
-from models.classifier import Classifier, check_labels
+from models.classifier import Classifier, check_labels, without_unused_coords
 from models.errors import BagsError, ParameterError
 from models.kernels import Kernel, parse_kernel
 from models.landmarks import choose_landmarks
@@ -165,13 +165,10 @@ class VWSGP(Classifier):
                 raise BagsError(msg)
         else:
             check_labels(sample.y)
-        coords = self._coords(sample)
-        scaled = Summary(
-            sample.x, coords, sample.x_mean, sample.x_sd, sample.y, sample.weight, sample.n_pix
-        )
-        fixed |= {k: v for k, v in scaling_of(scaled, 1.0).items() if k != "base_rate"}
+        sample = without_unused_coords(sample, self.kernel)
+        fixed |= {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
         w = choose_landmarks(
-            scaled_inputs(fixed, sample.x, coords, np.float64), self.n_inducing, rng
+            scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {
@@ -442,14 +439,6 @@ class VWSGP(Classifier):
     def _kernel(self, fixed: Arrays) -> Kernel:
         n_feat = fixed["x_mean"].shape[0]
         return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
-
-    def _coords(self, sample: Summary) -> np.ndarray | None:
-        """Return the sample's coordinates where the kernel looks at them; a store may have none."""
-        coords = sample.coords
-        if coords is None or not np.isfinite(coords).all():
-            return None
-        kernel = parse_kernel(self.kernel, sample.x.shape[1], has_coords=True)
-        return coords if any("_space" in name for name in kernel.names) else None
 
     def _scaled(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> np.ndarray:
         return scaled_inputs(params, x, coords, np.dtype(self.dtype))

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
 from geo.errors import InputError, Problem
-from models.errors import ModelError
 from pipeline import engine
 from pipeline.bag_table import read_column
 from pipeline.crossval import cross_validate
 from pipeline.evaluate import jsonable
 from pipeline.folds import stratified_folds
 from pipeline.judges import LabelJudge
-from pipeline.kinds import constructor_names, model_class, unknown_option
+from pipeline.kinds import constructor_names, model_class, unknown_option, unusable_options
 from pipeline.label_scores import label_scores
-from pipeline.labels import tabulate_labels
+from pipeline.labels import LabelPredictions, tabulate_labels
 from pipeline.ordered import map_in_order
 from pipeline.progress import Progress
 from pipeline.scorecard import render_scorecard
@@ -50,9 +49,9 @@ def fit_bags(
     kind : str
         See ``disagg models``; one that learns from labels.
     out : Path
-        Gets ``model/``, ``bags.csv``, ``evaluation.json`` and, of a model that predicts instances,
-        ``instances.parquet``: ``row`` of the table (from 0), ``bag``, ``probability``,
-        ``probability_sd``, in the order of the table.
+        Gets ``model/``, ``bags.csv`` (in sample and held out), ``evaluation.json`` and, of a model
+        that predicts instances, ``instances.parquet``: ``row`` of the table (from 0), ``bag``,
+        ``probability``, ``probability_sd``, in the order of the table.
     options : dict, optional
         Arguments of the model.
     n_fold : int
@@ -84,18 +83,24 @@ def fit_bags(
         "n_areas": store.n_bag,
         "held_out": {},
     }
-    out.mkdir(parents=True, exist_ok=True)
     _check_labels(store)
+    if n_fold == 1:
+        found, remedy = "1 fold leaves nothing to learn from", "give 0 for none, or 2 and more"
+        raise InputError(Problem("--folds", found, remedy))
+    out.mkdir(parents=True, exist_ok=True)
     engine.fit(model, store, progress=progress)
     with progress.task("in sample", store.n_bag) as task:
         said = judge.in_sample(model, task.advance)
     report["in_sample"] = judge.score(said)
+    table = tabulate_labels(said, list(store.ids))
     if n_fold:
-        report["held_out"]["bag"] = _hold_out(judge, store, model, n_fold, seed, progress)
+        held, report["held_out"]["bag"] = _hold_out(judge, store, model, n_fold, seed, progress)
+        if held is not None:
+            ids = [store.ids[bag] for bag in held.bag]
+            table["held_out_probability"] = pd.Series(held.probability, ids)
     with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
         staging = Path(scratch)
         model.save(staging / "model")
-        table = tabulate_labels(said, list(store.ids))
         table.to_csv(staging / "bags.csv", float_format="%.6g", lineterminator="\n")
         if "pixels" in model.predicts:
             row, probability = _write_instances(model, store, staging / "instances.parquet")
@@ -104,10 +109,7 @@ def fit_bags(
         report["about"] = judge.about
         text = json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n"
         (staging / "evaluation.json").write_text(text, encoding="utf-8")
-        for path in staging.iterdir():
-            if path.is_dir():
-                shutil.rmtree(out / path.name, ignore_errors=True)
-            path.replace(out / path.name)
+        _publish(staging, out)
     progress.log(render_scorecard(jsonable(report), what="bags"))
     headline = judge.headline(report)
     if "instances" in report:
@@ -115,17 +117,23 @@ def fit_bags(
     return headline
 
 
+def _publish(staging: Path, out: Path) -> None:
+    """Move everything to where users look; what another model left there goes."""
+    (staging / ".old").mkdir()
+    for name in ("model", "bags.csv", "evaluation.json", "instances.parquet"):
+        if (out / name).exists():
+            (out / name).replace(staging / ".old" / name)
+        if (staging / name).exists():
+            (staging / name).replace(out / name)
+
+
 def _new_model(kind: str, options: dict[str, Any], seed: int) -> Any:
-    wrong = unknown_option(kind, options)
+    wrong = unknown_option(kind, options) or unusable_options(kind, options)
     if wrong is not None:
         raise InputError(Problem("--set", *wrong))
     known = constructor_names(kind)
     own = {"seed": seed} if "seed" in known else {}
-    try:
-        return model_class(kind)(**{**own, **options})
-    except ModelError as error:
-        found, _, remedy = str(error).partition("; ")
-        raise InputError(Problem("--set", found, remedy or "correct it")) from None
+    return model_class(kind)(**{**own, **options})
 
 
 def _check_labels(store: BagStore) -> None:
@@ -154,7 +162,7 @@ def _truth(store: BagStore, column: str) -> np.ndarray:
 
 def _hold_out(
     judge: LabelJudge, store: BagStore, model: Any, n_fold: int, seed: int, progress: Progress
-) -> dict[str, Any]:
+) -> tuple[LabelPredictions | None, dict[str, Any]]:
     fold = stratified_folds(store.y, n_fold, seed)
     n_fold = int(fold.max()) + 1
 
@@ -164,13 +172,15 @@ def _hold_out(
         return fresh
 
     if any(np.unique(store.y[fold != k]).size < 2 for k in range(n_fold)):
-        return {"n_folds": n_fold, "skipped": "too few bags of one label to hold any out"}
+        why = "too few bags of one label to hold any out"
+        progress.log(f"hold out: skipped, {why}")
+        return None, {"n_folds": n_fold, "skipped": why}
     with (
         progress.task("hold out", n_fold) as task,
         tempfile.TemporaryDirectory(prefix="disagg-folds-") as scratch,
     ):
         said, _ = cross_validate(fold, judge.predictor, fit, Path(scratch), "", task.advance)
-    return {
+    return said, {
         "n_folds": n_fold,
         "model": judge.score(said),
         "constant": judge.score(judge.constant(fold)),

@@ -6,6 +6,7 @@ holds a few numbers an instance, whatever the number of features.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -125,6 +126,9 @@ class _Found:
 
 
 def _reader(path: Path) -> _Reader:
+    if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        found, remedy = "a spreadsheet", "save it as CSV (UTF-8) and give that"
+        raise InputError(Problem(str(path), found, remedy))
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "no such file"
         raise InputError(Problem(str(path), what, "give a CSV or Parquet file"))
@@ -134,8 +138,8 @@ def _reader(path: Path) -> _Reader:
         with path.open(encoding="utf-8-sig") as file:
             first = file.readline()
         mark = max(",;\t", key=first.count)
-        names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(mark)]
-        if names == [""]:
+        names = [name.strip() for name in next(csv.reader([first], delimiter=mark), [])]
+        if not any(names):
             raise InputError(Problem(str(path), "is empty", "give a table with a header"))
         return _Reader(names, _csv(path, mark, names))
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -177,6 +181,13 @@ def _choose_features(
     drop: Sequence[str],
 ) -> list[str]:
     problems = []
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        found = f"has more than one column {twice[0]!r}"
+        raise InputError(Problem(str(path), found, "give each column a name of its own"))
+    if bag == label:
+        found = f"--bag and --label both name {bag!r}"
+        raise InputError(Problem(str(path), found, "name the column of each"))
     asked = [("--bag", bag), ("--label", label)]
     asked += [("--feature", name) for name in features or ()] + [("--drop", name) for name in drop]
     for option, name in asked:
@@ -216,7 +227,8 @@ def _read(
                 texts += batch.column(label).to_pylist()
                 x = np.empty((batch.num_rows, len(names)), np.float32)
                 for k, name in enumerate(names):
-                    x[:, k] = _numbers(path, batch.column(name), name)
+                    with np.errstate(over="ignore"):  # told below, as not finite
+                        x[:, k] = _numbers(path, batch.column(name), name)
                     bad = np.flatnonzero(~np.isfinite(x[:, k]))
                     gaps[name] += bad.size
                     lacking[name] += (bad[:5] + n_row + first).tolist()
@@ -238,7 +250,10 @@ def _read(
         problems.append(Problem(f"{path} row {rows}", f"no bag in {bag!r}", "name each its bag"))
     for name in [n for n in names if gaps[n]]:
         found = f"column {name!r} is missing or not finite in {gaps[name]:,} rows"
-        remedy = "fill them in, leave those instances out, or leave the column out with --drop"
+        remedy = (
+            "fill them in, leave those instances out, or leave the column out with --drop "
+            "(only BLRT in Python takes what is missing)"
+        )
         problems.append(Problem(f"{path} row {name_first(lacking[name])}", found, remedy))
     code = np.concatenate(codes)
     y = _bag_labels(path, texts, code, list(number), label, first, problems)

@@ -48,6 +48,7 @@ def save_checkpoint(
         "epoch": training.epoch,
         "history": training.history,
         "converged": training.converged,
+        "stopped": training.stopped,
         "plateau": asdict(training.plateau),
     }
     arrays = state_arrays(training.state)
@@ -101,6 +102,7 @@ def _read(path: Path, fingerprint: str) -> Training | None:
         meta["history"],
         meta["converged"],
         local,
+        meta.get("stopped", ""),
     )
 
 

@@ -44,7 +44,7 @@ def import_(
       disagg bags import patches.parquet --bag slide --label tumour --out slides.zarr
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
-    with errors_told(talk, f"disagg bags import {table}"):
+    with errors_told(talk, f"disagg bags import {table} ...", resumable=False):
         from pipeline.bag_table import import_table
 
         _check_out(out)
@@ -101,7 +101,7 @@ def fit(
       disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
-    with errors_told(talk, f"disagg bags fit {store}"):
+    with errors_told(talk, f"disagg bags fit {store} ...", resumable=False):
         from pipeline.bag_runs import fit_bags
 
         _check_kind(model)
@@ -151,6 +151,10 @@ def _check_out(out: Path) -> None:
 def _open(path: Path) -> BagStore:
     from pipeline.store import BagStore
 
+    if not (path / "zarr.json").is_file():
+        what = "is no bag store" if path.exists() else "is not there"
+        remedy = "give the --out of `disagg bags import`, or work/bags.zarr of a run"
+        raise InputError(Problem(str(path), what, remedy))
     return BagStore.open(path)
 
 

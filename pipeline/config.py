@@ -217,7 +217,7 @@ class ModelSpec(Section):
 
     kind: Literal[
         "vbagg", "nystrom", "network", "bag_pixel", "constant",
-        "psi_vgpmil", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
+        "psi_vgpmil", "psi_vgpmil_svi", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
     ] = Field(
         "vbagg",
         description="the model: vbagg and its baselines learn from counts, the second row from "
@@ -472,6 +472,18 @@ class Config(Section):
             raise _wrong(
                 found="counts.tested and model.likelihood: binomial, one without the other",
                 remedy="give both for positives among tested people, neither for cases",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fit_fits(self) -> Config:
+        from pipeline.kinds import ignored_fit_keys
+
+        ignored = ignored_fit_keys(self) if self.model.responses == "labels" else []
+        if ignored:
+            raise _wrong(
+                found=f"fit.{ignored[0]} is set, and {self.model.kind} has no use for it",
+                remedy="leave it out",
             )
         return self
 

@@ -67,7 +67,9 @@ def tell_error(line: str) -> None:
 
 
 @contextmanager
-def errors_told(talk: Talk, command: str, stage: Callable[[], str] = str) -> Iterator[None]:
+def errors_told(
+    talk: Talk, command: str, stage: Callable[[], str] = str, *, resumable: bool = True
+) -> Iterator[None]:
     """Turn what a user can mend into lines and an exit status; let defects pass."""
     try:
         yield
@@ -76,7 +78,8 @@ def errors_told(talk: Talk, command: str, stage: Callable[[], str] = str) -> Ite
         for problem in error.problems:
             tell_error(f"error: {problem}")
     except KeyboardInterrupt:
-        tell_error(f"interrupted{stage()}; what is finished is kept: go on with `{command}`")
+        kept = "what is finished is kept: go on" if resumable else "nothing is left behind: go"
+        tell_error(f"interrupted{stage()}; {kept} with `{command}`")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         explained = _explain(error, command)

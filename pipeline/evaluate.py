@@ -26,7 +26,7 @@ from pipeline.crossval import cross_validate
 from pipeline.fitting import n_thread
 from pipeline.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.judges import Judge, judge_of
-from pipeline.kinds import new_model
+from pipeline.kinds import model_settings, new_model
 from pipeline.predict import software_version
 from pipeline.scorecard import render_scorecard
 from pipeline.store import BagStore
@@ -68,7 +68,7 @@ def evaluate_stage(config: Config, progress: Any) -> dict[str, Any]:
     report: dict[str, Any] = {
         "name": config.name,
         "fingerprint": store.fingerprint,
-        "model": config.model.model_dump(mode="json"),
+        "model": model_settings(config, model),
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
         "in_sample": judge.score(seen),

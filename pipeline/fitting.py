@@ -52,7 +52,9 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)
-    if not training.converged:
+    if training.stopped:
+        progress.log(f"fit: stopped before it converged: {training.stopped}")
+    elif not training.converged:
         progress.log(
             f"fit: the bound still rose after {training.epoch} epochs (fit.max_epochs); the maps "
             "are usable, a higher fit.max_epochs makes them better"

@@ -54,8 +54,14 @@ CATALOGUE = (
         _PSI,
     ),
     Kind(
+        "psi_vgpmil_svi", "PsiVGPMILSVI", "labels", _BOTH,
+        "the same by stochastic steps, for stores too large for many passes",
+        _PSI,
+    ),
+    Kind(
         "vwsgp", "VWSGP", "labels", _BOTH,
-        "an area's evidence is the sum (or mean) of a sparse GP; closed form, one pass; any size",
+        "an area's evidence is the sum of a sparse GP over it (options: {aggregate: mean} where "
+        "areas hold hundreds of pixels); closed form, one pass; any size",
         "Kandemir et al. 2016",
     ),
     Kind(
@@ -131,6 +137,13 @@ def new_model(config: Config) -> Estimator:
     return model_class(spec.kind)(**{**settings, **spec.options})
 
 
+def model_settings(config: Config, model: Estimator) -> dict[str, Any]:
+    """Say which model it is, for reports and tags: of a classifier its own parameters."""
+    if config.labels is None:
+        return config.model.model_dump(mode="json")
+    return {"kind": config.model.kind, **model.get_params()}
+
+
 def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
     """Find a setting that the kind of model does not have: what was found, and the remedy."""
     if not spec.options and learns_from(spec.kind) == "counts":
@@ -139,6 +152,9 @@ def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
     if wrong is not None:
         return f"options: {wrong[0]}", wrong[1]
     known = constructor_names(spec.kind)
+    refused = unusable_options(spec.kind, spec.options)
+    if refused is not None:
+        return f"options: {refused[0]}", refused[1]
     taken = [name for name in spec.options if name in (_NAMES.get(k, k) for k in _MODEL_KEYS)]
     if taken and learns_from(spec.kind) == "counts":
         return f"options: {taken[0]!r} is a key of model itself", "give it there"
@@ -158,6 +174,39 @@ def unknown_option(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | N
             hint = f"did you mean {near[0]!r}? " if near else ""
             return f"{kind} has no {name!r}", f"{hint}it has {', '.join(known)}"
     return None
+
+
+def unusable_options(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Try the arguments on the model: what was found wrong, and the remedy; None if nothing."""
+    from models.errors import ModelError
+
+    if learns_from(kind) == "labels":
+        for name, only in (("likelihood", ("normal",)), ("task", ("multiclass", "regression"))):
+            if options.get(name) in only:
+                found = f"{name}: {options[name]} does not learn from labels of 0 and 1"
+                return found, "fit it in Python, or leave it out"
+    try:
+        model: Any = model_class(kind)(**options)
+        check = getattr(model, "check_params", None)
+        if check is not None:
+            check()
+    except ModelError as error:
+        found, _, remedy = str(error).partition("; ")
+        return found, remedy or "correct it"
+    except (TypeError, ValueError, OverflowError) as error:
+        given = ", ".join(f"{name}: {value!r}" for name, value in options.items())
+        return f"{given} cannot be used ({error})", "give numbers where numbers are meant"
+    return None
+
+
+def ignored_fit_keys(config: Config) -> list[str]:
+    """Name the keys of ``fit`` that were set and that the model does not have."""
+    known = constructor_names(config.model.kind)
+    return [
+        key
+        for key in _FIT_KEYS
+        if _changed(config.fit, key) and _NAMES.get(key, key) not in known and key != "seed"
+    ]
 
 
 def _changed(section: Any, key: str) -> bool:

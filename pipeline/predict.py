@@ -28,6 +28,7 @@ from geo.grid import Grid, Tile, coords_km
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
 from pipeline.fitting import n_thread
+from pipeline.kinds import model_settings
 from pipeline.label_preview import render_label_preview
 from pipeline.labels import LabelPredictor, tabulate_labels
 from pipeline.ordered import map_in_order
@@ -86,7 +87,7 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
     work = out / "work"
     model = models.load(work / "model")
     store = BagStore.open(work / "bags.zarr")
-    tags = _tags(config, store)
+    tags = _tags(config, store, model)
     with _staging(out) as staging:
         n_pix = 0
         if "pixels" in model.predicts:
@@ -110,6 +111,11 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
         else:
             render_label_preview(staging, preview, config.name, config.output.interval)
         files = _publish(staging, out)
+    if "pixels" not in model.predicts:
+        progress.log(
+            f"predict: {config.model.kind} labels areas alone, and repeats the labels of those it "
+            "has seen: evaluation.json says how it does on others"
+        )
     return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), "files": files}
 
 
@@ -339,7 +345,7 @@ def predict_raster(
     return n_pix
 
 
-def _tags(config: Config, store: BagStore) -> dict[str, str]:
+def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
     """Describe the run, for the rasters' tags."""
     own = {}
     if config.labels is None:
@@ -352,7 +358,7 @@ def _tags(config: Config, store: BagStore) -> dict[str, str]:
         "TIFFTAG_SOFTWARE": f"disagg {software_version()}",
         "name": config.name,
         "model": config.model.kind,
-        "model_parameters": json.dumps(config.model.model_dump(mode="json"), sort_keys=True),
+        "model_parameters": json.dumps(model_settings(config, model), sort_keys=True),
         "interval": f"{config.output.interval:g}",
         "fingerprint": store.fingerprint,
         **own,

@@ -18,6 +18,9 @@ from models.training import BagsSource, ThreadExecutor, start_training, train
 MODELS = {
     "psi-vgpmil": lambda **k: models.PsiVGPMIL(n_inducing=12, max_epochs=15, **k),
     "g-vgpmil": lambda **k: models.PsiVGPMIL(density="gamma", n_inducing=12, max_epochs=15, **k),
+    "psi-vgpmil-svi": lambda **k: models.PsiVGPMILSVI(
+        n_inducing=12, max_epochs=15, batch_bags=8, **k
+    ),
     "vwsgp": lambda **k: models.VWSGP(n_inducing=12, max_epochs=15, **k),
     "vwsgp-mean": lambda **k: models.VWSGP(aggregate="mean", n_inducing=12, max_epochs=15, **k),
     "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=12, max_epochs=15, **k),

@@ -19,6 +19,7 @@ from pipeline.store import BagStore, PixelRows, write_bags
 
 MAKE = {
     "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
+    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
     "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
     "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
     "gpmil-s": lambda **k: models.GPMILS(n_inducing=8, max_epochs=6, batch_bags=8, **k),
