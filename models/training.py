@@ -6,6 +6,7 @@ It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,10 @@ from models.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
 from models.optim import Plateau
 from models.plan import plan_epoch
 from models.protocol import Arrays, Model, State, Stats, Summary
-from models.reduction import leaves, total
+from models.reduction import Partial, leaves, partial_sums, total
 
 N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+READ_AHEAD = 4  # blocks a thread
 Local = dict[int, Arrays]  # what a model keeps with each block
 
 
@@ -40,6 +42,9 @@ class BlockSource(Protocol):
     def read(self, number: int) -> BagBlock:
         """Return block ``number``, training bags alone."""
 
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """Be told which blocks will be read next; they may be fetched meanwhile."""
+
 
 class Executor(Protocol):
     """Computes the sums of blocks, somewhere."""
@@ -52,10 +57,11 @@ class Executor(Protocol):
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """Return the sum over blocks, by the tree of :mod:`models.reduction` over their places.
+        """Return the sum over blocks, by the tree of :mod:`models.reduction`.
 
-        ``local`` holds what the model kept with the blocks, by number; what it keeps of this step
-        is put into ``fresh``. Blocks ``ahead`` will be those of the next step.
+        Blocks come by rising number. ``local`` holds what the model kept with the blocks, by
+        number; what it keeps of this step is put into ``fresh``. Blocks ``ahead`` will be those
+        of the next step.
         """
 
 
@@ -220,6 +226,7 @@ class ThreadExecutor:
     def __init__(self, model: Model, source: BlockSource, n_thread: int) -> None:
         self._model = model
         self._source = source
+        self._n_block = len(source.block_bags)
         self._n_thread = n_thread
         self._pool = ThreadPoolExecutor(n_thread, thread_name_prefix="block")
 
@@ -239,19 +246,32 @@ class ThreadExecutor:
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """See :class:`Executor`; nothing is read ahead, other threads compute meanwhile."""
-        del ahead
-        return total(leaves(self.map(params, blocks, local, fresh)))
+        """See :class:`Executor`."""
+        return total(self.partials(params, blocks, local, fresh, ahead))
 
-    def map(
+    def partials(
         self,
         params: Arrays,
         blocks: Sequence[int],
         local: Local | None = None,
         fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+        span: tuple[float, float] = (0, math.inf),
+    ) -> list[Partial]:
+        """Return the sums over blocks whose leaves are all that a step has in ``span``."""
+        stats = self._map(params, blocks, local or {}, fresh, ahead)
+        return partial_sums(leaves(stats, blocks, self._n_block), *span)
+
+    def _map(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        kept: Local,
+        fresh: Local | None,
+        ahead: Sequence[int],
     ) -> Iterator[Stats]:
         """Yield the sums of each block, in the order given."""
-        kept = local or {}
+        reading = [n for n in (*blocks, *ahead) if self._model.needs_block(params, kept.get(n))]
         waiting: deque[tuple[int, Future[tuple[Stats, Any]]]] = deque()
         for number in [*blocks, None]:
             # A few blocks ahead: finished sums must not pile up behind a slow one.
@@ -262,12 +282,10 @@ class ThreadExecutor:
                     fresh[done] = keep
                 yield stats
             if number is not None:
+                if reading and reading[0] == number:
+                    reading.pop(0)
+                self._source.read_ahead(reading[: READ_AHEAD * self._n_thread])
                 waiting.append((number, self._submit(params, number, kept.get(number))))
-
-    def prefetch(self, blocks: Sequence[int]) -> None:
-        """Read blocks without waiting for them, so that the source has them in its cache."""
-        for number in blocks:
-            self._pool.submit(self._source.read, number)
 
     def _submit(
         self, params: Arrays, number: int, local: Arrays | None
@@ -341,3 +359,6 @@ class BagsSource:
             bags.bag[members],
             None if bags.trials is None else bags.trials[members],
         )
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """See :class:`BlockSource`; they are here."""

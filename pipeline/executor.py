@@ -11,24 +11,23 @@ is made up for by the others, or by the one that is started in its place.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from models.base import Estimator
-from models.blas import one_blas_thread
 from models.protocol import Arrays, Stats
-from models.reduction import Partial, leaves, partial_sums, total
-from models.training import Local, ThreadExecutor
+from models.reduction import Partial, span, total
+from models.training import Local
+from pipeline.block_worker import BlockWorker, Job, Order, Reply
 from pipeline.errors import ClusterError, StoreError
 from pipeline.source import StoreSource
-from pipeline.store import BagStore
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,71 +36,14 @@ RESENDS = 5  # of one step, before a cluster that keeps dying is given up
 LOOK_SECONDS = 5.0  # between looks at who has joined
 WAIT_SECONDS = 60.0  # for a worker, where none is left
 SETTLE_SECONDS = 1.0  # between looks whether a worker that gets ready is still there
-LOST = (CancelledError, OSError)  # a closed connection is an OSError
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a worker needs for a fit; sent to each of them once.
-
-    It says where the store is instead of holding it: reading it back must open nothing.
-    """
-
-    model: Estimator
-    path: Path
-    fingerprint: str
-    cache_mb: float
-    bags: np.ndarray
-
-
-class BlockWorker:
-    """The actor of one worker.
-
-    Parameters
-    ----------
-    job : Job
-    n_thread : int
-        Blocks computed at the same time, one BLAS thread each.
-
-    Raises
-    ------
-    StoreError
-        If the store is not the one that the driver fits to.
-    """
-
-    def __init__(self, job: Job, n_thread: int) -> None:
-        store = BagStore.open(job.path, job.cache_mb)
-        if store.fingerprint != job.fingerprint:
-            found = f"{job.path}: not the store that is fitted to; was it ingested anew meanwhile?"
-            raise StoreError(found)
-        source = StoreSource(store, job.bags)
-        self._executor = ThreadExecutor(job.model, source, n_thread)  # type: ignore[arg-type]
-
-    def sums(
-        self,
-        params: Arrays,
-        first: int,
-        blocks: Sequence[int],
-        local: Local,
-        ahead: Sequence[int],
-    ) -> tuple[list[Partial], Local]:
-        """Return the sums over blocks at places ``first`` and on, and what the model keeps.
-
-        Blocks ``ahead``, of the next step, are read while the driver makes this one.
-        """
-        fresh: Local = {}
-        with one_blas_thread():
-            parts = partial_sums(leaves(self._executor.map(params, blocks, local, fresh), first))
-        self._executor.prefetch(ahead)
-        return parts, fresh
+DIRECT_SECONDS = 5.0  # for a worker to answer the driver itself
 
 
 @dataclass
 class _Member:
-    """A worker that takes part: its actor, and the task that holds it there."""
+    """A worker that takes part, and the task that holds its actor there."""
 
     address: str
-    actor: Any
     future: Any
 
 
@@ -123,11 +65,11 @@ class DaskExecutor:
         self._n_block = store.n_block
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
+        self._direct = True  # until a worker is found that only the scheduler reaches
         self.job = Job(
             model=type(model)(**model.get_params()),
             path=store.path.resolve(),
             fingerprint=store.fingerprint,
-            cache_mb=store.cache_mb,
             bags=source.bags,
         )
 
@@ -159,72 +101,98 @@ class DaskExecutor:
             If the cluster cannot be reached, or loses its workers again and again.
         """
         kept = local or {}
-        todo = [(0, len(blocks))]
+        todo = list(blocks)
         parts: list[Partial] = []
         for _ in range(RESENDS):
-            todo = self._try(todo, params, blocks, kept, fresh, ahead, parts)
+            members = self._meet()
+            orders = self._orders(todo, blocks, kept, ahead, len(members))
+            todo = []
+            replies = self._ask(params, [(members[owner], order) for owner, order in orders])
+            for (owner, order), reply in zip(orders, replies, strict=True):
+                if reply is None:
+                    self._forget(members[owner].address)
+                    self._looked = -np.inf
+                    todo += order.blocks
+                    continue
+                parts += reply.parts
+                if fresh is not None:
+                    fresh.update(reply.local)
             if not todo:
-                return total(sorted(parts, key=lambda part: part.index << part.level))
+                return total(sorted(parts, key=lambda part: part.leaf))
         found = f"{self._address}: workers were lost {RESENDS} times in one step"
         remedy = "see the workers' logs (memory is the usual reason), then go on"
         msg = f"{found}; {remedy}"
         raise ClusterError(msg)
 
-    def _try(
+    def _orders(
         self,
-        todo: list[tuple[int, int]],
-        params: Arrays,
+        todo: Sequence[int],
         blocks: Sequence[int],
         kept: Local,
-        fresh: Local | None,
         ahead: Sequence[int],
-        parts: list[Partial],
-    ) -> list[tuple[int, int]]:
-        """Have runs of places computed; return those that were lost with their workers."""
-        members = self._meet()
-        reading = dict(self._deal(ahead, [(0, len(ahead))], len(members)))
-        calls = []
-        for owner, (start, stop) in self._deal(blocks, todo, len(members)):
-            mine = list(blocks[start:stop])
-            keep = {number: kept[number] for number in mine if number in kept}
-            following = list(ahead[slice(*reading.pop(owner, (0, 0)))])
-            member = members[owner]
-            try:
-                future = member.actor.sums(params, start, mine, keep, following)
-            except LOST:
-                future = None
-            calls.append((start, stop, member, future))
-        lost = []
-        for start, stop, member, future in calls:
-            try:
-                if future is None:
-                    raise OSError
-                found, own = future.result()
-            except StoreError:
-                raise
-            except LOST:
-                self._forget(member.address)
-                self._looked = -np.inf
-                lost.append((start, stop))
-            else:
-                parts += found
-                if fresh is not None and self.job.model.keeps_local:
-                    fresh.update(own)
-        return lost
+        n: int,
+    ) -> list[tuple[int, Order]]:
+        """Share blocks out to the ``n`` owners of the store's stretches, each run in one order."""
+        size = self._n_block
+        place = {number: at for at, number in enumerate(blocks)}
+        reading: dict[int, list[int]] = {}
+        for number in ahead:
+            reading.setdefault(number * n // size, []).append(number)
+        orders = []
+        # A run ends where the owner changes, or where a block between is done already.
+        for (owner, _), run in groupby(
+            enumerate(todo), key=lambda item: (item[1] * n // size, place[item[1]] - item[0])
+        ):
+            mine = [number for _, number in run]
+            before, after = place[mine[0]] - 1, place[mine[-1]] + 1
+            first = blocks[before] + 1 if before >= 0 else 0
+            last = blocks[after] - 1 if after < len(blocks) else size - 1
+            order = Order(
+                blocks=mine,
+                span=span(first, last, size),
+                stretch=(-(-owner * size // n), -(-(owner + 1) * size // n) - 1),
+                local={number: kept[number] for number in mine if number in kept},
+                ahead=reading.pop(owner, []),
+            )
+            orders.append((owner, order))
+        return orders
 
-    def _deal(
-        self, blocks: Sequence[int], runs: Iterable[tuple[int, int]], n: int
-    ) -> list[tuple[int, tuple[int, int]]]:
-        """Cut runs of places where the owner of the blocks changes: (owner, (start, stop))."""
-        shares = []
-        for start, stop in runs:
-            owners = [blocks[place] * n // self._n_block for place in range(start, stop)]
-            at = start
-            for owner, same in groupby(owners):
-                size = len(list(same))
-                shares.append((owner, (at, at + size)))
-                at += size
-        return shares
+    def _ask(self, params: Arrays, orders: list[tuple[_Member, Order]]) -> list[Reply | None]:
+        """Have orders computed, all at once; None where a worker was lost."""
+        from distributed.protocol import to_serialize
+
+        shared = to_serialize(params)  # arrays travel as they are, without a copy
+
+        async def ask_all() -> list[Reply | None]:
+            calls = (self._call(m, [shared, to_serialize(order)]) for m, order in orders)
+            return await asyncio.gather(*calls)
+
+        replies: list[Reply | None] = self._client.sync(ask_all)
+        return replies
+
+    async def _call(self, member: _Member, args: list[Any]) -> Reply | None:
+        call = {"function": "sums", "actor": member.future.key, "args": args, "kwargs": {}}
+        try:
+            if self._direct:
+                answer = await self._client.rpc(member.address).actor_execute(**call)
+            else:
+                message = {"op": "actor_execute", **call}
+                answer = await cast(Any, self._client.scheduler).proxy(
+                    worker=member.address, msg=message
+                )
+        except (OSError, KeyError):  # a closed connection; a worker that has lost its actor
+            return None
+        if answer["status"] == "OK":
+            return cast(Reply, answer["result"])
+        raise answer["exception"]
+
+    async def _reaches(self, address: str) -> bool:
+        """Tell whether a worker can be spoken to without the scheduler between."""
+        try:
+            await asyncio.wait_for(self._client.rpc(address).identity(), DIRECT_SECONDS)
+        except (OSError, TimeoutError):
+            return False
+        return True
 
     def _meet(self) -> list[_Member]:
         """Return the members, having looked now and then who is there."""
@@ -244,16 +212,16 @@ class DaskExecutor:
                 for address, n in new.items()
             }
             for address, future in asked.items():
-                actor = self._settle(address, future)
-                if actor is not None:
-                    self._members[address] = _Member(address, actor, future)
+                if self._settle(address, future):
+                    self._members[address] = _Member(address, future)
+                    self._direct &= self._client.sync(self._reaches, address)
             if self._members:
                 self._looked = time.monotonic()
                 self._members = dict(sorted(self._members.items()))
                 return list(self._members.values())
             if time.monotonic() > end:
-                found = f"{self._address}: the cluster has no worker"
-                msg = f"{found}; start some, then go on"
+                found = f"{self._address}: the cluster has no worker that is ready"
+                msg = f"{found}; start some, or give them more memory, then go on"
                 raise ClusterError(msg)
             time.sleep(0.1)
 
@@ -262,19 +230,21 @@ class DaskExecutor:
         if member is not None and self._client.status == "running":
             self._client.cancel([member.future], force=True)
 
-    def _settle(self, address: str, future: Any) -> Any:
-        """Wait for an actor to be ready; None where its worker is gone meanwhile."""
+    def _settle(self, address: str, future: Any) -> bool:
+        """Wait for an actor to be ready; false where its worker is gone meanwhile."""
         while True:
             try:
-                return future.result(timeout=SETTLE_SECONDS)
+                future.result(timeout=SETTLE_SECONDS)
             except StoreError:
                 raise
             except TimeoutError:  # bound to a worker that is gone, it would wait for ever
                 if address not in self._workers():
                     future.cancel()
-                    return None
-            except LOST:
-                return None
+                    return False
+            except (CancelledError, OSError):  # a closed connection is an OSError
+                return False
+            else:
+                return True
 
     def _workers(self) -> dict[str, int]:
         """Ask the scheduler for its workers: threads by address."""
@@ -284,7 +254,12 @@ class DaskExecutor:
             except OSError:
                 workers = None
             if workers is not None:
-                return {address: int(info["nthreads"]) for address, info in workers.items()}
+                # One that is paused, short of memory, would never get an actor ready.
+                return {
+                    address: int(info["nthreads"])
+                    for address, info in workers.items()
+                    if info["status"] == "running"
+                }
         found = f"{self._address}: the scheduler cannot be reached"
         msg = f"{found}; start it again, then go on"
         raise ClusterError(msg)

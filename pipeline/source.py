@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from models.block import BagBlock
 from models.protocol import Summary
 from models.training import N_SAMPLE
+from pipeline.block_cache import BlockCache
 from pipeline.store import BagStore
 
+KEEP_MB = 1024.0  # of decoded blocks, where nobody says how much memory there is
 _SAMPLE_BLOCKS = 64
 
 
@@ -22,14 +26,19 @@ class StoreSource:
     store : BagStore
     bags : (n_bag,) bool array, optional
         Training bags; all where not given.
+    keep_mb : float
+        Memory for decoded blocks, MB; what does not fit is read again in each epoch.
 
     Attributes
     ----------
+    cache : BlockCache
     block_bags : (n_block,) int64 array
         Training bags in each block.
     """
 
-    def __init__(self, store: BagStore, bags: np.ndarray | None = None) -> None:
+    def __init__(
+        self, store: BagStore, bags: np.ndarray | None = None, keep_mb: float = KEEP_MB
+    ) -> None:
         self.store = store
         self.bags = np.ones(store.n_bag, bool) if bags is None else np.asarray(bags, bool)
         if self.bags.shape != (store.n_bag,) or not self.bags.any():
@@ -39,6 +48,7 @@ class StoreSource:
             )
             raise ValueError(found)
         self.block_bags = np.add.reduceat(self.bags.astype(np.int64), store.block_offsets[:-1])
+        self.cache = BlockCache(partial(_load, store, self.bags), keep_mb * 1e6)
 
     @property
     def n_bag(self) -> int:
@@ -77,15 +87,26 @@ class StoreSource:
 
     def read(self, number: int) -> BagBlock:
         """See :class:`models.training.BlockSource`."""
-        block = self.store.read_block(number)
-        return block.select(self.bags[block.bag])
+        return self.cache.get(number)
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """See :class:`models.training.BlockSource`."""
+        self.cache.ahead(numbers)
 
     def read_all(self) -> BagBlock:
         """Return all training bags as one block, for the models that need them at once."""
-        return BagBlock.join([self.read(int(i)) for i in np.flatnonzero(self.block_bags)])
+        return BagBlock.join(
+            [_load(self.store, self.bags, int(i)) for i in np.flatnonzero(self.block_bags)]
+        )
 
     def fingerprint(self) -> str:
         """Fingerprint of the store, its blocks and the choice of bags."""
         parts = (np.packbits(self.bags), self.store.offsets, self.store.block_offsets)
         digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
         return f"{self.store.fingerprint}/{digest}"
+
+
+def _load(store: BagStore, bags: np.ndarray, number: int) -> BagBlock:
+    # Not by whole shards: a step's blocks are far apart, and would decode sixteen times as much.
+    block = store.read_block(number, whole_shards=False)
+    return block.select(bags[block.bag])

@@ -170,13 +170,16 @@ class BagStore:
             raise ValueError(found)
         return scaling_of(self.sizes[chosen], self._moments[chosen])
 
-    def read_block(self, block: int) -> BagBlock:
+    def read_block(self, block: int, *, whole_shards: bool = True) -> BagBlock:
         """Read one block: whole bags, arrays that must not be written to.
 
         Parameters
         ----------
         block : int
             0 to ``n_block - 1``.
+        whole_shards : bool
+            Decode the shards that it lies in and keep them, for one who reads block after block;
+            else only its own chunks, and keep nothing.
 
         Raises
         ------
@@ -187,11 +190,15 @@ class BagStore:
         """
         first, last = self._bags_of(block)
         start, stop = int(self.offsets[first]), int(self.offsets[last])
-        rows = self.read_rows(start, stop)
+        if whole_shards:
+            rows = self.read_rows(start, stop)
+            x, weight, coords = rows.x, rows.weight, rows.coords
+        else:
+            x, weight, coords = self._pixels(("x", "weight", "coords"), start, stop)
         return BagBlock(
-            rows.x,
-            rows.weight,
-            rows.coords if self.has_coords else None,
+            x,
+            weight,
+            coords if self.has_coords else None,
             self.offsets[first : last + 1] - start,
             self.y[first:last],
             np.arange(first, last, dtype=np.int64),
@@ -245,19 +252,23 @@ class BagStore:
                 return self._cache[shard]
         start = shard * self._shard_pixels
         stop = min(start + self._shard_pixels, self.n_pix)
-        rows = PixelRows(*(self._read(n, start, stop) for n in ("x", "weight", "coords", "pixel")))
-        if not np.isfinite(rows.weight).all():
-            # Zarr reads a chunk that is not there as the fill value: here NaN.
-            found = f"{self.path}: array weight lacks a chunk in pixels {start}:{stop}; {_AGAIN}"
-            raise StoreError(found)
-        for array in (rows.x, rows.weight, rows.coords, rows.pixel):
-            array.setflags(write=False)
+        rows = PixelRows(*self._pixels(("x", "weight", "coords", "pixel"), start, stop))
         limit = max(2, int(self.cache_mb * 1e6 / max(rows.n_byte, 1)))
         with self._lock:
             self._cache[shard] = rows
             while len(self._cache) > limit:
                 self._cache.popitem(last=False)
         return rows
+
+    def _pixels(self, names: tuple[str, ...], start: int, stop: int) -> list[np.ndarray]:
+        arrays = [self._read(name, start, stop) for name in names]
+        if not np.isfinite(arrays[names.index("weight")]).all():
+            # Zarr reads a chunk that is not there as the fill value: here NaN.
+            found = f"{self.path}: array weight lacks a chunk in pixels {start}:{stop}; {_AGAIN}"
+            raise StoreError(found)
+        for array in arrays:
+            array.setflags(write=False)
+        return arrays
 
     def _read(self, name: str, start: int, stop: int) -> np.ndarray:
         array = self._arrays[name]
