@@ -15,14 +15,18 @@ import yaml
 from pydantic import ValidationError
 
 from geo.errors import Problem
-from pipeline.config import Config, Covariate, Section, is_remote
+from pipeline.config import Config, Covariate, is_remote
+from pipeline.periods import has_periods, place_period
+from pipeline.section import Section
 
 Key = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
-def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
+def read_config(
+    path: str | Path, problems: list[Problem], period: str | None = None
+) -> Config | None:
     """Read a configuration, and append to ``problems`` what is wrong with it.
 
     A key that is not known is reported and left out, so that the rest can still be checked.
@@ -33,6 +37,8 @@ def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
         The YAML file.
     problems : list of Problem
         Appended to.
+    period : str, optional
+        See `pipeline.config.load_config`.
 
     Returns
     -------
@@ -44,6 +50,11 @@ def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
     if document is None:
         return None
     data = document.expanded(problems)
+    n_before = len(problems)
+    if has_periods(data) or period is not None or "period" in data:
+        data = place_period(data, path.resolve().parent, period, problems, path.name)
+        if len(problems) > n_before:
+            return None
     context = {"base": path.parent}
     try:
         config = Config.model_validate(data, context=context)
