@@ -8,6 +8,7 @@ The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -530,7 +531,9 @@ class Config(Section):
         return {key: path for key, path in paths.items() if path is not None}
 
 
-def load_config(path: str | Path, period: str | None = None) -> Config:
+def load_config(
+    path: str | Path, period: str | None = None, changes: Mapping[str, Any] | None = None
+) -> Config:
     """Read a configuration file.
 
     Parameters
@@ -540,6 +543,8 @@ def load_config(path: str | Path, period: str | None = None) -> Config:
         text is the environment variable NAME.
     period : str, optional
         Of a time series, the period to map; by default the file's ``period``, or the latest.
+    changes : mapping, optional
+        Values to take instead of the file's: ``{"fit": {"max_epochs": 500}}``.
 
     Returns
     -------
@@ -554,7 +559,7 @@ def load_config(path: str | Path, period: str | None = None) -> Config:
     from pipeline.yamlconfig import missing_files, read_config
 
     problems: list[Problem] = []
-    config = read_config(path, problems, period)
+    config = read_config(path, problems, period, changes)
     if config is not None:
         missing_files(config, problems)
     if config is None or problems:

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import rasterio
-
 from pipeline.config import Config
 
 MAPS = ("rate_mean.tif", "probability_mean.tif")
@@ -128,6 +125,9 @@ def map_change(before: Path, after: Path) -> float | None:
         Mean over the pixels of both of |log(after / before)| for rates, |after - before| for
         probabilities; None where the maps are not of one grid, or have no pixel in common.
     """
+    import numpy as np
+    import rasterio
+
     for name in MAPS:
         if (before / name).is_file() and (after / name).is_file():
             break

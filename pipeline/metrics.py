@@ -8,14 +8,66 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Config
+from pipeline.publish import Publication, publish_dir
+from pipeline.versions import current_version
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+
+class Record:
+    """What a run gathers of itself, to be recorded at its end."""
+
+    def __init__(self) -> None:
+        self.outcome = "failed"
+        self.stages: dict[str, tuple[float, bool]] = {}
+        self.gates: dict[str, float] = {}
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Note a stage that has ended."""
+        self.stages[result["name"]] = (result["seconds"], result["skipped"])
+
+    def end(self, publication: Publication) -> None:
+        """Note what became of the map."""
+        self.outcome = publication.status
+        self.gates = {
+            check.gate: float(check.value)
+            for check in publication.checks
+            if check.value is not None
+        }
+
+
+@contextmanager
+def recorded(config: Config, on_trouble: Callable[[str], None]) -> Iterator[Record]:
+    """Record a run's figures, however it ends; one that is interrupted counts as cancelled."""
+    record, start = Record(), time.monotonic()
+    try:
+        yield record
+    except Exception:
+        record.outcome = "failed"
+        raise
+    except BaseException:
+        record.outcome = "cancelled"
+        raise
+    finally:
+        version = current_version(publish_dir(config))
+        troubles = record_run(
+            config,
+            record.outcome,
+            time.monotonic() - start,
+            record.stages,
+            None if version is None else version.number,
+            record.gates,
+        )
+        for trouble in troubles:
+            on_trouble(trouble)
+
 
 OUTCOMES = ("published", "unchanged", "held", "superseded", "failed", "skipped", "cancelled")
 

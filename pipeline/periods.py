@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from geo.counts import column_texts
 from geo.errors import InputError, Problem, name_first
 
 MARK = "{period}"
@@ -87,6 +86,8 @@ def periods_of(data: dict[str, Any], base: Path) -> list[str]:
     column = where.get("period")
     if column is None:
         return []
+    from geo.counts import column_texts  # pandas: only where it is needed
+
     full = path if "://" in path or path.startswith("/vsi") else base / Path(path).expanduser()
     return sorted(set(column_texts(full, str(column))), key=natural)
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from pipeline.config import Config
-from pipeline.periods import MARK, natural, period_files
+from pipeline.periods import MARK, natural, period_files, periods_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
     geo.errors.InputError
         If the configuration is unusable for another reason than that its files are missing.
     """
-    loaded = _load(config)
+    loaded = load_watched(config)
     seen = _seen(loaded)
     now = time.time() if now is None else now
     arrivals = []
@@ -81,7 +81,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
 
 def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     """Remember that a run was started for an arrival."""
-    loaded = config if isinstance(config, Config) else _load(config)
+    loaded = config if isinstance(config, Config) else load_watched(config)
     path = _memory(loaded)
     path.parent.mkdir(parents=True, exist_ok=True)
     seen = {**(_seen(loaded) or {}), arrival.address: arrival.token}
@@ -118,18 +118,31 @@ def look(address: str) -> tuple[str, float | None] | None:
     return _token(address, str(state.st_size), str(state.st_mtime_ns)), state.st_mtime
 
 
+def known_periods(config: str | Path) -> list[str]:
+    """List the periods that there are counts of, the earliest first."""
+    source = Path(config)
+    load_watched(source)  # says what is wrong, if anything is
+    return periods_of(read_data(source), source.resolve().parent)
+
+
+def read_data(source: Path) -> dict[str, Any]:
+    """Read a configuration's keys and values as they are, ``${NAME}`` replaced."""
+    text = os.path.expandvars(source.read_text(encoding="utf-8"))
+    data: dict[str, Any] = yaml.safe_load(text)
+    return data
+
+
 def _addresses(source: Path, config: Config) -> list[tuple[str | None, str]]:
-    data = yaml.safe_load(source.read_text(encoding="utf-8"))
+    data = read_data(source)
     path = (data.get("counts") or data.get("labels") or {}).get("path")
     if isinstance(path, str) and MARK in path:
-        expanded = os.path.expandvars(path)
-        return list(period_files(expanded, source.resolve().parent))
+        return list(period_files(path, source.resolve().parent))
     if config.response.path is None:  # a column of the areas
         return [(None, config.areas.path)]
     return [(None, config.response.path)]
 
 
-def _load(config: str | Path) -> Config:
+def load_watched(config: str | Path) -> Config:
     """Read a configuration without asking whether its files are there: they may yet come."""
     from geo.errors import InputError
     from pipeline.yamlconfig import read_config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 
 from geo.errors import InputError
-from models.errors import ModelError
 from pipeline.errors import ClusterError, StoreError, StoreInputError
 
 _PASSING = {
@@ -22,6 +21,8 @@ def is_transient(error: BaseException) -> bool:
     never, except that no Dask scheduler answers (it may be restarting); memory, a full disk,
     missing permissions and defects of ours need a person.
     """
+    from models.errors import ModelError  # with it come all models: not before something failed
+
     if isinstance(error, InputError):
         return all(problem.place == "compute.scheduler" for problem in error.problems)
     if isinstance(error, ModelError | StoreInputError):

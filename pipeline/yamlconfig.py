@@ -7,7 +7,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 def read_config(
-    path: str | Path, problems: list[Problem], period: str | None = None
+    path: str | Path,
+    problems: list[Problem],
+    period: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Config | None:
     """Read a configuration, and append to ``problems`` what is wrong with it.
 
@@ -37,7 +40,7 @@ def read_config(
         The YAML file.
     problems : list of Problem
         Appended to.
-    period : str, optional
+    period, changes : str, mapping, optional
         See `pipeline.config.load_config`.
 
     Returns
@@ -49,7 +52,7 @@ def read_config(
     document = _Document.read(path, problems)
     if document is None:
         return None
-    data = document.expanded(problems)
+    data: dict[str, Any] = merged(document.expanded(problems), changes or {})
     n_before = len(problems)
     if has_periods(data) or period is not None or "period" in data:
         data = place_period(data, path.resolve().parent, period, problems, path.name)
@@ -75,6 +78,18 @@ def read_config(
         # Too little is left to look further into, except for files that are not there.
         _missing_in(data, path.parent, document, problems)
         return None
+
+
+def merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes into a configuration's data, key by key in every section."""
+    result = dict(data)
+    for key, value in changes.items():
+        old = result.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[key] = merged(old, value)
+        else:
+            result[key] = value
+    return result
 
 
 def missing_files(config: Config, problems: list[Problem]) -> None:

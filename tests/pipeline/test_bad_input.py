@@ -213,7 +213,7 @@ def test_table_of_several_periods(files: Any) -> None:
     files.counts(2 * list(files.cases.items()))
     counts = {"path": "cases.csv", "value": "cases", "period": "year"}
     files.options = {"counts": counts, "period": "2025"}
-    the_only(files, "counts", "no column 'year'", "counts.period")
+    the_only(files, "counts", "no column 'year', asked for by counts.period", "code, cases")
 
 
 def test_duplicate_ids_of_counts(files: Any) -> None:
