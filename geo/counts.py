@@ -32,6 +32,7 @@ def read_counts(
     place: str = "counts",
     *,
     partial: bool = False,
+    only: tuple[str, str] | None = None,
 ) -> pd.Series | None:
     """Read the count of each area, and check that counts and areas belong together.
 
@@ -55,6 +56,8 @@ def read_counts(
     partial : bool, optional
         Return the counts that are sound also where others are not, NaN in their place, so that
         what depends on them can be checked in the same run; not to be used otherwise.
+    only : (column, text), optional
+        Rows of a table whose column says this alone, of a table of several periods.
 
     Returns
     -------
@@ -63,8 +66,9 @@ def read_counts(
         found.
     """
     return _read_responses(
-        path, areas, id_column, value_column, problems, place, "count", _numbers, partial=partial
-    )
+        path, areas, id_column, value_column, problems, place, "count", _numbers, partial=partial,
+        only=only,
+    )  # fmt: skip
 
 
 def read_labels(
@@ -108,6 +112,7 @@ def _read_responses(
     parse: _Parse,
     *,
     partial: bool,
+    only: tuple[str, str] | None = None,
 ) -> pd.Series | None:
     n_before = len(problems)
     if path is None:
@@ -123,6 +128,17 @@ def _read_responses(
         if read is None:
             return None
         table, rows = read
+        if only is not None:
+            if not has_column(table.columns, only[0], name, f"{place}.period", problems):
+                return None
+            texts = id_text(table[only[0]])
+            mine = (texts == only[1]).to_numpy()
+            if not mine.any():
+                known = name_first(sorted(set(texts.dropna())), 12)
+                remedy = f"give a period that it has: {known}"
+                problems.append(Problem(name, f"no row is of period {only[1]!r}", remedy))
+                return None
+            table, rows = table[mine].reset_index(drop=True), rows[mine]
         found = [
             has_column(table.columns, column, name, f"{place}.{key}", problems)
             for key, column in (("id", id_column), ("value", value_column))
@@ -138,6 +154,14 @@ def _read_responses(
     counts = pd.Series(values, index=ids.to_numpy(), name=value_column, dtype=np.float64)
     counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
     return counts.reindex(areas["id"].to_numpy()).rename_axis("id")
+
+
+def column_texts(path: str | Path, column: str) -> list[str]:
+    """Return the texts in a table's column; none where the table or the column is not there."""
+    read = _read_table(path, "", [])
+    if read is None or column not in read[0].columns:
+        return []
+    return list(id_text(read[0][column]).dropna())
 
 
 def id_text(values: Iterable[Any]) -> pd.Series:

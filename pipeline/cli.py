@@ -15,6 +15,7 @@ import typer
 
 from geo.errors import InputError, Problem
 from pipeline.cli_bags import bags
+from pipeline.cli_versions import Period, add_commands
 from pipeline.console import (
     BAD_INPUT,
     DEFECT,
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 
 app.add_typer(bags, name="bags")
+add_commands(app)
 
 
 class Size(StrEnum):
@@ -128,6 +130,7 @@ def demo(
 @app.command()
 def check(
     config: ConfigFile,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -140,7 +143,7 @@ def check(
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg check {config}"):
-        problems, loaded = _all_problems(config)
+        problems, loaded = _all_problems(config, period)
         if loaded is None or problems:
             if not (quiet or as_json):
                 _print_table(config, problems)
@@ -162,6 +165,7 @@ def check(
 def run(
     config: ConfigFile,
     force: Force = False,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -174,55 +178,59 @@ def run(
       disagg run demo/disagg.yaml --json --quiet > result.json
     """  # noqa: D301
     names = ("ingest", "fit", "predict", "evaluate")
-    _run_stages(config, names, force, Talk(as_json, quiet, verbose))
+    _run_stages(config, names, force, Talk(as_json, quiet, verbose), period)
 
 
 @app.command()
 def ingest(
     config: ConfigFile,
     force: Force = False,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Check the inputs and bring them to one grid and one store of bags (work/)."""
-    _run_stages(config, ("ingest",), force, Talk(as_json, quiet, verbose))
+    _run_stages(config, ("ingest",), force, Talk(as_json, quiet, verbose), period)
 
 
 @app.command()
 def fit(
     config: ConfigFile,
     force: Force = False,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Fit the model to the bags; an interrupted fit goes on where it stopped."""
-    _run_stages(config, ("fit",), force, Talk(as_json, quiet, verbose))
+    _run_stages(config, ("fit",), force, Talk(as_json, quiet, verbose), period)
 
 
 @app.command()
 def predict(
     config: ConfigFile,
     force: Force = False,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Write the maps and the table of areas."""
-    _run_stages(config, ("predict",), force, Talk(as_json, quiet, verbose))
+    _run_stages(config, ("predict",), force, Talk(as_json, quiet, verbose), period)
 
 
 @app.command()
 def evaluate(
     config: ConfigFile,
     force: Force = False,
+    period: Period = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Cross-validate the model, and compare with the truth where it is known."""
-    _run_stages(config, ("evaluate",), force, Talk(as_json, quiet, verbose))
+    _run_stages(config, ("evaluate",), force, Talk(as_json, quiet, verbose), period)
 
 
 @app.command()
@@ -304,12 +312,12 @@ def _check_demo_dir(directory: Path) -> None:
         )
 
 
-def _all_problems(path: Path) -> tuple[list[Problem], Config | None]:
+def _all_problems(path: Path, period: str | None = None) -> tuple[list[Problem], Config | None]:
     """Read a configuration and all that it names; return every problem found."""
     from pipeline.yamlconfig import missing_files, read_config
 
     problems: list[Problem] = []
-    config = read_config(path, problems)
+    config = read_config(path, problems, period)
     if config is None:
         return problems, None
     missing_files(config, problems)
@@ -327,22 +335,24 @@ def _all_problems(path: Path) -> tuple[list[Problem], Config | None]:
     return problems, config
 
 
-def _load(path: Path, *, with_inputs: bool) -> Config:
+def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config:
     """Read a configuration for a run; if anything is wrong, find all that is before giving up."""
     from pipeline.yamlconfig import missing_files, read_config
 
     problems: list[Problem] = []
-    config = read_config(path, problems)
+    config = read_config(path, problems, period)
     if config is not None and with_inputs:
         missing_files(config, problems)
         if problems:
-            problems, _ = _all_problems(path)
+            problems, _ = _all_problems(path, period)
     if config is None or problems:
         raise InputError(problems)
     return config
 
 
-def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> None:
+def _run_stages(
+    path: Path, names: tuple[str, ...], force: bool, talk: Talk, period: str | None = None
+) -> None:
     command = "run" if len(names) > 1 else names[0]
     at: list[str] = []
 
@@ -350,7 +360,7 @@ def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> 
         return f" during {at[-1]}" if at else ""
 
     with errors_told(talk, f"disagg {command} {path}", where):
-        config = _load(path, with_inputs="ingest" in names)
+        config = _load(path, period, with_inputs="ingest" in names)
         from pipeline.stages import run_stages, stale_stages, summarise_stages
 
         progress = talk.progress()

@@ -8,14 +8,13 @@ The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -24,6 +23,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from geo.errors import InputError, Problem
+from pipeline.operations import Gates, Metrics, Notify, Publish, Update
+from pipeline.section import Section
 
 _REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
 _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
@@ -128,18 +129,6 @@ InputPath = Annotated[str, AfterValidator(_resolve)]
 Number = Annotated[float, BeforeValidator(_plain_number)]
 Whole = Annotated[int, BeforeValidator(_plain_number)]
 Seed = Annotated[Whole, Field(ge=0)]
-
-
-class Section(BaseModel):
-    """Any mapping of the configuration: frozen, and no key that it does not know."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        coerce_numbers_to_str=True,  # a column named 2020 is a number to YAML
-        validate_default=True,
-    )
 
 
 class Areas(Section):
@@ -421,6 +410,14 @@ class Config(Section):
     output: Output = Field(default_factory=Output)
     evaluate: Evaluate = Field(default_factory=Evaluate)
     truth: Truth | None = Field(None, description="of a simulated country, its true rate")
+    period: str | None = Field(
+        None, description="of a time series, the period that is mapped; the latest by default"
+    )
+    gates: Gates = Field(default_factory=Gates)
+    publish: Publish = Field(default_factory=Publish)
+    update: Update = Field(default_factory=Update)
+    notify: Notify = Field(default_factory=Notify)
+    metrics: Metrics = Field(default_factory=Metrics)
 
     _source: Path | None = PrivateAttr(None)
 
@@ -452,6 +449,18 @@ class Config(Section):
                 found=f"{what} given, and model.kind: {self.model.kind} learns from {wanted}",
                 remedy=f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_period(self) -> Config:
+        if self.counts is not None and self.counts.period is not None:
+            if self.counts.path is None:
+                raise _wrong(
+                    found="counts.period without counts.path",
+                    remedy="give counts of several periods as a table of their own",
+                )
+            if self.period is None:
+                raise _wrong(found="counts.period without a period", remedy="give `period: ...`")
         return self
 
     @model_validator(mode="after")
@@ -522,7 +531,9 @@ class Config(Section):
         return {key: path for key, path in paths.items() if path is not None}
 
 
-def load_config(path: str | Path) -> Config:
+def load_config(
+    path: str | Path, period: str | None = None, changes: Mapping[str, Any] | None = None
+) -> Config:
     """Read a configuration file.
 
     Parameters
@@ -530,6 +541,10 @@ def load_config(path: str | Path) -> Config:
     path : path
         The YAML file. Relative paths in it are relative to its directory; ``${NAME}`` in any
         text is the environment variable NAME.
+    period : str, optional
+        Of a time series, the period to map; by default the file's ``period``, or the latest.
+    changes : mapping, optional
+        Values to take instead of the file's: ``{"fit": {"max_epochs": 500}}``.
 
     Returns
     -------
@@ -544,7 +559,7 @@ def load_config(path: str | Path) -> Config:
     from pipeline.yamlconfig import missing_files, read_config
 
     problems: list[Problem] = []
-    config = read_config(path, problems)
+    config = read_config(path, problems, period, changes)
     if config is not None:
         missing_files(config, problems)
     if config is None or problems:

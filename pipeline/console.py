@@ -82,7 +82,7 @@ def errors_told(
         tell_error(f"interrupted{stage()}; {kept} with `{command}`")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
-        explained = _explain(error, command)
+        explained = explain(error, command)
         if explained is None:
             raise
         talk.give({"ok": False, "problems": [asdict(explained)]})
@@ -92,7 +92,7 @@ def errors_told(
     raise typer.Exit(BAD_INPUT) from None
 
 
-def _explain(error: Exception, command: str) -> Problem | None:
+def explain(error: Exception, command: str) -> Problem | None:
     """Say what a user can do about an error that is not ours, or None."""
     from models.errors import ModelError, NotFittedError
     from pipeline.errors import PipelineError

@@ -144,20 +144,22 @@ def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem])
     if isinstance(spec, Labels):
         id_column = spec.id or config.areas.id
         return read_labels(spec.path, areas, id_column, spec.value, problems, partial=True)
-    if spec.period is not None:
-        found = f"names a column of periods ({spec.period!r})"
-        remedy = "give a table of one period without `period`: a run maps one period"
-        problems.append(Problem("counts.period", found, remedy))
-        return None  # that areas come more than once is no problem of its own
     n_before = len(problems)
     counts = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True
-    )
+        spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True,
+        only=_only(config),
+    )  # fmt: skip
     if counts is not None and len(problems) == n_before and not (counts > 0).any():
         place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
+
+
+def _only(config: Config) -> tuple[str, str] | None:
+    """Which rows of the counts are of the run's period; None for all."""
+    column = None if config.counts is None else config.counts.period
+    return None if column is None or config.period is None else (column, config.period)
 
 
 def _tested(
@@ -168,8 +170,9 @@ def _tested(
         return None
     found: list[Problem] = []
     tested = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True
-    )
+        spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True,
+        only=_only(config),
+    )  # fmt: skip
     told = set(problems)  # what is wrong with ids was told of the counts
     problems.extend(problem for problem in found if problem not in told)
     if tested is None:

@@ -25,6 +25,7 @@ from typing import Any
 from geo.errors import InputError, Problem
 from pipeline.config import Config
 from pipeline.fingerprint import fingerprint_file, fingerprint_value
+from pipeline.maplock import is_held
 from pipeline.progress import Progress
 
 StageFunction = Callable[[Config, Progress], dict[str, Any]]
@@ -79,6 +80,7 @@ STAGES = {
             config=(
                 "areas",
                 "counts",
+                "period",
                 "labels",
                 "population",
                 "covariates",
@@ -269,7 +271,7 @@ def run_stages(
         If another run is writing to the directory, or an earlier stage has left nothing.
     """
     results = []
-    with _exclusive(config.output.dir):
+    with exclusive(config.output.dir):
         for name in names:
             stage = STAGES[name]
             if on_start is not None:
@@ -374,6 +376,24 @@ def _output_fingerprint(path: Path) -> str:
     return fingerprint_file(path)
 
 
+def is_undamaged(path: Path, fingerprint: str) -> bool:
+    """Say whether an output is as its stage left it."""
+    return _output_fingerprint(path) == fingerprint
+
+
+def stage_key(name: str, config: Config) -> tuple[str, bool]:
+    """Return the fingerprint of all that a stage depends on, and whether it is up to date.
+
+    The code's version and the place of the results are part of it: two maps share no result.
+    """
+    stage = STAGES[name]
+    inputs = stage_inputs(stage, config)
+    record = read_record(config.output.dir).get(name)
+    current = record is not None and not _reason(record, inputs, config.output.dir)
+    key = fingerprint_value({"stage": name, "dir": str(config.output.dir), "inputs": inputs})
+    return key, current
+
+
 def _check_needs(stage: Stage, config: Config) -> None:
     problems = []
     source = config.source.name if config.source is not None else "CONFIG"
@@ -407,11 +427,14 @@ def _describe(result: StageResult) -> str:
 
 
 @contextmanager
-def _exclusive(directory: Path) -> Iterator[None]:
+def exclusive(directory: Path) -> Iterator[None]:
     """Keep a second run out of a directory; the lock ends with the process, however it ends."""
+    if is_held(directory):  # by the run that this stage is part of
+        yield
+        return
     try:
         (directory / "work").mkdir(parents=True, exist_ok=True)
-        opened = (directory / "work" / ".lock").open("w")
+        opened = (directory / "work" / ".lock").open("a")  # what a holder wrote there stays
     except OSError as error:
         found = f"cannot be written to ({error.strerror or error})"
         remedy = "give another output.dir, or free this one for writing"

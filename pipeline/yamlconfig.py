@@ -7,7 +7,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,21 @@ import yaml
 from pydantic import ValidationError
 
 from geo.errors import Problem
-from pipeline.config import Config, Covariate, Section, is_remote
+from pipeline.config import Config, Covariate, is_remote
+from pipeline.periods import has_periods, place_period
+from pipeline.section import Section
 
 Key = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
-def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
+def read_config(
+    path: str | Path,
+    problems: list[Problem],
+    period: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Config | None:
     """Read a configuration, and append to ``problems`` what is wrong with it.
 
     A key that is not known is reported and left out, so that the rest can still be checked.
@@ -33,6 +40,8 @@ def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
         The YAML file.
     problems : list of Problem
         Appended to.
+    period, changes : str, mapping, optional
+        See `pipeline.config.load_config`.
 
     Returns
     -------
@@ -43,7 +52,12 @@ def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
     document = _Document.read(path, problems)
     if document is None:
         return None
-    data = document.expanded(problems)
+    data: dict[str, Any] = merged(document.expanded(problems), changes or {})
+    n_before = len(problems)
+    if has_periods(data) or period is not None or "period" in data:
+        data = place_period(data, path.resolve().parent, period, problems, path.name)
+        if len(problems) > n_before:
+            return None
     context = {"base": path.parent}
     try:
         config = Config.model_validate(data, context=context)
@@ -64,6 +78,18 @@ def read_config(path: str | Path, problems: list[Problem]) -> Config | None:
         # Too little is left to look further into, except for files that are not there.
         _missing_in(data, path.parent, document, problems)
         return None
+
+
+def merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes into a configuration's data, key by key in every section."""
+    result = dict(data)
+    for key, value in changes.items():
+        old = result.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[key] = merged(old, value)
+        else:
+            result[key] = value
+    return result
 
 
 def missing_files(config: Config, problems: list[Problem]) -> None:

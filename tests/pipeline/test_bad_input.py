@@ -211,8 +211,9 @@ def test_no_cases_at_all(files: Any) -> None:
 
 def test_table_of_several_periods(files: Any) -> None:
     files.counts(2 * list(files.cases.items()))
-    files.options = {"counts": {"path": "cases.csv", "value": "cases", "period": "year"}}
-    the_only(files, "counts.period", "'year'", "one period")
+    counts = {"path": "cases.csv", "value": "cases", "period": "year"}
+    files.options = {"counts": counts, "period": "2025"}
+    the_only(files, "counts", "no column 'year', asked for by counts.period", "code, cases")
 
 
 def test_duplicate_ids_of_counts(files: Any) -> None:

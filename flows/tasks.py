@@ -1,0 +1,85 @@
+"""The tasks that flows are made of: one for each stage, and publishing.
+
+They get a run's address and a fingerprint, never data. A stage's result is cached by the key that
+`pipeline.stages.stage_key` makes of its inputs' content, its part of the configuration and the
+code's version; and only while what it left on the disk is still there (`refresh_cache` otherwise:
+Prefect's record may outlive the files).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import Task, task
+from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
+from prefect.states import State
+from prefect.tasks import exponential_backoff
+
+from flows.show import progress_of
+from pipeline.config import Config
+from pipeline.publish import publish
+from pipeline.stages import run_stages, stage_key, summarise_stages
+from pipeline.transient import is_transient
+from pipeline.unattended import MapRun
+
+
+def may_pass(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:
+    """Say whether a failed task is worth another try."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, BaseException) and is_transient(error)
+
+
+def by_key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
+    """Cache a stage by the key that it was given."""
+    key: str = parameters["key"]
+    return key
+
+
+@task(
+    name="stage",
+    task_run_name="{stage}",
+    cache_key_fn=by_key,
+    persist_result=True,
+    result_serializer="json",
+    retry_condition_fn=may_pass,
+)
+def stage_task(run: MapRun, stage: str, key: str) -> dict[str, Any]:  # noqa: ARG001
+    """Run one stage, unless it is up to date; open the Dask client inside, if it needs one."""
+    config = run.load()
+    results = run_stages(config, (stage,), progress_of(config))
+    return summarise_stages(results)[0]
+
+
+@task(name="publish", persist_result=False, retry_condition_fn=may_pass)
+def publish_task(run: MapRun, force: bool = False) -> Any:
+    """Ask the gates, and give the map to readers if they allow."""
+    config = run.load()
+    publication = publish(config, force=force)
+    for reason in publication.reasons:
+        get_run_logger().warning("%s: %s", config.name, reason)
+    return publication
+
+
+def do_stage(run: MapRun, config: Config, stage: str) -> dict[str, Any]:
+    """Call `stage_task` as the configuration says: key, retries, time-out."""
+    key, current = stage_key(stage, config)
+    chosen = stage_task.with_options(refresh_cache=not current, **_patience(config))
+    state = chosen(run, stage, key, return_state=True)
+    result = state.result()
+    return {**result, "skipped": result["skipped"] or state.name == "Cached"}
+
+
+def do_publish(run: MapRun, config: Config, force: bool) -> Any:
+    """Call `publish_task` as the configuration says."""
+    return publish_task.with_options(**_patience(config))(run, force)
+
+
+def _patience(config: Config) -> dict[str, Any]:
+    update = config.update
+    return {
+        "retries": update.retries,
+        "retry_delay_seconds": exponential_backoff(update.retry_delay_s),
+        "retry_jitter_factor": 0.2,
+        "timeout_seconds": update.timeout_s,
+    }

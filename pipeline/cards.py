@@ -1,0 +1,130 @@
+"""What a run shows of itself elsewhere: a small picture, tables in Markdown, links."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import Config
+from pipeline.publish import Publication, publish_dir
+
+WIDTH_PX = 900
+
+
+def picture(config: Config, width_px: int = WIDTH_PX) -> str | None:
+    """Return ``preview.png``, made smaller, as a ``data:`` address; None where there is none."""
+    from PIL import Image
+
+    path = config.output.dir / "preview.png"
+    if not path.is_file():
+        return None
+    with Image.open(path) as image:
+        small = image.convert("RGB")
+        small.thumbnail((width_px, width_px))
+    held = io.BytesIO()
+    small.save(held, "JPEG", quality=80, optimize=True)
+    return f"data:image/jpeg;base64,{base64.b64encode(held.getvalue()).decode()}"
+
+
+def evaluation_table(config: Config) -> str:
+    """Write ``evaluation.json`` as a Markdown table: in sample, and each way of holding out."""
+    path = config.output.dir / "evaluation.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    columns: list[tuple[str, dict[str, Any]]] = [("in sample", report.get("in_sample") or {})]
+    for scheme, held in report.get("held_out", {}).items():
+        for who in ("model", "constant"):
+            name = f"held out by {scheme}" + (", constant" if who == "constant" else "")
+            if held.get(who):
+                columns.append((name, held[who]))
+    rows = []
+    for title, key in _ROWS:
+        values = [_at(scores, key) for _, scores in columns]
+        if any(value is not None for value in values):
+            rows.append([title, *(_say(value) for value in values)])
+    return markdown_table(["", *(name for name, _ in columns)], rows)
+
+
+def gates_table(publication: Publication) -> str:
+    """Write what each gate asked, measured and said, as Markdown."""
+    if not publication.checks:
+        return "no gates are configured, or none was asked"
+    rows = [
+        [each.gate, each.asked, _say(each.value), "passed" if each.passed else "**not passed**"]
+        for each in publication.checks
+    ]
+    return markdown_table(["gate", "asked", "measured", ""], rows)
+
+
+def outputs_list(config: Config, publication: Publication) -> str:
+    """List where the results are, as Markdown; as links where ``publish.url`` is given."""
+    place, url = publication.directory, config.publish.url
+    lines = []
+    for path in sorted(place.glob("*")):
+        if path.suffix in (".tif", ".gpkg", ".csv", ".png", ".json") and path.name[0] != ".":
+            if url is not None and publication.version is not None:
+                lines.append(f"* [{path.name}]({_address(url, publication, path)})")
+            else:
+                lines.append(f"* `{path}`")
+    return "\n".join(lines)
+
+
+def link(config: Config, publication: Publication) -> str | None:
+    """Return the address of the version, for people; None without ``publish.url``."""
+    if config.publish.url is None or publication.version is None:
+        return None
+    return f"{config.publish.url.rstrip('/')}/versions/{publication.version}/"
+
+
+def headline(config: Config, publication: Publication) -> str:
+    """Say in one line what became of a run."""
+    of = config.name + (f", {config.period}" if config.period else "")
+    if publication.status == "held":
+        return f"{of}: finished, not fit to publish: {'; '.join(publication.reasons)}"
+    more = f" ({publication.reasons[0]})" if publication.reasons else ""
+    words = {
+        "published": "published as",
+        "unchanged": "nothing new, readers have",
+        "superseded": "kept as",
+    }
+    where = publish_dir(config)
+    return f"{of}: {words[publication.status]} {publication.version} in {where}{more}"
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table as Markdown."""
+    lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+_ROWS = (
+    ("NLL per area, nats", "nll"),
+    ("log loss per area, nats", "log_loss"),
+    ("rates: correlation", "rates.correlation"),
+    ("rates: RMSE", "rates.rmse"),
+    ("counts: MAE", "counts.mae"),
+    ("AUC", "auc"),
+    ("Brier score", "brier"),
+    ("50 % intervals hold", "intervals.0,5.coverage"),
+    ("90 % intervals hold", "intervals.0,9.coverage"),
+)
+
+
+def _at(scores: dict[str, Any], key: str) -> float | None:
+    value: Any = scores
+    for part in key.split("."):
+        value = value.get(part.replace(",", ".")) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:,.4g}"
+
+
+def _address(url: str, publication: Publication, path: Path) -> str:
+    return f"{url.rstrip('/')}/versions/{publication.version}/{path.name}"

@@ -1,0 +1,166 @@
+"""Which period a run maps: months of a table, or files with the period in their name.
+
+A configuration says it by ``counts.period`` (a column of the counts) or by ``{period}`` in a path.
+Either becomes the one period of a run when the configuration is read; nothing later knows more
+than ``config.period``.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from geo.errors import InputError, Problem, name_first
+
+MARK = "{period}"
+_PERIOD = re.compile(r"^\w[\w.-]*$")
+
+
+def place_period(
+    data: dict[str, Any], base: Path, asked: str | None, problems: list[Problem], source: str
+) -> dict[str, Any]:
+    """Put the run's period into a configuration that has been read but not yet checked.
+
+    Parameters
+    ----------
+    data : dict
+        The YAML's keys and values.
+    base : Path
+        Directory that its paths are relative to.
+    asked : str or None
+        The period; by default that of the key ``period``, or else the latest there is.
+    problems : list of Problem
+        Appended to, where the configuration knows no periods, or none can be found.
+    source : str
+        The file's name, for problems.
+
+    Returns
+    -------
+    dict
+        With ``period`` set and ``{period}`` replaced; as it was where it has no periods.
+    """
+    asked = str(asked) if asked is not None else data.get("period")
+    if not has_periods(data):
+        if asked is not None:
+            found = f"period {asked} asked for, and the configuration has no periods"
+            remedy = f"give counts.period (a column), or {MARK} in the path of the counts"
+            problems.append(Problem(source, found, remedy))
+        return {key: value for key, value in data.items() if key != "period"}
+    if asked is None:
+        found_periods = periods_of(data, base)
+        if not found_periods:
+            where = _response(data)
+            found = f"no period found in {where.get('path')}"
+            remedy = "see that the file is there, or give the period (--period, or `period:`)"
+            problems.append(Problem(f"{source}: counts.path", found, remedy))
+            return data
+        asked = found_periods[-1]
+    asked = str(asked)
+    if not _PERIOD.match(asked):
+        found = f"{asked!r} is no period"
+        problems.append(Problem(f"{source}: period", found, "write it as 2026-03 or 2026-W11"))
+        return data
+    replaced: dict[str, Any] = _replace(data, asked)
+    return {**replaced, "period": asked}
+
+
+def has_periods(data: dict[str, Any]) -> bool:
+    """Say whether a configuration is of several periods."""
+    return _response(data).get("period") is not None or any(MARK in text for text in _texts(data))
+
+
+def periods_of(data: dict[str, Any], base: Path) -> list[str]:
+    """List the periods that there are counts of, the earliest first.
+
+    A table that cannot be read has none: what is wrong with it, its check will tell.
+    """
+    where = _response(data)
+    path = where.get("path")
+    if not isinstance(path, str):
+        return []
+    if MARK in path:
+        return sorted({period for period, _ in period_files(path, base)}, key=natural)
+    column = where.get("period")
+    if column is None:
+        return []
+    from geo.counts import column_texts  # pandas: only where it is needed
+
+    full = path if "://" in path or path.startswith("/vsi") else base / Path(path).expanduser()
+    return sorted(set(column_texts(full, str(column))), key=natural)
+
+
+def period_files(path: str, base: Path) -> list[tuple[str, str]]:
+    """List the files that a path with ``{period}`` stands for: (period, path) each."""
+    remote = "://" in path
+    full = path if remote else str(base / Path(path).expanduser())
+    before, _, after = full.partition(MARK)
+    if MARK in after:  # cases/{period}/cases_{period}.csv: the directories tell
+        inner = after.partition(MARK)[0]
+        below = inner.rpartition("/")[0]
+        return [
+            (period, full.replace(MARK, period))
+            for period, _ in period_files(f"{before}{MARK}{below}", Path())
+        ]
+    if remote:
+        import fsspec
+
+        system, plain = fsspec.core.url_to_fs(f"{before}*{after}")
+        names = [system.unstrip_protocol(name) for name in system.glob(plain)]
+    else:
+        names = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
+    found = [(name[len(before) : len(name) - len(after)], name) for name in names]
+    return [(period, name) for period, name in found if _PERIOD.match(period)]
+
+
+def between(periods: Sequence[str], first: str, last: str) -> list[str]:
+    """Choose the periods from ``first`` to ``last``, both included.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    chosen = [p for p in periods if natural(first) <= natural(p) <= natural(last)]
+    if not chosen:
+        found = f"no counts of any period from {first} to {last}"
+        known = f"the periods are {name_first(list(periods), 12)}" if periods else "there are none"
+        raise InputError(Problem("period", found, f"choose others: {known}"))
+    return chosen
+
+
+def natural(period: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key by which 2026-9 is before 2026-10."""
+    parts = re.split(r"(\d+)", period)
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)
+
+
+def _response(data: dict[str, Any]) -> dict[str, Any]:
+    for key in ("counts", "labels"):
+        if isinstance(data.get(key), dict):
+            section: dict[str, Any] = data[key]
+            return section
+    return {}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _replace(value: Any, period: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(MARK, period)
+    if isinstance(value, dict):
+        return {key: _replace(item, period) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace(item, period) for item in value]
+    return value
