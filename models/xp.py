@@ -26,6 +26,16 @@ def namespace(*arrays: Any) -> ModuleType:
     return np
 
 
+def count_devices() -> int:
+    """Return the number of GPUs that CuPy sees; 0 without CuPy, a driver or a card."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy without a driver raises errors of its own
+        return 0
+
+
 def _special(array: Any) -> ModuleType:
     if namespace(array) is np:
         return scipy.special
