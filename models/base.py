@@ -31,11 +31,14 @@ class Estimator:
         ``pixels``, ``bags``, or both.
     keeps_local, saves_local : bool
         See :class:`models.protocol.Model`.
+    on_device : bool
+        Whether its blocks can be computed on a GPU.
     """
 
     responses: ClassVar[str] = "counts"
     predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
     keeps_local: ClassVar[bool] = False
+    on_device: ClassVar[bool] = True
     saves_local: ClassVar[bool] = True
 
     state_: State
