@@ -30,6 +30,7 @@ ROWS = 512  # pixels a tile: its matrices stay near the cache
 DEVICE_ROWS = 16384  # on a device: enough work to hide the start of its kernels
 SQUARED = 4096  # pixels of one symmetric update
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
+DEVICE_KEEP = 1 << 18  # on a device
 STRIP = 128  # columns of a strip of Q's triangle
 
 
@@ -140,7 +141,9 @@ def forward(
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     kept = n_pix if learn else 0
     k_all, kq_all = take((kept, n_ind), z.dtype), take((kept, n_ind), z.dtype)
-    caches: list[Any] | None = [] if learn and n_pix <= KEEP else None
+    caches: list[Any] | None = (
+        [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
+    )
     for rows in _row_tiles(n_pix, _rows(xp)):
         mark = None if arena is None else arena.mark()
         k, cache = kernel.forward(theta, z[rows], w, take)

@@ -366,6 +366,10 @@ class Device:
         """Return to the stream that was used before."""
         self._compute.__exit__(kind, error, trace)
 
+    def put(self, array: np.ndarray) -> Any:
+        """Bring an array to the device, on the current stream."""
+        return self._xp.asarray(array)
+
     def buffer(self, n_byte: int) -> np.ndarray:
         """Return page-locked memory of the host, which copies need not wait for: uint8."""
         memory = self._xp.cuda.alloc_pinned_memory(max(n_byte, 1))

@@ -68,7 +68,7 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
 def _processes(compute: Compute) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
-    gpus = visible_gpus() if compute.device != "cpu" else []
+    gpus = visible_gpus() if compute.device == "gpu" else []
     if compute.device == "gpu" and not gpus:
         found = "gpu, and no GPU is to be seen from here"
         remedy = "run `nvidia-smi`, pip install 'disagg[gpu]', or give device: cpu"

@@ -23,9 +23,10 @@ import numpy as np
 
 from models.base import Estimator
 from models.blas import one_blas_thread
+from models.device import Wanted, block_executor, find_device, joined
 from models.protocol import Arrays, Stats
 from models.reduction import Partial, leaves, partial_sums, total
-from models.training import Local, ThreadExecutor
+from models.training import Local
 from pipeline.errors import ClusterError, StoreError
 from pipeline.source import StoreSource
 from pipeline.store import BagStore
@@ -52,6 +53,9 @@ class Job:
     fingerprint: str
     cache_mb: float
     bags: np.ndarray
+    device: Wanted = "cpu"
+    device_memory: int | None = None
+    n_joined: int = 1
 
 
 class BlockWorker:
@@ -74,8 +78,9 @@ class BlockWorker:
         if store.fingerprint != job.fingerprint:
             found = f"{job.path}: not the store that is fitted to; was it ingested anew meanwhile?"
             raise StoreError(found)
-        source = StoreSource(store, job.bags)
-        self._executor = ThreadExecutor(job.model, source, n_thread)  # type: ignore[arg-type]
+        source = joined(StoreSource(store, job.bags), job.n_joined)
+        device = find_device(job.device, job.device_memory)
+        self._executor = block_executor(job.model, source, n_thread, device)
 
     def sums(
         self,
@@ -115,12 +120,23 @@ class DaskExecutor:
     source : StoreSource
         Workers open the store by its path: it must be the same for them.
     client : distributed.Client
+    device : {"cpu", "gpu", "auto"}
+        What computes the blocks of a worker.
+    device_memory : int, optional
+        Bytes of a GPU's memory that a worker may fill.
     """
 
-    def __init__(self, model: Estimator, source: StoreSource, client: Client) -> None:
+    def __init__(
+        self,
+        model: Estimator,
+        source: StoreSource,
+        client: Client,
+        device: Wanted = "cpu",
+        device_memory: int | None = None,
+    ) -> None:
         store = source.store
         self._client = client
-        self._n_block = store.n_block
+        self._n_block = len(source.block_bags)
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
         self.job = Job(
@@ -129,6 +145,9 @@ class DaskExecutor:
             fingerprint=store.fingerprint,
             cache_mb=store.cache_mb,
             bags=source.bags,
+            device=device if model.on_device else "cpu",
+            device_memory=device_memory,
+            n_joined=getattr(source, "n_joined", 1),
         )
 
     def __enter__(self) -> Self:

@@ -446,6 +446,8 @@ def _creating(name: str) -> Any:
         a = getattr(np, name)(shape, *_down(list(args)), **kwargs)
         if name == "empty" and a.dtype.kind == "f":
             a.fill(np.nan)  # whatever was there before
+        elif name == "empty" and a.dtype == np.uint8:
+            a.fill(255)  # NaN again, to whom takes the bytes for numbers
         return ndarray(a)
 
     return create
