@@ -6,6 +6,7 @@ gets wrong. Draws of whole functions are in :mod:`models.paths`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from models.errors import NumericalError
 from models.likelihoods import Likelihood
 from models.links import Link
 from models.pixel_pass import PixelPass
-from models.xp import namespace, segment_sum
+from models.xp import namespace, segment_sum, spread
 
 ESTIMATORS = ("auto", "bound", "second_order", "log_normal", "monte_carlo")
 AUTO = {
@@ -64,7 +65,7 @@ def bag_weights(law: Likelihood, weight: Any, offsets: Any, base: float) -> Any:
     p = base * weight.astype(xp.float64, copy=False)
     if law.averages:
         total = segment_sum(p, offsets)
-        p = p / xp.repeat(xp.where(total > 0, total, 1.0), xp.diff(offsets))
+        p = p / spread(xp.where(total > 0, total, 1.0), offsets)
     return p
 
 
@@ -102,7 +103,7 @@ def aggregate(
     xp = namespace(fwd.m)
     if estimator == "bound":
         term = bounds.lower_bound(law, link, y, p, offsets, fwd.m, fwd.s, own, unit)
-        return Aggregated(_finite(xp, term.value), term.d_m, term.d_s, None, term.by)
+        return Aggregated(_finite(term.value), term.d_m, term.d_s, None, term.by)
     a0, a1, a2 = link.moments(fwd.m, fwd.s, 2)
     mean = segment_sum(p * a0, offsets)
     if law.name != "normal":
@@ -111,22 +112,21 @@ def aggregate(
     variance = bag_variance(fwd, link, p, offsets, bag, most)
     rule = expected.log_normal if estimator == "log_normal" else expected.second_order
     at = rule(law, y, mean, variance.value, own, unit)
-    value = _finite(xp, at.value)
-    sizes = xp.diff(offsets)
-    slope = xp.repeat(at.by_mean, sizes) * p
-    spread = xp.repeat(at.by_variance, sizes)
+    value = _finite(at.value)
+    slope = spread(at.by_mean, offsets) * p
+    by_spread = spread(at.by_variance, offsets)
     return Aggregated(
         value,
-        slope * a1 + spread * variance.d_m,
-        0.5 * slope * a2 + spread * variance.d_s,
+        slope * a1 + by_spread * variance.d_m,
+        0.5 * slope * a2 + by_spread * variance.d_s,
         variance.scaled(at.by_variance),
         {name: float(each.sum()) for name, each in at.by.items()},
     )
 
 
-def _finite(xp: Any, value: Any) -> float:
+def _finite(value: Any) -> float:
     total = float(value.sum())
-    if not bool(xp.isfinite(xp.asarray(total))):
+    if not math.isfinite(total):
         msg = "the objective is not finite: the fit diverged; lower the learning rate"
         raise NumericalError(msg)
     return total

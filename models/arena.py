@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from models.xp import namespace
+
 Take = Callable[[tuple[int, ...], Any], Any]
 
 ALIGN = 64  # bytes, a cache line
@@ -56,7 +58,30 @@ class Arena:
         return self._chunks[number][at : at + size].view(dtype).reshape(shape)
 
 
+class NoArena:
+    """In the place of an arena on a device, whose own pool keeps what is given back."""
+
+    def __init__(self, empty: Take) -> None:
+        self.take = empty
+
+    def mark(self) -> None:
+        """Do nothing."""
+
+    def release(self, mark: None) -> None:
+        """Do nothing."""
+
+
 _local = threading.local()
+
+
+def arena_for(array: Any) -> Any:
+    """Return where matrices beside ``array`` go: the thread's arena, started; or its device."""
+    xp = namespace(array)
+    if xp is not np:
+        return NoArena(xp.empty)
+    arena = thread_arena()
+    arena.start()
+    return arena
 
 
 def thread_arena() -> Arena:

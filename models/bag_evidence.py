@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from models.arena import Arena, thread_arena
+from models.arena import arena_for
 from models.kernels import Kernel
 from models.protocol import Arrays
+from models.xp import like, namespace, row_dot, segment_sum, to_host
 
 ROWS = 1024  # instances a tile: its matrices stay near the cache
+DEVICE_ROWS = 4096  # on a device: bags are summed by a product with a matrix of so many columns
 STRIP = 64  # columns of a strip of the triangle
 FEW = 32  # bags a tile that are summed by a product
 
@@ -60,7 +62,7 @@ class EvidencePass:
     def __init__(self, kernel: Kernel, params: Arrays, dtype: Any) -> None:
         self._kernel = kernel
         self._theta = params["theta"]
-        self._w = params["w"].astype(dtype, copy=False)
+        self._w = params["w"]
         self._lower_inv = params["lower_inv"]
         self._dtype = np.dtype(dtype)
         self._strips = _strips(self._lower_inv.astype(dtype, copy=False))
@@ -70,11 +72,11 @@ class EvidencePass:
 
         The arrays are overwritten by the next tile.
         """
-        arena = thread_arena()
-        arena.start()
-        for rows in _tiles(z.shape[0]):
+        arena = arena_for(z)
+        at = self._brought(z)
+        for rows in _tiles(z):
             mark = arena.mark()
-            _, v, _ = self._tile(z[rows], arena)
+            _, v, _ = self._tile(z[rows], at, arena)
             yield rows, v, self._residual(z[rows], v)
             arena.release(mark)
 
@@ -89,18 +91,20 @@ class EvidencePass:
         scale : (n_bag,) float64
             Of each bag's sum.
         """
-        arena = thread_arena()
-        arena.start()
-        n_bag, n_ind = offsets.shape[0] - 1, self._w.shape[0]
-        total, residual = np.zeros((n_bag, n_ind)), np.zeros(n_bag)
-        for rows in _tiles(z.shape[0]):
+        arena, xp = arena_for(z), namespace(z)
+        at = self._brought(z)
+        n_bag, n_ind = offsets.shape[0] - 1, at[0].shape[0]
+        sums, residuals = xp.zeros((n_bag, n_ind)), xp.zeros(n_bag)
+        for rows in _tiles(z):
             mark = arena.mark()
-            k, v, _ = self._tile(z[rows], arena)
+            k, v, _ = self._tile(z[rows], at, arena)
             first, starts = _bags_in(rows, offsets)
             here = slice(first, first + starts.shape[0])
-            total[here] += _sums(k, starts)
-            residual[here] += np.add.reduceat(self._residual(z[rows], v), starts)
+            sums[here] += _sums(k, starts)
+            edges = np.append(starts, k.shape[0])
+            residuals[here] += segment_sum(self._residual(z[rows], v), edges)
             arena.release(mark)
+        total, residual = to_host(sums), to_host(residuals)
         c = (total @ self._lower_inv.T) * scale[:, None]
         return Evidence(c, residual * scale**2)
 
@@ -121,34 +125,40 @@ class EvidencePass:
             ``theta`` (n_theta,), that of the instances' own covariances; ``lower`` (n_ind, n_ind),
             ``L'`` times the adjoint of ``L``, of which the lower triangle counts.
         """
-        arena = thread_arena()
-        arena.start()
+        arena, xp = arena_for(z), namespace(z)
         kernel, theta, dtype = self._kernel, self._theta, self._dtype
-        by_k = ((scale[:, None] * d_c) @ self._lower_inv).astype(dtype)
-        by_square = scale**2 * d_r
-        lower_inv = self._lower_inv.astype(dtype, copy=False)
-        d_theta, d_lower = np.zeros(theta.shape[0]), -(d_c.T @ c)
+        brought = w, lower_inv = self._brought(z)
+        by_k = like((scale[:, None] * d_c) @ self._lower_inv, z, dtype)
+        by_square = like(scale**2 * d_r, z)
+        d_theta, d_lower = xp.zeros(theta.shape[0]), like(-(d_c.T @ c), z)
         bag = np.repeat(np.arange(scale.shape[0]), np.diff(offsets))
-        for rows in _tiles(z.shape[0]):
+        for rows in _tiles(z):
             mark = arena.mark()
-            at = bag[rows]
-            _, v, cache = self._tile(z[rows], arena)
+            at = like(bag[rows], z)
+            _, v, cache = self._tile(z[rows], brought, arena)
             d_k = arena.take(v.shape, dtype)
             root = np.sqrt(-by_square[at])[:, None].astype(dtype)
             v *= root
             d_lower -= 2.0 * (v.T @ v)
             v *= 2.0 * root
-            np.matmul(v, lower_inv, out=d_k)
+            xp.matmul(v, lower_inv, out=d_k)
             d_k += by_k[at]
             d_theta += kernel.backward(
-                theta, z[rows], self._w, cache, d_k, want_w=False, take=arena.take
+                theta, z[rows], w, cache, d_k, want_w=False, take=arena.take
             )[0]
             d_theta += kernel.diag_backward(theta, z[rows], by_square[at])
             arena.release(mark)
         return {"theta": d_theta, "lower": d_lower}
 
-    def _tile(self, z: np.ndarray, arena: Arena) -> tuple[np.ndarray, np.ndarray, Any]:
-        k, cache = self._kernel.forward(self._theta, z, self._w, arena.take)
+    def _brought(self, z: Any) -> tuple[Any, Any]:
+        """Bring ``w`` and ``L^-1`` to the instances."""
+        return like(self._w, z, self._dtype), like(self._lower_inv, z, self._dtype)
+
+    def _tile(self, z: Any, at: tuple[Any, Any], arena: Any) -> tuple[Any, Any, Any]:
+        w, lower_inv = at
+        k, cache = self._kernel.forward(self._theta, z, w, arena.take)
+        if namespace(z) is not np:
+            return k, k @ lower_inv.T, cache
         v = arena.take(k.shape, self._dtype)
         for first, strip in self._strips:
             width = strip.shape[1]
@@ -156,7 +166,7 @@ class EvidencePass:
         return k, v, cache
 
     def _residual(self, z: np.ndarray, v: np.ndarray) -> np.ndarray:
-        left = self._kernel.diag(self._theta, z) - np.vecdot(v, v)
+        left = self._kernel.diag(self._theta, z) - row_dot(v, v)
         # Rounding alone can take it below.
         return np.maximum(left, 0.0).astype(np.float64, copy=False)
 
@@ -177,7 +187,11 @@ def _bags_in(rows: slice, offsets: np.ndarray) -> tuple[int, np.ndarray]:
     return first, np.maximum(offsets[first:last] - rows.start, 0)
 
 
-def _sums(k: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _sums(k: Any, starts: np.ndarray) -> Any:
+    if namespace(k) is not np:
+        bag = np.repeat(np.arange(starts.shape[0]), np.diff(starts, append=k.shape[0]))
+        each = like(np.arange(starts.shape[0]), k)[:, None]
+        return (like(bag, k) == each).astype(k.dtype) @ k
     if starts.shape[0] > FEW:
         return np.add.reduceat(k, starts, axis=0, dtype=np.float64)
     member = np.zeros((starts.shape[0], k.shape[0]), dtype=k.dtype)
@@ -186,5 +200,6 @@ def _sums(k: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return member @ k
 
 
-def _tiles(n_pix: int) -> list[slice]:
-    return [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]
+def _tiles(z: Any) -> list[slice]:
+    n_pix, step = z.shape[0], ROWS if namespace(z) is np else DEVICE_ROWS
+    return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]

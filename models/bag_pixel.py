@@ -21,7 +21,7 @@ import numpy as np
 from models.block import BagBlock
 from models.protocol import Arrays, State, Stats, Summary
 from models.vbagg import VBAgg
-from models.xp import segment_sum
+from models.xp import like, segment_sum, spread, to_host
 
 
 class BagPixel(VBAgg):
@@ -75,7 +75,8 @@ def explode(block: BagBlock) -> BagBlock:
     """
     share = _shares(block)
     used = share > 0
-    whole = np.repeat(np.arange(block.n_bag), np.diff(block.offsets))[used]
+    bag = np.repeat(np.arange(block.n_bag), np.diff(block.offsets))[to_host(used)]
+    whole = like(bag, share)
     share = share[used]
     return BagBlock(
         block.x[used],
@@ -83,17 +84,17 @@ def explode(block: BagBlock) -> BagBlock:
         None if block.coords is None else block.coords[used],
         np.arange(share.shape[0] + 1),
         share * block.y[whole],
-        block.bag[whole],
+        block.bag[bag],
         None if block.trials is None else share * block.trials[whole],
     )
 
 
 def _shares(block: BagBlock) -> np.ndarray:
     """Return each pixel's share of its bag's weight: (n_pix,)."""
-    sizes = np.diff(block.offsets)
     total = segment_sum(block.weight, block.offsets)
+    sizes = like(np.diff(block.offsets), total, np.float64)
     return np.where(
-        np.repeat(total > 0, sizes),
-        block.weight / np.repeat(np.where(total > 0, total, 1.0), sizes),
-        1.0 / np.repeat(sizes, sizes),
+        spread(total > 0, block.offsets),
+        block.weight / spread(np.where(total > 0, total, 1.0), block.offsets),
+        1.0 / spread(sizes, block.offsets),
     )

@@ -20,7 +20,7 @@ import numpy as np
 
 from models.links import Link
 from models.pixel_pass import PixelPass
-from models.xp import namespace, segment_sum, to_host
+from models.xp import like, namespace, segment_sum, to_host
 
 PAIRS = 192  # pixels a side of a tile of pairs: its matrices stay in the cache
 
@@ -54,9 +54,8 @@ class BagVariance:
 
     def scaled(self, slope: Any) -> PairAdjoint:
         """Multiply by the derivative of the objective by ``V``, (n_bag,)."""
-        xp = namespace(self.gk)
-        by_node = slope[self.node_bag].astype(self.gk.dtype)
-        return PairAdjoint(self.rows, self.gk * by_node[:, None], xp.asarray(slope) @ self.d_theta)
+        by_node = slope[like(self.node_bag, slope)].astype(self.gk.dtype)
+        return PairAdjoint(self.rows, self.gk * by_node[:, None], slope @ self.d_theta)
 
 
 @dataclass
@@ -95,24 +94,25 @@ def bag_variance(
     square = p * p
     value = segment_sum(square * own, offsets)
     d_m, d_s = square * own_m, square * own_s
-    host_offsets, host_p = to_host(offsets), to_host(p)
-    n_bag = host_offsets.shape[0] - 1
+    host_p = to_host(p)
+    n_bag = offsets.shape[0] - 1
     d_theta = xp.zeros((n_bag, fwd.params["theta"].shape[0]))
     rows, gks, node_bag = [], [], []
     for a_bag in range(n_bag):
-        lo, hi = int(host_offsets[a_bag]), int(host_offsets[a_bag + 1])
+        lo, hi = int(offsets[a_bag]), int(offsets[a_bag + 1])
         if hi - lo < 2:
             continue
         nodes, mass = choose_nodes(host_p[lo:hi], most, int(bag[a_bag]))
         if nodes.shape[0] < 2:
             continue
         nodes += lo
-        at = [f[nodes] for f in factors]
-        pair = _visit(fwd, link, nodes, xp.asarray(mass), at)
+        here = like(nodes, p)
+        at = [f[here] for f in factors]
+        pair = _visit(fwd, link, here, like(mass, p), at)
         value[a_bag] += pair.value
         for grad, slope, curve in zip(pair.d_factor, slopes, curves, strict=True):
-            d_m[nodes] += grad * slope[nodes]
-            d_s[nodes] += 0.5 * grad * curve[nodes]
+            d_m[here] += grad * slope[here]
+            d_s[here] += 0.5 * grad * curve[here]
         d_theta[a_bag] = pair.d_theta
         rows.append(nodes)
         gks.append(pair.gk)
@@ -175,22 +175,22 @@ def choose_nodes(p: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.nd
 
 @dataclass
 class _PairSums:
-    value: float
+    value: Any  # a number: on a device it stays there
     d_factor: list[Any]
     gk: Any
     d_theta: Any
 
 
-def _visit(
-    fwd: PixelPass, link: Link, nodes: np.ndarray, mass: Any, factors: list[Any]
-) -> _PairSums:
+def _visit(fwd: PixelPass, link: Link, nodes: Any, mass: Any, factors: list[Any]) -> _PairSums:
     """Sum over the pairs of different nodes of one bag."""
     xp = namespace(fwd.z)
     kernel, theta, dtype = fwd.kernel, fwd.params["theta"], fwd.z.dtype
     z, k, kq = fwd.z[nodes], fwd.k[nodes], fwd.kq[nodes]
     weighted = [(mass * f).astype(dtype) for f in factors]
     n = nodes.shape[0]
-    out = _PairSums(0.0, [xp.zeros(n) for _ in factors], xp.zeros_like(k), xp.zeros(theta.shape))
+    out = _PairSums(
+        xp.zeros(()), [xp.zeros(n) for _ in factors], xp.zeros_like(k), xp.zeros(theta.shape)
+    )
     tiles = [slice(i, min(i + PAIRS, n)) for i in range(0, n, PAIRS)]
     for number, rows in enumerate(tiles):
         for cols in tiles[number:]:
@@ -206,7 +206,7 @@ def _visit(
             ):
                 left = power @ factor[cols]
                 grad[rows] += 2.0 * left
-                out.value += twice * float(factor[rows] @ left)
+                out.value += twice * (factor[rows] @ left)
                 if not same:
                     grad[cols] += 2.0 * (power.T @ factor[rows])
                 adjoint += factor[rows, None] * factor[cols] * before

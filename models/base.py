@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from models.block import BLOCK_BAGS, refuse_missing
 from models.errors import NotFittedError, ParameterError
@@ -31,11 +31,14 @@ class Estimator:
         ``pixels``, ``bags``, or both.
     keeps_local, saves_local : bool
         See :class:`models.protocol.Model`.
+    on_device : bool
+        Whether its blocks can be computed on a GPU.
     """
 
     responses: ClassVar[str] = "counts"
     predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
     keeps_local: ClassVar[bool] = False
+    on_device: ClassVar[bool] = True
     saves_local: ClassVar[bool] = True
 
     state_: State
@@ -64,7 +67,13 @@ class Estimator:
             setattr(self, name, value)
         return self
 
-    def fit(self, bags: BagBlock, *, n_thread: int | None = None) -> Self:
+    def fit(
+        self,
+        bags: BagBlock,
+        *,
+        n_thread: int | None = None,
+        device: Literal["auto", "cpu", "gpu"] = "cpu",
+    ) -> Self:
         """Fit to bags in memory.
 
         Parameters
@@ -72,19 +81,26 @@ class Estimator:
         bags : Bags
         n_thread : int, optional
             Threads over blocks; all cores where not given. It does not change the result.
+        device : {"cpu", "gpu", "auto"}
+            What computes the blocks.
 
         Returns
         -------
         self
         """
-        from models.training import BagsSource, ThreadExecutor, start_training, train
+        from models.device import block_executor, blocks_to_join, find_device, joined
+        from models.training import BagsSource, start_training, train
 
         refuse_missing(bags)
         # A step of all bags need not be cut finely; a small batch must be.
         fine = self.sweep == "minibatch"  # type: ignore[attr-defined]
         source = BagsSource(bags, self.seed, block_bags=BLOCK_BAGS if fine else bags.n_bag)
+        found = find_device(device) if self.on_device else None
+        if found is not None:
+            batch = self.batch_bags if fine else None
+            source = joined(source, blocks_to_join(source.block_bags, bags.n_pix, batch))
         training = start_training(self, source, **self.loop_params("start"))  # type: ignore[arg-type]
-        with ThreadExecutor(self, source, n_thread or os.cpu_count() or 1) as executor:  # type: ignore[arg-type]
+        with block_executor(self, source, n_thread or os.cpu_count() or 1, found) as executor:
             train(self, source, executor, training, **self.loop_params("train"))  # type: ignore[arg-type]
         return self.adopt(training)
 

@@ -71,6 +71,7 @@ class BLRT(Classifier):
     """
 
     sweep: Sweep = "single"
+    on_device: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("bags",)
 
     def __init__(

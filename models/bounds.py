@@ -25,7 +25,7 @@ from scipy.stats import poisson
 from models.errors import NumericalError
 from models.likelihoods import Likelihood
 from models.links import Link
-from models.xp import like, namespace, segment_max, segment_sum, to_host
+from models.xp import like, namespace, segment_max, segment_sum, spread, to_host
 
 BOUNDED = {
     ("poisson", "exp"),
@@ -80,7 +80,6 @@ def lower_bound(
         The law's own parameters.
     """
     xp = namespace(m)
-    sizes = xp.diff(offsets)
     if law.name == "exponential":
         return _harmonic(y, p, offsets, m, s)
     a = link.moments(m, s, 2)
@@ -91,14 +90,14 @@ def lower_bound(
         exponent, by_m, by_s = log_square_moment(m, s)
     # The largest exponent of each bag is taken out, so that none overflows or vanishes whole.
     top = segment_max(exponent, offsets)
-    each = p * xp.exp(exponent - xp.repeat(top, sizes))
+    each = p * xp.exp(exponent - spread(top, offsets))
     total = segment_sum(each, offsets)
     check_positive(y, mean)
     safe, safe_mean = xp.maximum(total, TINY), xp.maximum(mean, TINY)
     at = law.terms(y, safe_mean, own, unit, order=1)
     counted = xp.where(y > 0, y * (top + xp.log(safe) - xp.log(safe_mean)), 0.0)
-    share = xp.repeat(y / safe, sizes) * each
-    slope = xp.repeat(at.d1 - y / safe_mean, sizes) * p
+    share = spread(y / safe, offsets) * each
+    slope = spread(at.d1 - y / safe_mean, offsets) * p
     return BagTerm(
         at.value + counted,
         share * by_m + slope * a[1],
@@ -110,14 +109,13 @@ def lower_bound(
 def _harmonic(y: Any, p: Any, offsets: Any, m: Any, s: Any) -> BagTerm:
     """``-log E eta - y / sum_i p_i e^{m_i - s_i / 2}``: (n_bag,)."""
     xp = namespace(m)
-    sizes = xp.diff(offsets)
     each = p * xp.exp(m + 0.5 * s)
     mean = segment_sum(each, offsets)
     inverse = p * xp.exp(m - 0.5 * s)
     total = segment_sum(inverse, offsets)
     check_positive(xp.ones_like(y), mean)
-    by_inverse = inverse * xp.repeat(y / total**2, sizes)
-    by_mean = each * xp.repeat(-1.0 / mean, sizes)
+    by_inverse = inverse * spread(y / total**2, offsets)
+    by_mean = each * spread(-1.0 / mean, offsets)
     value = -xp.log(mean) - y / total
     return BagTerm(value, by_inverse + by_mean, 0.5 * (by_mean - by_inverse), {})
 

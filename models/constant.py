@@ -11,7 +11,7 @@ from models.block import BagBlock
 from models.links import find_link
 from models.point import PointModel, check_finite
 from models.protocol import Arrays, Info, State, Stats, Sweep
-from models.xp import segment_sum
+from models.xp import namespace, segment_sum
 
 STEP = 1e-4  # of the central differences of the slopes
 LONGEST_STEP = 1.0
@@ -62,7 +62,7 @@ class Constant(PointModel):
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
         """See :class:`models.point.PointModel`: flat."""
         del params
-        return np.zeros(z.shape[0]), None
+        return namespace(z).zeros(z.shape[0]), None
 
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
@@ -82,7 +82,7 @@ class Constant(PointModel):
             own = dict(zip(law.start, at[1:].tolist(), strict=True))
             terms = self.law_terms(block, total * link.value(at[0]), own)
             slopes = [float((terms.d1 * total).sum()) * link.slope(at[0])]
-            slopes += [float(np.sum(terms.by[name])) for name in law.start]
+            slopes += [float(terms.by[name].sum()) for name in law.start]
             return float(terms.value.sum()), np.array(slopes)
 
         at = np.array([params[name][0] for name in names])

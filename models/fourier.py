@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from models.xp import namespace
+from models.xp import like, namespace, to_host
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Features:
         xp = namespace(z)
         if self.parts:
             return xp.concatenate([part(z) for part in self.parts], axis=1)
-        frequency = xp.asarray(self.frequency, dtype=z.dtype)
+        frequency = like(self.frequency, z, z.dtype)
         n_column, n_frequency = frequency.shape  # columns to the right belong to other parts
         if self.amplitude is None:
             return z[:, :n_column] @ frequency
@@ -106,7 +106,7 @@ class Features:
             for _, each in backs:
                 d_z[:, : each.shape[1]] += each
             return FeatureAdjoint(None, 0.0, tuple(each for each, _ in backs)), d_z
-        frequency = xp.asarray(self.frequency, dtype=z.dtype)
+        frequency = like(self.frequency, z, z.dtype)
         n_column, n = frequency.shape
         if self.amplitude is None:
             d_angle, log_amplitude = adjoint, 0.0
@@ -115,4 +115,4 @@ class Features:
             d_angle -= adjoint[:, :n] * phi[:, n:]
             log_amplitude = float(xp.vdot(adjoint, phi))
         d_frequency = (z[:, :n_column].T @ d_angle).astype(xp.float64, copy=False)
-        return FeatureAdjoint(d_frequency, log_amplitude), d_angle @ frequency.T
+        return FeatureAdjoint(to_host(d_frequency), log_amplitude), d_angle @ frequency.T

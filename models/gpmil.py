@@ -80,6 +80,7 @@ class GPMIL(Classifier):
     """
 
     sweep: ClassVar[Sweep] = "single"
+    on_device: ClassVar[bool] = False
 
     def __init__(
         self,

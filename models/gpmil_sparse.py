@@ -79,6 +79,7 @@ class GPMILS(Classifier):
     """
 
     sweep: ClassVar[Sweep] = "minibatch"
+    on_device: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from models.arena import thread_arena
+from models.arena import arena_for
 from models.bag_evidence import EvidencePass
 from models.kernels import Kernel
 from models.protocol import Arrays
-from models.xp import gram
+from models.xp import like, namespace, row_dot, square
 
 KEEP = 16384  # instances whose V is kept between the two sums; made again beyond them
 
@@ -67,7 +67,6 @@ class InstancePass:
         self._kernel, self._params = kernel, params
         self._sd, self._dtype = intercept_sd, np.dtype(dtype)
         self._evidence = EvidencePass(kernel, params, dtype)
-        self._factor = params["factor"].astype(self._dtype, copy=False)
 
     @property
     def n_ind(self) -> int:
@@ -91,29 +90,33 @@ class InstancePass:
         weight : callable, optional
             ``w_n`` from ``(m, s)``, each (n,).
         """
-        n_pix, n_value = z.shape[0], self._params["v_mean"].shape[0]
-        m, s, r = np.empty(n_pix), np.empty(n_pix), np.empty(n_pix)
-        precision = np.zeros((n_value, n_value))
+        xp = namespace(z)
+        factor = like(self._params["factor"], z, self._dtype)
+        v_mean = like(self._params["v_mean"], z)
+        n_pix, n_value = z.shape[0], v_mean.shape[0]
+        m, s, r = xp.empty(n_pix), xp.empty(n_pix), xp.empty(n_pix)
+        precision = xp.zeros((n_value, n_value))
         kept: list[tuple[slice, np.ndarray]] | None = None
         if weight is not None and n_pix <= KEEP:
             kept = []
         for rows, v, residual in self.tiles(z):
-            half = v @ self._factor
-            m[rows], r[rows] = v @ self._params["v_mean"], residual
-            s[rows] = residual + np.vecdot(half, half)
+            half = v @ factor
+            m[rows], r[rows] = v @ v_mean, residual
+            s[rows] = residual + row_dot(half, half)
             if weight is not None:
                 root = np.sqrt(weight(m[rows], s[rows])).astype(self._dtype)
-                precision += gram(v * root[:, None])
+                precision += square(v * root[:, None])
             if kept is not None:
                 kept.append((rows, v))
         return Instances(m, s, r, precision, kept)
 
     def weighted_sum(self, z: np.ndarray, found: Instances, h: np.ndarray) -> np.ndarray:
         """Return ``sum h_n V_n``, ``h`` (n_pix,): (n_value,) float64."""
-        total = np.zeros(self._params["v_mean"].shape[0])
+        total = namespace(z).zeros(self._params["v_mean"].shape[0])
+        h = like(h, z, self._dtype)
         pairs = found.kept or ((rows, v) for rows, v, _ in self.tiles(z))
         for rows, v in pairs:
-            total += h[rows].astype(self._dtype, copy=False) @ v
+            total += h[rows] @ v
         return total
 
     def backward(self, z: np.ndarray, d_m: np.ndarray, d_s: np.ndarray) -> Arrays:
@@ -125,23 +128,23 @@ class InstancePass:
             ``theta`` (n_theta,), without what goes through ``K_WW``; ``lower`` (n_ind, n_ind),
             ``L'`` times the adjoint of ``L``, of which the lower triangle counts.
         """
-        arena = thread_arena()
-        arena.start()
-        theta, w, dtype = self._params["theta"], self._params["w"], self._dtype
-        w = w.astype(dtype, copy=False)
-        lower_inv = self._params["lower_inv"].astype(dtype, copy=False)
+        arena = arena_for(z)
+        theta, dtype = self._params["theta"], self._dtype
+        names = ("w", "lower_inv", "factor", "v_mean")
+        w, lower_inv, factor, v_mean = (like(self._params[name], z, dtype) for name in names)
         n_ind = w.shape[0]
+        d_m, d_s = like(d_m, z), like(d_s, z)
         d_theta = self._kernel.diag_backward(theta, z, d_s)
-        d_lower = np.zeros((n_ind, n_ind))
+        d_lower = namespace(z).zeros((n_ind, n_ind))
         for first in range(0, z.shape[0], 512):
             rows = slice(first, first + 512)
             mark = arena.mark()
             k, cache = self._kernel.forward(theta, z[rows], w, arena.take)
             g = k @ lower_inv.T
             v = self._with_intercept(g)
-            by_v = 2.0 * ((v @ self._factor) @ self._factor.T - v)
+            by_v = 2.0 * ((v @ factor) @ factor.T - v)
             by_v *= d_s[rows, None].astype(dtype)
-            by_v += np.outer(d_m[rows], self._params["v_mean"]).astype(dtype, copy=False)
+            by_v += d_m[rows, None].astype(dtype) * v_mean
             d_v = by_v[:, :n_ind]
             d_lower -= d_v.T @ g
             d_theta += self._kernel.backward(
@@ -153,4 +156,5 @@ class InstancePass:
     def _with_intercept(self, v: np.ndarray) -> np.ndarray:
         if not self._sd > 0:
             return v.copy()
-        return np.concatenate([v, np.full((v.shape[0], 1), self._sd, dtype=v.dtype)], axis=1)
+        xp = namespace(v)
+        return xp.concatenate([v, xp.full((v.shape[0], 1), self._sd, dtype=v.dtype)], axis=1)

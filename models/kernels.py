@@ -22,7 +22,7 @@ import numpy as np
 from models.arena import Take
 from models.errors import ParameterError
 from models.fourier import FeatureAdjoint, Features
-from models.xp import namespace
+from models.xp import fused, like, namespace
 
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
 # from a longer one the noise takes up what the field could say, and the way back is flat.
@@ -88,8 +88,9 @@ class Kernel(ABC):
         return self.forward(theta, z, w)[0]
 
 
-# A shape is evaluated in place, on ``scale`` times the squared distance (plus ``log variance`` for
-# the Gaussian one), and returns (k, u, slope) with dk / d squared distance = slope * u.
+# On the host a shape is evaluated in place, on ``scale`` times the squared distance (plus ``log
+# variance`` for the Gaussian one), and returns (k, u, slope) with dk / d squared distance =
+# slope * u.
 
 
 def _rbf(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
@@ -141,6 +142,47 @@ SHAPES: dict[str, Callable[[Any, Any, float, Take], tuple[Any, Any, float]]] = {
     "matern32": _matern32,
     "matern52": _matern52,
 }
+
+
+# The same formulas for a device, where kept buffers bring nothing and one kernel is everything:
+# (k, u) of ``scale`` times the squared distance and the log variance.
+
+
+@fused
+def _fused_matern12(xp: Any, d2: Any, log_variance: Any, least: Any) -> tuple[Any, Any]:
+    apart = d2 > least
+    r = xp.sqrt(xp.where(apart, d2, 0.0))
+    value = xp.exp(log_variance - r)
+    return value, xp.where(apart, value / xp.where(apart, r, 1.0), 0.0)
+
+
+@fused
+def _fused_matern32(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
+    a = xp.sqrt(xp.maximum(d2, 0.0))
+    decay = xp.exp(log_variance - a)
+    return (a + 1.0) * decay, decay
+
+
+@fused
+def _fused_matern52(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
+    square = xp.maximum(d2, 0.0)
+    a = xp.sqrt(square)
+    decay = xp.exp(log_variance - a)
+    return (square / 3.0 + a + 1.0) * decay, (a + 1.0) * decay
+
+
+def _on_device(xp: Any, shape: str, d2: Any, log_variance: float) -> tuple[Any, Any, float]:
+    if shape == "rbf":
+        value = xp.exp(d2, out=d2)
+        return value, value, -0.5
+    if shape == "matern12":
+        value, u = _fused_matern12(d2, log_variance, float(64 * np.finfo(d2.dtype).eps))
+        return value, u, -0.5
+    if shape == "matern32":
+        return *_fused_matern32(d2, log_variance), -1.5
+    return *_fused_matern52(d2, log_variance), -5.0 / 6.0
+
+
 # What the squared distance is multiplied by before it reaches its shape.
 SCALES = {"rbf": -0.5, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
 # Degrees of freedom of the multivariate t law of the frequencies (2 nu); None is the normal law.
@@ -191,20 +233,19 @@ class Radial(Kernel):
         return theta
 
     def _scaled(self, theta: Any, z: Any) -> Any:
-        xp = namespace(z)
         part = z[:, self.columns[0] : self.columns[1]]
-        return part * xp.exp(-theta[1:]).astype(z.dtype)
+        return part * like(np.exp(-theta[1:]), z, z.dtype)
 
     def diag(self, theta: Any, z: Any) -> Any:
         """See :class:`Kernel`."""
         xp = namespace(z)
-        return xp.full(z.shape[0], xp.exp(theta[0]), dtype=z.dtype)
+        return xp.full(z.shape[0], np.exp(theta[0]), dtype=z.dtype)
 
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
         """See :class:`Kernel`."""
         xp = namespace(z)
         grad = xp.zeros(self.n_theta)
-        grad[0] = xp.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
+        grad[0] = np.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
         return grad
 
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
@@ -221,7 +262,10 @@ class Radial(Kernel):
         wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
         d2 = take((zs.shape[0], ws.shape[0]), z.dtype)
         xp.matmul(wide_z, wide_w.T, out=d2)
-        value, u, slope = SHAPES[self.shape](xp, d2, log_variance, take)
+        if xp is np:
+            value, u, slope = SHAPES[self.shape](xp, d2, log_variance, take)
+        else:
+            value, u, slope = _on_device(xp, self.shape, d2, log_variance)
         return value, (value, u, slope, zs, ws)
 
     def backward(
@@ -256,7 +300,7 @@ class Radial(Kernel):
         if not want_w:
             return grad, None
         dw = xp.zeros(w.shape)
-        scale = (-2 * slope) * xp.exp(-theta[1:])
+        scale = like((-2 * slope) * np.exp(-theta[1:]), z)
         dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
         return grad, dw
 
@@ -306,19 +350,19 @@ class Linear(Kernel):
     def diag(self, theta: Any, z: Any) -> Any:
         """See :class:`Kernel`."""
         part = self._part(z)
-        return (part * part) @ namespace(z).exp(theta).astype(z.dtype)
+        return (part * part) @ like(np.exp(theta), z, z.dtype)
 
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
         """See :class:`Kernel`."""
         xp = namespace(z)
         part = self._part(z)
-        return xp.exp(theta) * (adjoint @ (part * part)).astype(xp.float64)
+        return like(np.exp(theta), z) * (adjoint @ (part * part)).astype(xp.float64)
 
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
         xp = namespace(z)
         out = (take or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
-        xp.matmul(self._part(z) * xp.exp(theta).astype(z.dtype), self._part(w).T, out=out)
+        xp.matmul(self._part(z) * like(np.exp(theta), z, z.dtype), self._part(w).T, out=out)
         return out, None
 
     def backward(
@@ -336,7 +380,7 @@ class Linear(Kernel):
         xp = namespace(z)
         del cache, take
         gz = adjoint.T @ self._part(z)
-        variance = xp.exp(theta)
+        variance = like(np.exp(theta), z)
         grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
         if not want_w:
             return grad, None
@@ -378,8 +422,7 @@ class Constant(Kernel):
 
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
         """See :class:`Kernel`."""
-        xp = namespace(z)
-        return xp.exp(theta) * adjoint.sum(dtype=xp.float64)
+        return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
 
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
         """See :class:`Kernel`."""
@@ -401,7 +444,7 @@ class Constant(Kernel):
         """See :class:`Kernel`."""
         del cache, take
         xp = namespace(z)
-        grad = xp.exp(theta) * adjoint.sum(dtype=xp.float64)
+        grad = like(np.exp(theta), z) * adjoint.sum(dtype=xp.float64)
         return grad, xp.zeros(w.shape) if want_w else None
 
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:

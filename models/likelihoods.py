@@ -89,8 +89,8 @@ class Likelihood(ABC):
 
     def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
         """Return what the law needs to know of each bag besides ``eta``: (n_bag,)."""
-        del weight, trials
-        return namespace(offsets).ones(offsets.shape[0] - 1)
+        del trials
+        return namespace(weight).ones(offsets.shape[0] - 1)
 
 
 class Poisson(Likelihood):

@@ -9,6 +9,7 @@ import numpy as np
 from models.errors import ParameterError
 from models.point import PointModel
 from models.protocol import Arrays
+from models.xp import like
 
 
 class Network(PointModel):
@@ -77,16 +78,16 @@ class Network(PointModel):
 
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
         """See :class:`models.point.PointModel`."""
-        inner, bias = (params[name].astype(z.dtype, copy=False) for name in ("inner", "bias"))
+        inner, bias = (like(params[name], z, z.dtype) for name in ("inner", "bias"))
         hidden = np.maximum(z @ inner + bias, 0.0)
-        return hidden @ params["outer"], hidden
+        return hidden @ like(params["outer"], z), hidden
 
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
         """See :class:`models.point.PointModel`."""
         low = d_f.astype(z.dtype, copy=False)
-        d_hidden = low[:, None] * params["outer"].astype(z.dtype, copy=False)
+        d_hidden = low[:, None] * like(params["outer"], z, z.dtype)
         d_hidden *= cache > 0
         return {
             "inner": (z.T @ d_hidden).astype(np.float64, copy=False),

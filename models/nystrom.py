@@ -17,6 +17,7 @@ from models.point import PointModel
 from models.priors import log_prior
 from models.protocol import Arrays, State, Summary
 from models.sparse_gp import Factored, Whitened
+from models.xp import like, namespace
 
 ROWS = 1024
 
@@ -99,8 +100,8 @@ class Nystrom(PointModel):
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
         """See :class:`models.point.PointModel`."""
         kernel = self._kernel(params)
-        f = np.empty(z.shape[0])
-        w, alpha = (params[name].astype(z.dtype, copy=False) for name in ("w", "alpha"))
+        f = namespace(z).empty(z.shape[0])
+        w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
         for rows in _tiles(z.shape[0]):
             f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
@@ -111,9 +112,9 @@ class Nystrom(PointModel):
         """See :class:`models.point.PointModel`."""
         kernel: Kernel = cache
         theta, d_f = params["theta"], d_f.astype(z.dtype, copy=False)
-        w, alpha = (params[name].astype(z.dtype, copy=False) for name in ("w", "alpha"))
+        w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
         learnt = ("alpha", "theta", "w") if self.learn_inducing else ("alpha", "theta")
-        sums = {name: np.zeros_like(params[name]) for name in learnt}
+        sums = {name: namespace(z).zeros(params[name].shape) for name in learnt}
         for rows in _tiles(z.shape[0]):
             k, kept = kernel.forward(theta, z[rows], w)
             sums["alpha"] += k.T @ d_f[rows]

@@ -219,7 +219,9 @@ class _Paths:
 
     kernel: Kernel
     features: Features
-    params: Arrays
+    theta: np.ndarray
+    w: Any
+    mean: float
     z: Any
     columns: Any  # (n_ind, 1 + n_draw): alpha and D
     weights: Any
@@ -227,11 +229,11 @@ class _Paths:
     def tile(self, rows: slice) -> _Tile:
         xp = namespace(self.z)
         z = self.z[rows]
-        k, cache = self.kernel.forward(self.params["theta"], z, self.params["w"])
+        k, cache = self.kernel.forward(self.theta, z, self.w)
         phi = self.features(z)
         of_k = k @ self.columns
         away = of_k[:, 1:] + phi @ self.weights
-        centre = of_k[:, :1].astype(xp.float64) + self.params["mean"][0]
+        centre = of_k[:, :1].astype(xp.float64) + self.mean
         f = xp.concatenate([centre + sign * away for sign in SIGNS], axis=1)
         return _Tile(k, cache, phi, f)
 
@@ -283,18 +285,20 @@ def block_sums(
         If the value is not finite.
     """
     xp, dtype = namespace(z), z.dtype
-    columns = xp.concatenate([params["alpha"][:, None], params["coefficients"]], axis=1)
+    columns = np.concatenate([params["alpha"][:, None], params["coefficients"]], axis=1)
     paths = _Paths(
         kernel,
         drawn.features,
-        params,
+        params["theta"],
+        like(params["w"], z, dtype),
+        float(params["mean"][0]),
         z,
-        columns.astype(dtype, copy=False),
+        like(columns, z, dtype),
         like(drawn.weights, z, dtype),
     )
     n_pix, n_bag, n_draw = z.shape[0], y.shape[0], columns.shape[1] - 1
     n_path = n_draw * len(SIGNS)
-    bag = xp.repeat(xp.arange(n_bag), xp.diff(offsets))
+    bag = np.repeat(np.arange(n_bag), np.diff(offsets))  # of the host: loops go by it
     tiles = [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]
     kept: list[_Tile] | None = [] if n_pix <= KEEP else None
 
@@ -319,7 +323,8 @@ def block_sums(
         tile = kept[number] if kept is not None else paths.tile(rows)
         _, slope, curve = link.moments(tile.f, 0.0, 2)  # of a point: Psi and its derivatives
         slope = p[rows, None] * slope
-        g = slope * d1[bag[rows]]
+        of_bag = like(bag[rows], z)
+        g = slope * d1[of_bag]
         centre = g.sum(axis=1, keepdims=True)
         away = sum(sign * g[:, i * n_draw : (i + 1) * n_draw] for i, sign in enumerate(SIGNS))
         both = xp.concatenate([centre, away], axis=1).astype(dtype, copy=False)
@@ -328,10 +333,10 @@ def block_sums(
         if by_u is not None:
             for a, inside in _bags_of(bag[rows]):
                 by_u[a] += tile.k[inside].T @ slope[inside].astype(dtype, copy=False)
-            bend = (p[rows, None] * curve * d1[bag[rows]]).sum(axis=1, keepdims=True)
+            bend = (p[rows, None] * curve * d1[of_bag]).sum(axis=1, keepdims=True)
             hessian += tile.k.T @ (bend.astype(dtype, copy=False) * tile.k)
         tile_theta, tile_w = kernel.backward(
-            params["theta"], z[rows], params["w"], tile.cache, both @ paths.columns.T, want_w=True
+            paths.theta, z[rows], paths.w, tile.cache, both @ paths.columns.T, want_w=True
         )
         d_theta += tile_theta
         d_w += tile_w
@@ -354,10 +359,9 @@ def block_sums(
     return value, sums
 
 
-def _bags_of(bag: Any) -> list[tuple[int, slice]]:
+def _bags_of(bag: np.ndarray) -> list[tuple[int, slice]]:
     """Return the bags of consecutive pixels, and which of the pixels are theirs."""
-    xp = namespace(bag)
-    edges = [0, *(xp.flatnonzero(xp.diff(bag)) + 1).tolist(), bag.shape[0]]
+    edges = [0, *(np.flatnonzero(np.diff(bag)) + 1).tolist(), bag.shape[0]]
     return [(int(bag[i]), slice(i, j)) for i, j in pairwise(edges)]
 
 

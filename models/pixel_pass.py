@@ -21,14 +21,16 @@ import numpy as np
 from models.arena import Arena
 from models.kernels import Kernel
 from models.protocol import Arrays
-from models.xp import add_outer, keep_freed_memory, namespace, row_dot, square
+from models.xp import add_outer, fused, keep_freed_memory, like, namespace, row_dot, square
 
 if TYPE_CHECKING:
     from models.bag_variance import PairAdjoint
 
 ROWS = 512  # pixels a tile: its matrices stay near the cache
+DEVICE_ROWS = 16384  # on a device: enough work to hide the start of its kernels
 SQUARED = 4096  # pixels of one symmetric update
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
+DEVICE_KEEP = 1 << 18  # on a device
 STRIP = 128  # columns of a strip of Q's triangle
 
 
@@ -46,6 +48,7 @@ class PixelPass:
 
     kernel: Kernel
     params: Arrays
+    low: tuple[Any, Any, Any, Any]
     z: Any
     m: Any
     s: Any
@@ -65,21 +68,25 @@ class PixelPass:
             Adjoints through the covariances inside the bags.
         """
         xp = namespace(self.z)
-        params, kernel, dtype = self.params, self.kernel, self.z.dtype
-        theta, w, alpha, q = (params[name] for name in ("theta", "w", "alpha", "q"))
+        kernel, dtype = self.kernel, self.z.dtype
+        theta, w, alpha, q = self.low
         take = xp.empty if self.arena is None else self.arena.take
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
         d_q = squares(self.k, -d_s, take)
-        for number, rows in enumerate(_row_tiles(self.z.shape[0])):
+        for number, rows in enumerate(_row_tiles(self.z.shape[0], _rows(xp))):
             mark = None if self.arena is None else self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
-            d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
-            add_outer(d_k, gm, alpha, take(d_k.shape, dtype))
+            if xp is np:
+                d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
+                add_outer(d_k, gm, alpha, take(d_k.shape, dtype))
+            else:
+                d_k = _d_kernel(d_k, d_s[rows].astype(dtype)[:, None], gm[:, None], alpha[None])
             if pairs is not None:
                 first, last = np.searchsorted(pairs.rows, [rows.start, rows.stop])
-                d_k[pairs.rows[first:last] - rows.start] -= 2 * (pairs.gk[first:last] @ q)
+                at = like(pairs.rows[first:last] - rows.start, self.z)
+                d_k[at] -= 2 * (pairs.gk[first:last] @ q)
             d_alpha += gm @ k
             cache = (
                 self.caches[number]
@@ -95,7 +102,7 @@ class PixelPass:
                 self.arena.release(mark)
         if pairs is not None:
             d_theta += pairs.d_theta
-            by_pairs = (self.k[pairs.rows].T @ pairs.gk).astype(xp.float64)
+            by_pairs = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype(xp.float64)
             d_q -= 0.5 * (by_pairs + by_pairs.T)
         return {
             "mean": d_m.sum(keepdims=True),
@@ -126,15 +133,18 @@ def forward(
     xp = namespace(z)
     if xp is np:
         keep_freed_memory()
-    theta, w, alpha, q = (params[name] for name in ("theta", "w", "alpha", "q"))
+    low = _low(params, z)
+    theta, w, alpha, q = low
     take = xp.empty if arena is None else arena.take
     n_pix, n_ind = z.shape[0], w.shape[0]
-    strips = None if learn else _strips(q)
+    strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     kept = n_pix if learn else 0
     k_all, kq_all = take((kept, n_ind), z.dtype), take((kept, n_ind), z.dtype)
-    caches: list[Any] | None = [] if learn and n_pix <= KEEP else None
-    for rows in _row_tiles(n_pix):
+    caches: list[Any] | None = (
+        [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
+    )
+    for rows in _row_tiles(n_pix, _rows(xp)):
         mark = None if arena is None else arena.mark()
         k, cache = kernel.forward(theta, z[rows], w, take)
         kq = kq_all[rows] if learn else take(k.shape, k.dtype)
@@ -151,9 +161,31 @@ def forward(
             caches.append(cache)
         elif arena is not None and mark is not None:
             arena.release(mark)
-    m += params["mean"][0]
+    m += float(params["mean"][0])
     xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
-    return PixelPass(kernel, params, z, m, s, k_all, kq_all, caches, arena)
+    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena)
+
+
+@fused
+def _d_kernel(xp: Any, kq: Any, d_s: Any, d_m: Any, alpha: Any) -> Any:
+    """Return ``d K`` in one kernel: see the module."""
+    del xp
+    return d_m * alpha - 2.0 * d_s * kq
+
+
+@fused
+def _scaled(xp: Any, k: Any, by_row: Any) -> Any:
+    del xp
+    return k * by_row
+
+
+def _low(params: Arrays, z: Any) -> tuple[Any, Any, Any, Any]:
+    """Bring ``w``, ``alpha`` and ``q`` to the pixels; ``theta`` stays with the host."""
+    return params["theta"], *(like(params[name], z, z.dtype) for name in ("w", "alpha", "q"))
+
+
+def _rows(xp: Any) -> int:
+    return ROWS if xp is np else DEVICE_ROWS
 
 
 def squares(k: Any, weight: Any, take: Any) -> Any:
@@ -164,6 +196,10 @@ def squares(k: Any, weight: Any, take: Any) -> Any:
     xp = namespace(k)
     n_ind = k.shape[1]
     total = xp.zeros((n_ind, n_ind))
+    if xp is not np:  # nothing to be won: a look at the signs would hold up the device
+        for rows in _row_tiles(k.shape[0], DEVICE_ROWS):
+            total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
+        return 0.5 * (total + total.T)
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
     buffer = take((min(SQUARED, k.shape[0]), n_ind), k.dtype)
     for rows in _row_tiles(k.shape[0], SQUARED):

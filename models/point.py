@@ -35,7 +35,7 @@ from models.optim import adam_step
 from models.prediction import BagPrediction, Prediction
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.scaling import scaled_inputs, scaling_of, starting_scale
-from models.xp import segment_sum
+from models.xp import as_array, like, segment_sum, spread, to_host
 
 N_FEATURE = 128  # of the manifold's kernel
 LARGEST_SHARE = 1.0 - 1e-12  # of positives: the probit link rounds to 1
@@ -148,11 +148,10 @@ class PointModel(Estimator):
         own = {name: float(params[name][0]) for name in law.start}
         z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
         f, cache = self.surface(params, z)
-        f = f + params["mean"][0]
+        f = f + float(params["mean"][0])
         p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
         at = self.law_terms(block, segment_sum(p * link.value(f), block.offsets), own)
-        sizes = np.diff(block.offsets)
-        d_f = np.repeat(at.d1, sizes) * p * link.slope(f)
+        d_f = spread(at.d1, block.offsets) * p * link.slope(f)
         value = float(at.value.sum())
         if self.manifold > 0:
             scale = self.manifold * block.n_bag / block.n_pix**2
@@ -160,12 +159,13 @@ class PointModel(Estimator):
             value -= scale * penalty
             d_f -= scale * slope
         if self.bag_manifold > 0:
+            sizes = like(np.diff(block.offsets), f, np.float64)
             means = segment_sum(z.T, block.offsets).T / sizes[:, None]
             each = segment_sum(f, block.offsets) / sizes
             scale = self.bag_manifold / block.n_bag
             penalty, slope = manifold_penalty(self._manifold_features(z.shape[1])(means), each)
             value -= scale * penalty
-            d_f -= scale * np.repeat(slope / sizes, sizes)
+            d_f -= scale * spread(slope / sizes, block.offsets)
         check_finite(value)
         sums = self.surface_backward(params, z, cache, d_f)
         sums["mean"] = d_f.sum(keepdims=True)
@@ -207,7 +207,7 @@ class PointModel(Estimator):
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
         """Return the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km; no spread."""
         f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
-        f = f + params["mean"][0]
+        f = f + float(params["mean"][0])
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Prediction:
@@ -220,7 +220,7 @@ class PointModel(Estimator):
         coords : (n_pix, 2), km
             Needed where the model was fitted with coordinates.
         """
-        return self.predict_block(self.fitted_params(), np.asarray(x), coords)
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> PointDraws:
         """Return the one surface ``n_draws`` times, as models with a posterior draw theirs."""
@@ -264,14 +264,14 @@ class PointDraws:
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Return the rates, per unit of weight: (n_draws, n_pix)."""
-        mean = self._model.predict_pixels(x, coords).mean
+        mean = to_host(self._model.predict_pixels(x, coords).mean)
         return np.broadcast_to(mean, (self.n_draws, mean.shape[0]))
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         """Aggregate the rates over each bag: (n_draws, n_bag)."""
         p = bag_weights(self._model.law, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
-        return np.tile(segment_sum(p * mean, bags.offsets), (self.n_draws, 1))
+        return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
 
 
 def check_finite(value: float) -> None:

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 from models.errors import ParameterError
 from models.likelihoods import LIKELIHOODS, Likelihood
 from models.links import find_link
+from models.xp import to_host
 
 TINY = 1e-300
 
@@ -31,7 +32,7 @@ class Prediction:
     link : str
         See :data:`models.links.LINKS`.
     m, s : (n_pix,) float64
-        Mean and variance of ``f``.
+        Mean and variance of ``f``; of a device where the pixels were, and so are the answers.
     scale : float
         Rate per unit of weight that ``Psi(f) = 1`` stands for.
     """
@@ -44,17 +45,20 @@ class Prediction:
     @property
     def mean(self) -> np.ndarray:
         """Mean rate, per unit of weight: (n_pix,)."""
-        return np.asarray(self.scale * find_link(self.link).mean(self.m, self.s))
+        mean: np.ndarray = self.scale * find_link(self.link).mean(self.m, self.s)
+        return mean
 
     @property
     def sd(self) -> np.ndarray:
         """Standard deviation of the rate: (n_pix,)."""
-        return np.asarray(self.scale * find_link(self.link).sd(self.m, self.s))
+        sd: np.ndarray = self.scale * find_link(self.link).sd(self.m, self.s)
+        return sd
 
     def quantile(self, q: float) -> np.ndarray:
         """Quantile of the rate at probability ``q`` in (0, 1): (n_pix,)."""
         _check_probability(q)
-        return np.asarray(self.scale * find_link(self.link).quantile(self.m, self.s, q))
+        value: np.ndarray = self.scale * find_link(self.link).quantile(self.m, self.s, q)
+        return value
 
     def exceed(self, c: float | np.ndarray) -> np.ndarray:
         """Probability that the rate is above ``c``, one number or one a pixel: (n_pix,)."""
@@ -64,11 +68,16 @@ class Prediction:
             p = link.exceed(self.m, self.s, edge)
         sure = (link.value(self.m) > edge) * 1.0
         p = np.where(self.s > 0, p, sure)
-        return p if self.link == "identity" else np.where(np.less(c, 0), 1.0, p)
+        if self.link == "identity":
+            return p
+        if np.ndim(c) == 0:
+            return np.ones_like(p) if c < 0 else p
+        return np.where(np.less(c, 0), 1.0, p)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw each pixel by itself: (n, n_pix). Never add such draws up over pixels."""
-        f = self.m + np.sqrt(self.s) * rng.standard_normal((n, self.m.shape[0]))
+        m, s = to_host(self.m), to_host(self.s)
+        f = m + np.sqrt(s) * rng.standard_normal((n, m.shape[0]))
         return np.asarray(self.scale * find_link(self.link).value(f))
 
 

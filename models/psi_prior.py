@@ -19,6 +19,7 @@ from scipy.special import logsumexp, softmax
 
 from models.kernels import Kernel
 from models.psi import Density
+from models.xp import like, namespace
 
 N_FEATURE = 256
 SEED = 6
@@ -48,19 +49,21 @@ class PriorDraws:
 
     def totals(self, z: np.ndarray, density: Density) -> np.ndarray:
         """Return ``sum_n t(f_n)`` of each draw over inputs ``z`` (n_pix, n_dim): (n_draws,)."""
-        total = np.zeros(self._shift.shape[0])
+        total = namespace(z).zeros(self._shift.shape[0])
+        weights, shift = like(self._weights, z), like(self._shift, z)
         for rows in _tiles(z):
-            f = self._features(rows) @ self._weights + self._shift
+            f = self._features(rows) @ weights + shift
             total += density.tilt(f).sum(axis=0)
         return total
 
     def gradient(self, z: np.ndarray, density: Density, share: np.ndarray) -> np.ndarray:
         """Return d/d theta of ``sum_s share_s totals_s``, ``share`` held: (n_theta,)."""
         d_theta = np.zeros(self._kernel.n_theta)
+        weights, shift, share = (like(each, z) for each in (self._weights, self._shift, share))
         for rows in _tiles(z):
             phi = self._features(rows)
-            f = phi @ self._weights + self._shift
-            d_phi = (density.tilt_slope(f) * share) @ self._weights.T
+            f = phi @ weights + shift
+            d_phi = (density.tilt_slope(f) * share) @ weights.T
             back, _ = self._features.backward(rows, phi, d_phi)
             d_theta += self._kernel.features_theta(self._features, back)
         return d_theta

@@ -33,6 +33,7 @@ from models.scaling import scaled_inputs, scaling_of
 from models.site_posterior import SiteSums
 from models.sparse_gp import Whitened, factorise, lower_backward
 from models.witness import label_terms, start_logits, update_logits
+from models.xp import as_array, to_host
 
 SETTLED = 1e-3  # nats a bag and sweep: a smaller rise, and the kernel may move
 LOG_2 = float(np.log(2.0))
@@ -229,9 +230,12 @@ class PsiVGPMIL(Classifier):
         """
         law, z, run = self._law, self._inputs(params, block), self._pass(params)
         found = run.forward(z, lambda m, s: law.theta(np.sqrt(m * m + s)))
-        logit = self._logits(block, found.m, None if local is None else local["logit"])
-        pi, labels = label_terms(logit, block.y, block.offsets, self.log_h)
-        h, square = pi - 0.5, found.m**2 + found.s
+        # Numbers of single instances are the host's: the rounds through each bag are made there.
+        m, s, r = to_host(found.m), to_host(found.s), to_host(found.r)
+        y = to_host(block.y)
+        logit = self._logits(y, block.offsets, m, None if local is None else local["logit"])
+        pi, labels = label_terms(logit, y, block.offsets, self.log_h)
+        h, square = pi - 0.5, m**2 + s
         c = np.sqrt(square)
         theta = law.theta(c)
         log_psi = float(law.log_ratio(c).sum()) - LOG_2 * block.n_pix
@@ -239,15 +243,15 @@ class PsiVGPMIL(Classifier):
             "precision": found.precision,
             "linear": run.weighted_sum(z, found, h),
             "constant": np.array([labels + log_psi + 0.5 * float(theta @ square)]),
-            "residual": np.array([0.5 * float(theta @ found.r)]),
-            "square": np.array([found.m @ found.m, block.n_pix]),
+            "residual": np.array([0.5 * float(theta @ r)]),
+            "square": np.array([m @ m, block.n_pix]),
         }
         if params["learns"][0]:
-            d_m, d_s = law.expected_slopes(found.m, found.s)
+            d_m, d_s = law.expected_slopes(m, s)
             sums |= run.backward(z, h + d_m, d_s)
         if not law.logistic and self.learn_kernel:
             sums |= self._prior_sums(params, z)
-        bound = labels + log_psi + float(h @ found.m)
+        bound = labels + log_psi + float(h @ m)
         return Stats(bound, block.n_bag, sums), {"logit": logit}
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -295,7 +299,7 @@ class PsiVGPMIL(Classifier):
         found = self._pass(params).forward(
             scaled_inputs(params, x, coords, np.dtype(self.dtype)), None
         )
-        return Probability("logistic", found.m, found.s)
+        return Probability("logistic", to_host(found.m), to_host(found.s))
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
         """Return the law of the probability that each instance is positive (eqs. 31-33).
@@ -307,7 +311,7 @@ class PsiVGPMIL(Classifier):
         coords : (n_pix, 2), km
             Needed where the kernel has a spatial part.
         """
-        return self.predict_block(self.fitted_params(), np.asarray(x), coords)
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
@@ -364,10 +368,12 @@ class PsiVGPMIL(Classifier):
         total, n_pix = sums["square"]
         return not self._law.logistic and bool(total > n_pix * self.saturation**2)
 
-    def _logits(self, block: BagBlock, m: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    def _logits(
+        self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
+    ) -> np.ndarray:
         if before is None:  # q(u) goes first, as in the paper's Algorithm 1
-            return start_logits(self.start, block.y, block.offsets)
-        return update_logits(before, m, block.y, block.offsets, self.log_h, 1)
+            return start_logits(self.start, y, offsets)
+        return update_logits(before, m, y, offsets, self.log_h, 1)
 
     def _prior_sums(self, params: Arrays, z: np.ndarray) -> Arrays:
         """Return the block's part of what ``log Z`` and its gradient need."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from models.block import BagBlock
 from models.errors import ParameterError
 from models.protocol import Info, State, Stats, Sweep
 from models.psi_vgpmil import PsiVGPMIL
@@ -130,7 +129,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
             memory["settled"] = np.ones(1)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
 
-    def _logits(self, block: BagBlock, m: np.ndarray, before: Any) -> np.ndarray:
+    def _logits(self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: Any) -> np.ndarray:
         del before
-        start = start_logits(self.start, block.y, block.offsets)
-        return update_logits(start, m, block.y, block.offsets, self.log_h, MOST_SWEEPS)
+        start = start_logits(self.start, y, offsets)
+        return update_logits(start, m, y, offsets, self.log_h, MOST_SWEEPS)

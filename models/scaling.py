@@ -9,7 +9,7 @@ import numpy as np
 from models.errors import BagsError
 from models.likelihoods import Likelihood
 from models.protocol import Arrays, Summary
-from models.xp import namespace
+from models.xp import fused, like, namespace
 
 NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
 
@@ -66,13 +66,21 @@ def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
         if coords is None:
             msg = "the model was fitted with coordinates; give coords (n_pix, 2), km"
             raise BagsError(msg)
-        parts.append((coords - fixed["coord_mean"]) / fixed["coord_scale"])
-    return np.concatenate(parts, axis=1).astype(dtype, copy=False)
+        centre = like(fixed["coord_mean"], coords)
+        parts.append((coords - centre) / float(fixed["coord_scale"][0]))
+    return namespace(x).concatenate(parts, axis=1).astype(dtype, copy=False)
+
+
+@fused
+def _standard(xp: Any, x: Any, mean: Any, sd: Any) -> Any:
+    del xp
+    return (x - mean) / sd
 
 
 def _scaled(x: Any, mean: Any, sd: Any, dtype: Any) -> Any:
-    xp = namespace(x)
-    if xp is not np or np.dtype(dtype) != np.float32:
+    if namespace(x) is not np:
+        return _standard(x.astype(np.float64, copy=False), like(mean, x), like(sd, x))
+    if np.dtype(dtype) != np.float32:
         return (x - mean) / sd
     # Differences in double precision, without double arrays of all pixels: nine times as fast.
     z = np.empty(x.shape, dtype)

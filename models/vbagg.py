@@ -33,7 +33,7 @@ from models.priors import log_prior, log_prior_noise
 from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.scaling import scaled_inputs, scaling_of, starting_scale
 from models.sparse_gp import Factored, Whitened
-from models.xp import namespace
+from models.xp import as_array, namespace
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "likelihood": tuple(LIKELIHOODS),
@@ -390,7 +390,7 @@ class VBAgg(Estimator):
         coords : (n_pix, 2), km
             Needed where the model was fitted with coordinates.
         """
-        return self.predict_block(self.fitted_params(), np.asarray(x), coords)
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.draws`."""

@@ -29,7 +29,7 @@ from models.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.scaling import scaled_inputs, scaling_of
 from models.site_posterior import SiteSums
 from models.sparse_gp import Whitened, factorise, lower_backward
-from models.xp import gram
+from models.xp import as_array, gram, like, namespace, row_dot, to_host
 
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
@@ -227,7 +227,7 @@ class VWSGP(Classifier):
             local = {
                 "c": found.c.astype(self.dtype, copy=False),
                 "r": found.r,
-                "y": (block.y - params["y_mean"]) / params["y_scale"],
+                "y": (to_host(block.y) - params["y_mean"]) / params["y_scale"],
                 "moves": params["moves"],
             }
         evidence = Evidence(local["c"].astype(np.float64, copy=False), local["r"])
@@ -361,11 +361,13 @@ class VWSGP(Classifier):
     ) -> Probability | Prediction:
         """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
-        scale, m, s = float(params["scale"][0]), np.empty(z.shape[0]), np.empty(z.shape[0])
+        xp, scale = namespace(z), float(params["scale"][0])
+        m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])
+        brought = {name: like(params[name], z) for name in ("factor", "v_mean")}
         for rows, v, residual in self._pass(params).whitened(z):
             c = self._loadings(scale * v.astype(np.float64, copy=False))
-            m[rows], s[rows], _ = _moments(params, c, scale**2 * residual)
-        return self._predicted(params, m, s)
+            m[rows], s[rows], _ = _moments(brought, c, scale**2 * residual)
+        return self._predicted(params, to_host(m), to_host(s))
 
     def predict_pixels(  # type: ignore[override]
         self, x: np.ndarray, coords: np.ndarray | None = None
@@ -382,7 +384,7 @@ class VWSGP(Classifier):
         coords : (n_pix, 2), km
             Needed where the kernel has a spatial part.
         """
-        return self.predict_block(self.fitted_params(), np.asarray(x), coords)
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def predict_bags(self, bags: BagBlock) -> Probability | Prediction:  # type: ignore[override]
         """Return the law of ``sigma(s_b)`` of each bag, of any number of instances.
@@ -457,7 +459,8 @@ class VWSGP(Classifier):
         """Add the intercept's column, where there is one: (n, n_value)."""
         if not self.intercept_sd > 0:
             return c
-        return np.concatenate([c, np.full((c.shape[0], 1), self.intercept_sd)], axis=1)
+        xp = namespace(c)
+        return xp.concatenate([c, xp.full((c.shape[0], 1), self.intercept_sd)], axis=1)
 
 
 def _whitened(params: Arrays) -> Whitened:
@@ -469,4 +472,4 @@ def _moments(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean and variance of ``c'v + noise`` of variance ``r``, and ``c R``."""
     half = c @ params["factor"]
-    return c @ params["v_mean"], np.vecdot(half, half) + r, half
+    return c @ params["v_mean"], row_dot(half, half) + r, half

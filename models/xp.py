@@ -3,12 +3,18 @@
 Every array operation of the models goes through the module that :func:`namespace` returns for its
 arguments (NumPy, or CuPy when the arrays live on a GPU), or through a function of this file where
 the two libraries differ. Nothing else in the tree imports CuPy.
+
+Pixels, and what has one number a pixel or a bag, live on the device; parameters and CSR offsets are
+NumPy arrays always, and :func:`like` takes the former there. ``docs/gpu.md`` has the whole picture.
 """
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,6 +32,16 @@ def namespace(*arrays: Any) -> ModuleType:
     return np
 
 
+def count_devices() -> int:
+    """Return the number of GPUs that CuPy sees; 0 without CuPy, a driver or a card."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # CuPy without a driver raises errors of its own
+        return 0
+
+
 def _special(array: Any) -> ModuleType:
     if namespace(array) is np:
         return scipy.special
@@ -40,18 +56,86 @@ def to_host(array: Any) -> np.ndarray:
     return np.asarray(array) if xp is np else xp.asnumpy(array)
 
 
+def as_array(values: Any) -> Any:
+    """Make an array of what users give; one of a device stays there."""
+    return np.asarray(values) if namespace(values) is np else values
+
+
 def like(array: np.ndarray, device: Any, dtype: Any = None) -> Any:
     """Bring ``array`` to where ``device`` (an array) lives, as ``dtype``."""
     return namespace(device).asarray(array, dtype=dtype)
 
 
-def segment_sum(values: Any, offsets: Any) -> Any:
+# -- sums over bags --------------------------------------------------------------------------------
+
+CHUNK = 256  # values that one row of a device's segmented sum adds up
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """CSR offsets as a device needs them.
+
+    Attributes
+    ----------
+    bag : (n_pix,) int64 device array
+        Bag of each pixel.
+    rounds : list of (n_chunk, CHUNK) int64 device arrays
+        Where the values of each chunk of a bag are; one beyond the last stands for none. Each
+        round has the sums of the one before; after the last, a chunk is a bag.
+    """
+
+    bag: Any
+    rounds: list[Any]
+
+
+_layouts: dict[int, tuple[weakref.ref[np.ndarray], _Layout]] = {}
+
+
+def _layout(offsets: np.ndarray, xp: ModuleType) -> _Layout:
+    """Return the layout of a block's offsets, made once in the block's life."""
+    key = id(offsets)
+    kept = _layouts.get(key)
+    if kept is not None and kept[0]() is offsets:
+        return kept[1]
+    sizes = np.diff(offsets)
+    bag = np.repeat(np.arange(sizes.shape[0]), sizes)
+    rounds, edges = [], offsets
+    while True:
+        counts = -(-np.diff(edges) // CHUNK)
+        of = np.repeat(np.arange(counts.shape[0]), counts)
+        within = np.arange(of.shape[0]) - np.repeat(np.cumsum(counts) - counts, counts)
+        start = edges[:-1][of] + CHUNK * within
+        stop = np.minimum(start + CHUNK, edges[1:][of])
+        at = start[:, None] + np.arange(min(CHUNK, int(np.diff(edges).max())))
+        rounds.append(xp.asarray(np.where(at < stop[:, None], at, edges[-1])))
+        if counts.max() == 1:
+            break
+        edges = np.concatenate([[0], np.cumsum(counts)])
+    made = _Layout(xp.asarray(bag), rounds)
+    _layouts[key] = (weakref.ref(offsets, lambda _: _layouts.pop(key, None)), made)
+    return made
+
+
+def _by_chunks(values: Any, offsets: np.ndarray, reduce: str, nothing: float) -> Any:
+    """Reduce each segment in rounds of a fixed order: the same bits every time.
+
+    A running sum and its differences would lose what a bag's sum is small beside, and a device
+    makes it in any order.
+    """
+    xp = namespace(values)
+    for at in _layout(offsets, xp).rounds:
+        none = xp.full((*values.shape[:-1], 1), nothing, dtype=values.dtype)
+        values = getattr(xp.concatenate([values, none], axis=-1)[..., at], reduce)(axis=-1)
+    return values
+
+
+def segment_sum(values: Any, offsets: np.ndarray) -> Any:
     """Sum each CSR segment, in float64.
 
     Parameters
     ----------
     values : (n,) or (k, n) array
-    offsets : (n_bag + 1,) int array, strictly increasing
+    offsets : (n_bag + 1,) NumPy int array, strictly increasing
 
     Returns
     -------
@@ -61,18 +145,25 @@ def segment_sum(values: Any, offsets: Any) -> Any:
     values = values.astype(xp.float64, copy=False)
     if xp is np:
         return np.add.reduceat(values, offsets[:-1], axis=-1)
-    total = xp.cumsum(values, axis=-1)
-    total = xp.concatenate([xp.zeros_like(total[..., :1]), total], axis=-1)
-    return total[..., offsets[1:]] - total[..., offsets[:-1]]
+    return _by_chunks(values, offsets, "sum", 0.0)
 
 
-def segment_max(values: Any, offsets: Any) -> Any:
+def segment_max(values: Any, offsets: np.ndarray) -> Any:
     """Find the largest value of each CSR segment: (n,) -> (n_bag,)."""
+    if namespace(values) is np:
+        return np.maximum.reduceat(values, offsets[:-1])
+    return _by_chunks(values, offsets, "max", -np.inf)
+
+
+def spread(values: Any, offsets: np.ndarray) -> Any:
+    """Repeat the number of each bag, (n_bag,), for each of its pixels: (n_pix,)."""
     xp = namespace(values)
     if xp is np:
-        return np.maximum.reduceat(values, offsets[:-1])
-    host = np.maximum.reduceat(to_host(values), to_host(offsets[:-1]))
-    return xp.asarray(host)
+        return np.repeat(values, np.diff(offsets))
+    return values[_layout(offsets, xp).bag]
+
+
+# -- what the libraries do differently -------------------------------------------------------------
 
 
 def ndtr(x: Any) -> Any:
@@ -97,7 +188,12 @@ def digamma(x: Any) -> Any:
 
 def cholesky(a: Any) -> Any:
     """Return the lower Cholesky factor, or raise ``numpy.linalg.LinAlgError``."""
-    return namespace(a).linalg.cholesky(a)
+    xp = namespace(a)
+    factor = xp.linalg.cholesky(a)
+    if xp is not np and not bool(xp.isfinite(factor).all()):  # CuPy does not look
+        msg = "the matrix is not positive definite"
+        raise np.linalg.LinAlgError(msg)
+    return factor
 
 
 def solve_lower(factor: Any, b: Any, *, transposed: bool = False) -> Any:
@@ -118,8 +214,59 @@ def owens_t(h: Any, a: Any) -> Any:
 
 
 def row_dot(a: Any, b: Any) -> Any:
-    """Return the inner product of each pair of rows: (n, k), (n, k) -> (n,)."""
-    return np.vecdot(a, b) if namespace(a) is np else (a * b).sum(axis=1)
+    """Return the inner product of each pair of rows: (n, k), (n, k) -> (n,).
+
+    A device adds up in float64: it costs nothing beside reading the rows.
+    """
+    return np.vecdot(a, b) if namespace(a) is np else _row_dot()(a, b, axis=1)
+
+
+@cache
+def _row_dot() -> Any:
+    import cupy
+
+    return cupy.ReductionKernel(
+        "T x, T y", "float64 z", "double(x) * double(y)", "a + b", "z = a", "0", "row_dot"
+    )
+
+
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make an elementwise function one kernel on a device.
+
+    Parameters
+    ----------
+    function : callable
+        Of the namespace and of arrays and numbers: arithmetic and elementwise functions alone, no
+        ``out=``, no shapes. On the host it is called as it is.
+
+    Returns
+    -------
+    callable
+        Of the arrays and numbers. Where the first array is of single precision, so is the result:
+        numbers do not widen it.
+    """
+    twins: dict[int, Any] = {}
+
+    def call(*args: Any) -> Any:
+        xp = namespace(*args)
+        if xp is np:
+            return function(np, *args)
+        if id(xp) not in twins:
+
+            def own(*arrays: Any) -> Any:
+                return function(xp, *arrays)
+
+            own.__name__ = function.__name__
+            twins[id(xp)] = xp.fuse(own)
+        dtype = args[0].dtype
+        narrow = [dtype.type(each) if isinstance(each, float) else each for each in args]
+        made = twins[id(xp)](*narrow)
+        if isinstance(made, tuple):
+            return tuple(each.astype(dtype, copy=False) for each in made)
+        return made.astype(dtype, copy=False)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return call
 
 
 def add_outer(a: Any, column: Any, row: Any, work: Any) -> None:
@@ -169,3 +316,92 @@ def times_lower(factor: np.ndarray, b: np.ndarray, *, transposed: bool = False) 
 def gram(a: np.ndarray) -> np.ndarray:
     """Return ``a' a`` of the driver's ``a`` (n, k) float64; see :func:`square`."""
     return np.asarray(square(a))
+
+
+# -- the device of this process --------------------------------------------------------------------
+
+ALIGNED = 256  # bytes
+POOL_SHARE = 0.9  # of the device's free memory, that we may take
+
+
+class Device:
+    """The GPU of this process: a stream for arithmetic, one for copies, and its memory.
+
+    Everything is allocated on the stream for arithmetic, and copies wait for what that had to do
+    before: memory that is given back while kernels still read it, and handed out again, is then
+    written to only when they have finished.
+
+    Parameters
+    ----------
+    memory : int, optional
+        Bytes that the pool may hold; nine tenths of what is free where not given.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes that the pool may hold.
+    """
+
+    def __init__(self, memory: int | None = None) -> None:
+        import cupy
+
+        self._xp = cupy
+        self._compute = cupy.cuda.Stream(non_blocking=True)
+        self._copies = cupy.cuda.Stream(non_blocking=True)
+        free = int(cupy.cuda.runtime.memGetInfo()[0])
+        self.memory = int(POOL_SHARE * free) if memory is None else memory
+        cupy.get_default_memory_pool().set_limit(size=self.memory)
+
+    def __enter__(self) -> Device:
+        """Do what follows in this thread on the stream for arithmetic."""
+        self._compute.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Return to the stream that was used before."""
+        self._compute.__exit__(kind, error, trace)
+
+    def put(self, array: np.ndarray) -> Any:
+        """Bring an array to the device, on the current stream."""
+        return self._xp.asarray(array)
+
+    def buffer(self, n_byte: int) -> np.ndarray:
+        """Return page-locked memory of the host, which copies need not wait for: uint8."""
+        memory = self._xp.cuda.alloc_pinned_memory(max(n_byte, 1))
+        return np.frombuffer(memory, np.uint8, max(n_byte, 1))
+
+    def send(self, staged: np.ndarray) -> tuple[Any, Any]:
+        """Start to copy page-locked bytes to the device; do not touch them until it is done.
+
+        Returns
+        -------
+        array
+            Of the device, uint8: to be read after :meth:`arrived`.
+        event
+            Of the copy.
+        """
+        with self._compute:
+            target = self._xp.empty(staged.shape, dtype=np.uint8)
+            before = self._compute.record()
+        self._copies.wait_event(before)
+        target.set(staged, stream=self._copies)
+        return target, self._copies.record()
+
+    def arrived(self, event: Any) -> None:
+        """Have the arithmetic that comes next wait for a copy; the host does not."""
+        self._compute.wait_event(event)
+
+    def sent(self, event: Any) -> None:
+        """Wait until a copy has been made: its buffer may be filled again."""
+        event.synchronize()
+
+    def free(self) -> None:
+        """Wait for all work, and give unused memory back to the device."""
+        self._copies.synchronize()
+        self._compute.synchronize()
+        self._xp.get_default_memory_pool().free_all_blocks()

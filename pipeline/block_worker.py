@@ -9,9 +9,10 @@ import numpy as np
 
 from models.base import Estimator
 from models.blas import one_blas_thread
+from models.device import Wanted, block_executor, find_device, joined
 from models.protocol import Arrays
 from models.reduction import Partial
-from models.training import Local, ThreadExecutor
+from models.training import Local
 from pipeline.errors import StoreError
 from pipeline.source import KEEP_MB, StoreSource
 from pipeline.store import BagStore
@@ -30,6 +31,9 @@ class Job:
     path: Path
     fingerprint: str
     bags: np.ndarray
+    device: Wanted = "cpu"
+    device_memory: int | None = None
+    n_joined: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,15 @@ class BlockWorker:
             found = f"{job.path}: not the store that is fitted to; was it ingested anew meanwhile?"
             raise StoreError(found)
         self._source = StoreSource(store, job.bags, _keep_mb())
-        self._executor = ThreadExecutor(job.model, self._source, n_thread)  # type: ignore[arg-type]
+        self._n_joined = job.n_joined
+        device = find_device(job.device, job.device_memory)
+        source = joined(self._source, job.n_joined)
+        self._executor = block_executor(job.model, source, n_thread, device)
 
     def sums(self, params: Arrays, order: Order) -> Reply:
         """Compute an order; what will be wanted next is read meanwhile."""
-        self._source.cache.keep_only(*order.stretch)
+        first, last = order.stretch
+        self._source.cache.keep_only(first * self._n_joined, (last + 1) * self._n_joined - 1)
         fresh: Local = {}
         with one_blas_thread():
             parts = self._executor.partials(

@@ -79,9 +79,13 @@ def _memory(value: Any) -> Any:
 
 
 def _scheduler(value: Any) -> Any:
-    if value in ("local", "processes") or (isinstance(value, str) and "://" in value):
+    known = ("local", "processes", "kubernetes", "gateway")
+    if value in known or (isinstance(value, str) and "://" in value):
         return value
-    raise _wrong(remedy="give 'local', 'processes' or an address such as tcp://host:8786")
+    raise _wrong(
+        remedy="give 'local', 'processes' or an address such as tcp://host:8786, or 'kubernetes' "
+        "or 'gateway' with a section of that name"
+    )
 
 
 def _folds(value: Any) -> Any:
@@ -315,12 +319,40 @@ class Tls(Section):
     key: InputPath = Field(description="our key (PEM)")
 
 
+class Kubernetes(Section):
+    """``compute.kubernetes``: workers as pods of the Dask operator."""
+
+    image: str = Field(description="image of scheduler and workers: infra/Dockerfile, pushed")
+    namespace: str = Field("default", description="namespace of the pods")
+    name: str = Field("disagg", description="name of the cluster")
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the pods may take")
+    env: dict[str, str] = Field(default_factory=dict, description="variables of the pods")
+    pod: dict[str, Any] = Field(
+        default_factory=dict, description="further keys of a worker pod's spec, such as volumes"
+    )
+
+
+class Gateway(Section):
+    """``compute.gateway``: a cluster from a Dask Gateway server."""
+
+    address: str = Field(description="address of the server, such as https://dask.example.org")
+    proxy_address: str | None = Field(None, description="of its schedulers, where it is another")
+    auth: Literal["basic", "kerberos", "jupyterhub"] | None = Field(
+        None, description="how we say who we are; the gateway's configuration where not given"
+    )
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the workers may take")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options that the server knows, such as worker_memory"
+    )
+
+
 class Compute(Section):
-    """``compute``: where the work is done."""
+    """``compute``: where the work is done; docs/clusters.md has an example of each."""
 
     scheduler: Annotated[str, BeforeValidator(_scheduler)] = Field(
         "local",
-        description="'local' (threads), 'processes' of this machine, or a Dask scheduler's address",
+        description="'local' (threads), 'processes' of this machine, a Dask scheduler's address, "
+        "'kubernetes' or 'gateway'",
     )
     tls: Tls | None = Field(None, description="certificates, for a scheduler at tls://...")
     workers: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = Field(
@@ -330,6 +362,40 @@ class Compute(Section):
     memory: Annotated[str, BeforeValidator(_memory)] = Field(
         "auto", description="memory of a worker, such as 8GiB"
     )
+    threads: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = Field(
+        "auto", description="threads of a worker: blocks at a time, with one BLAS thread each"
+    )
+    device_memory: Annotated[str, BeforeValidator(_memory)] = Field(
+        "auto", description="memory of a GPU that we may fill, such as 12GiB; auto: most of it"
+    )
+    kubernetes: Kubernetes | None = Field(None, description="for scheduler: kubernetes")
+    gateway: Gateway | None = Field(None, description="for scheduler: gateway")
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Compute:
+        for name in ("kubernetes", "gateway"):
+            if (getattr(self, name) is not None) != (self.scheduler == name):
+                raise _wrong(
+                    found=f"compute.{name} and scheduler: {name}, one without the other",
+                    remedy="give both, or neither",
+                )
+        if self.scheduler in ("kubernetes", "gateway") and self.workers == "auto":
+            raise _wrong(
+                found=f"scheduler: {self.scheduler} without a number of workers",
+                remedy="give compute.workers: nobody can count the cores of a cluster that is "
+                "not there yet",
+            )
+        if self.scheduler == "kubernetes" and "auto" in (self.memory, self.threads):
+            raise _wrong(
+                found="scheduler: kubernetes without the size of a worker",
+                remedy="give compute.threads and compute.memory: pods ask for them",
+            )
+        if self.scheduler == "gateway" and (self.memory, self.threads) != ("auto", "auto"):
+            raise _wrong(
+                found="compute.memory or compute.threads with scheduler: gateway",
+                remedy="give them in compute.gateway.options, by the names that the server knows",
+            )
+        return self
 
 
 class Output(Section):

@@ -19,12 +19,12 @@ import numpy as np
 
 from models.base import Estimator
 from models.classifier import check_labels
+from models.device import Wanted, block_executor, blocks_to_join, find_device, joined
 from models.forest import in_threads
 from models.optim import Plateau
 from models.training import (
     Executor,
     StepReport,
-    ThreadExecutor,
     Training,
     start_training,
     train,
@@ -37,6 +37,8 @@ from pipeline.store import BagStore
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from models.xp import Device
 
 _SAMPLE_BLOCKS = 64
 _RESENDS = 3  # of one step, before a cluster that keeps dying is given up
@@ -51,6 +53,8 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     n_thread: int | None = None,
+    device: Wanted = "cpu",
+    device_memory: int | None = None,
 ) -> Training:
     """Fit a model to the bags of a store.
 
@@ -69,6 +73,11 @@ def fit(
     progress : Progress, optional
     n_thread : int, optional
         Threads without a client; one for each core where not given. It changes no number.
+    device : {"cpu", "gpu", "auto"}
+        What computes the blocks, here or on each worker. Blocks for GPUs are joined ones, so that
+        the numbers differ from the processors' by rounding and by the blocks of each step.
+    device_memory : int, optional
+        Bytes of a GPU's memory that we may fill.
 
     Returns
     -------
@@ -76,6 +85,13 @@ def fit(
         Its ``converged`` is a status, not an exception.
     """
     source = StoreSource(store, bags)
+    if not model.on_device:
+        device = "cpu"
+    found = find_device(device, device_memory) if client is None else None
+    if found is not None or (client is not None and device == "gpu"):
+        batch = model.batch_bags if model.sweep == "minibatch" else None  # type: ignore[attr-defined]
+        n_pix = int(store.sizes[source.bags].sum())
+        source = joined(source, blocks_to_join(source.block_bags, n_pix, batch))
     if model.responses == "labels":
         check_labels(store.y[source.bags])
     if model.sweep == "single":  # type: ignore[attr-defined]
@@ -89,7 +105,7 @@ def fit(
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
     with (
-        _executor(model, source, client, n_thread) as executor,
+        _executor(model, source, client, n_thread, device, device_memory, found) as executor,
         progress.task("fit", model.max_epochs) as task,
     ):
         task.advance(training.epoch)
@@ -162,11 +178,19 @@ def _call(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _executor(
-    model: Any, source: StoreSource, client: Client | None, n_thread: int | None
+    model: Any,
+    source: StoreSource,
+    client: Client | None,
+    n_thread: int | None,
+    device: Wanted,
+    device_memory: int | None,
+    found: Device | None,
 ) -> AbstractContextManager[Executor]:
     if client is not None:
-        return DaskExecutor(model, source, client)
-    return ThreadExecutor(model, source, n_thread or len(os.sched_getaffinity(0)))
+        # What `auto` finds on each worker, the driver cannot know when it plans the blocks.
+        device = "gpu" if device == "gpu" else "cpu"
+        return DaskExecutor(model, source, client, device, device_memory)
+    return block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
 
 
 def _saver(directory: Path | None, fingerprint: str, with_local: bool) -> Any:

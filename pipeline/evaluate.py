@@ -23,7 +23,7 @@ from pipeline import engine
 from pipeline.cluster import open_cluster
 from pipeline.config import Config, FoldsFile
 from pipeline.crossval import cross_validate
-from pipeline.fitting import n_thread
+from pipeline.fitting import n_thread, where
 from pipeline.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.judges import Judge, judge_of
 from pipeline.kinds import model_settings, new_model
@@ -154,6 +154,7 @@ def _fit_fold(
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
+            **where(config),
         )
         return model
 

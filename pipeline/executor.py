@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from models.base import Estimator
+from models.device import Wanted
 from models.protocol import Arrays, Stats
 from models.reduction import Partial, span, total
 from models.training import Local
@@ -57,12 +58,23 @@ class DaskExecutor:
     source : StoreSource
         Workers open the store by its path: it must be the same for them.
     client : distributed.Client
+    device : {"cpu", "gpu", "auto"}
+        What computes the blocks of a worker.
+    device_memory : int, optional
+        Bytes of a GPU's memory that a worker may fill.
     """
 
-    def __init__(self, model: Estimator, source: StoreSource, client: Client) -> None:
+    def __init__(
+        self,
+        model: Estimator,
+        source: StoreSource,
+        client: Client,
+        device: Wanted = "cpu",
+        device_memory: int | None = None,
+    ) -> None:
         store = source.store
         self._client = client
-        self._n_block = store.n_block
+        self._n_block = len(source.block_bags)
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
         self._direct = True  # until a worker is found that only the scheduler reaches
@@ -71,6 +83,9 @@ class DaskExecutor:
             path=store.path.resolve(),
             fingerprint=store.fingerprint,
             bags=source.bags,
+            device=device if model.on_device else "cpu",
+            device_memory=device_memory,
+            n_joined=getattr(source, "n_joined", 1),
         )
 
     def __enter__(self) -> Self:

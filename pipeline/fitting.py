@@ -6,6 +6,8 @@ import re
 import shutil
 from typing import Any
 
+from dask.utils import parse_bytes
+
 from pipeline import engine
 from pipeline.cluster import open_cluster
 from pipeline.config import Config
@@ -21,6 +23,15 @@ def n_thread(config: Config) -> int | None:
     """Threads for work in this process; None for one a core."""
     workers = config.compute.workers
     return None if workers == "auto" else int(workers)
+
+
+def where(config: Config) -> dict[str, Any]:
+    """Return what computes blocks, and how much of a GPU's memory they may fill."""
+    memory = config.compute.device_memory
+    return {
+        "device": config.compute.device,
+        "device_memory": None if memory == "auto" else int(parse_bytes(memory)),
+    }
 
 
 def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
@@ -49,6 +60,7 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
+            **where(config),
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)

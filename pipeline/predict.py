@@ -25,9 +25,11 @@ from geo.boundary import read_areas
 from geo.errors import InputError, Problem
 from geo.geotiff import TiledWriter, write_style
 from geo.grid import Grid, Tile, coords_km
+from models.device import DEVICE_PIXELS, Wanted, find_device, placed
+from models.xp import Device, to_host
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
-from pipeline.fitting import n_thread
+from pipeline.fitting import n_thread, where
 from pipeline.kinds import model_settings
 from pipeline.label_preview import render_label_preview
 from pipeline.labels import LabelPredictor, tabulate_labels
@@ -100,6 +102,7 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
+                **where(config),
             )
         with progress.task("areas", store.n_bag) as task:
             table = _table(config, model, store, task.advance)
@@ -223,7 +226,13 @@ def _exceedance(rate: float) -> Callable[[Any, np.ndarray], np.ndarray]:
 
 
 def predict_tile(
-    model: Any, cube: Any, grid: Grid, tile: Tile, wanted: list[Layer], mask: str
+    model: Any,
+    cube: Any,
+    grid: Grid,
+    tile: Tile,
+    wanted: list[Layer],
+    mask: str,
+    device: Device | None = None,
 ) -> np.ndarray:
     """Predict one tile.
 
@@ -241,6 +250,8 @@ def predict_tile(
         What of it.
     mask : {"areas", "all"}
         Pixels in areas only, or every pixel with all its covariates.
+    device : Device, optional
+        Where the pixels are computed; the host where not given.
 
     Returns
     -------
@@ -258,13 +269,16 @@ def predict_tile(
     valid = inside & np.isfinite(x).all(axis=0)
     row, col = np.nonzero(valid)
     people = np.asarray(cube["population"][rows, cols], dtype=np.float64)
-    for start in range(0, row.shape[0], CHUNK_PIXELS):
-        at = row[start : start + CHUNK_PIXELS], col[start : start + CHUNK_PIXELS]
-        prediction = model.predict_pixels(
-            x[:, at[0], at[1]].T, coords_km(grid, tile.row + at[0], tile.col + at[1])
-        )
-        for number, layer in enumerate(wanted):
-            result[number, at[0], at[1]] = layer.values(prediction, people[at])
+    step = CHUNK_PIXELS if device is None else DEVICE_PIXELS
+    for start in range(0, row.shape[0], step):
+        at = row[start : start + step], col[start : start + step]
+        with placed(device) as put:
+            prediction = model.predict_pixels(
+                put(x[:, at[0], at[1]].T), put(coords_km(grid, tile.row + at[0], tile.col + at[1]))
+            )
+            there = put(people[at])
+            for number, layer in enumerate(wanted):
+                result[number, at[0], at[1]] = to_host(layer.values(prediction, there))
     return result
 
 
@@ -278,6 +292,8 @@ def predict_raster(
     tags: dict[str, str] | None = None,
     progress: Any = None,
     n_thread: int | None = None,
+    device: Wanted = "cpu",
+    device_memory: int | None = None,
 ) -> int:
     """Stream an aligned grid through a model into cloud-optimised GeoTIFFs, tile by tile.
 
@@ -298,6 +314,10 @@ def predict_raster(
     progress : Progress, optional
     n_thread : int, optional
         Threads over tiles; one a core where not given. It changes no number.
+    device : {"cpu", "gpu", "auto"}
+        What computes the pixels.
+    device_memory : int, optional
+        Bytes of the GPU's memory that we may fill.
 
     Returns
     -------
@@ -311,9 +331,10 @@ def predict_raster(
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(cube.attrs["tile"])))  # type: ignore[arg-type]
     n_pix = 0
+    found = find_device(device, device_memory) if model.on_device else None
 
     def compute(tile: Tile) -> np.ndarray:
-        return predict_tile(model, cube, grid, tile, wanted, mask)
+        return predict_tile(model, cube, grid, tile, wanted, mask, found)
 
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(progress.task("predict", len(tiles)))
