@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -71,12 +72,19 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(directory: Path, fingerprint: str) -> Training | None:
-    """Read the newest undamaged checkpoint with this fingerprint; None where there is none."""
+def load_checkpoint(
+    directory: Path, fingerprint: str, tell: Callable[[str], None] | None = None
+) -> Training | None:
+    """Read the newest undamaged checkpoint with this fingerprint; None where there is none.
+
+    ``tell`` is given a line for each that is damaged and passed over.
+    """
     for path in _newest_first(directory, fingerprint):
         try:
             training = _read(path, fingerprint)
         except Exception:  # damaged bytes make zipfile and NumPy raise nearly anything
+            if tell is not None:
+                tell(f"fit: the checkpoint {path.name} is damaged and passed over")
             continue
         if training is not None:
             return training

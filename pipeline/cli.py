@@ -19,14 +19,15 @@ from pipeline.console import (
     BAD_INPUT,
     DEFECT,
     DONE,
-    INTERRUPTED,
     AsJson,
     Quiet,
     Talk,
     Verbose,
     errors_told,
     tell_error,
+    tell_interrupted,
 )
+from pipeline.signals import ending_raises
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -259,11 +260,15 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 2 bad input or configuration, 1 a defect of ours, 130 interrupted.
+        Exit status: 0 done, 2 bad input or a failing machine, 1 a defect of ours, 130 ended by
+        Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
-        status = app(arguments, standalone_mode=False)
+        with ending_raises():
+            status = app(arguments, standalone_mode=False)
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # outside any command's own work
+            return tell_interrupted(error.__cause__)
         if isinstance(error, BrokenPipeError):  # whoever read us has had enough
             sys.stderr.close()
             return DEFECT
@@ -276,8 +281,8 @@ def main(arguments: list[str] | None = None) -> int:
             "this is a defect of disagg, not of your data: please report it with the lines above"
         )
         return DEFECT
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        return tell_interrupted(stop)
     return status if isinstance(status, int) else DONE
 
 

@@ -341,6 +341,9 @@ class Compute(Section):
     memory: Annotated[str, BeforeValidator(_memory)] = Field(
         "auto", description="memory of a worker, such as 8GiB"
     )
+    wait: Annotated[Number, Field(gt=0)] = Field(
+        60, description="seconds to wait for a worker where none is left"
+    )
 
 
 class Output(Section):

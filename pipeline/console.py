@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError, Problem
+from pipeline.signals import Terminated
 
 if TYPE_CHECKING:
     from pipeline.progress import Progress
@@ -66,6 +67,13 @@ def tell_error(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def tell_interrupted(stop: KeyboardInterrupt, rest: str = "") -> int:
+    """Say that a signal ended the command, and return the exit status that says so."""
+    word = "terminated" if isinstance(stop, Terminated) else "interrupted"
+    tell_error(f"{word}{rest}")
+    return stop.status if isinstance(stop, Terminated) else INTERRUPTED
+
+
 @contextmanager
 def errors_told(
     talk: Talk, command: str, stage: Callable[[], str] = str, *, resumable: bool = True
@@ -77,10 +85,9 @@ def errors_told(
         talk.give({"ok": False, "problems": [asdict(problem) for problem in error.problems]})
         for problem in error.problems:
             tell_error(f"error: {problem}")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         kept = "what is finished is kept: go on" if resumable else "nothing is left behind: go"
-        tell_error(f"interrupted{stage()}; {kept} with `{command}`")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(tell_interrupted(stop, f"{stage()}; {kept} with `{command}`")) from None
     except Exception as error:
         explained = _explain(error, command)
         if explained is None:

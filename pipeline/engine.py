@@ -38,9 +38,6 @@ from pipeline.store import BagStore
 if TYPE_CHECKING:
     from distributed import Client
 
-_SAMPLE_BLOCKS = 64
-_RESENDS = 3  # of one step, before a cluster that keeps dying is given up
-
 
 def fit(
     model: Estimator,
@@ -83,7 +80,7 @@ def fit(
     directory = None if checkpoint is None else Path(checkpoint)
     fingerprint = _fit_fingerprint(model, source)
     progress = progress or Silent()
-    training = None if directory is None else load_checkpoint(directory, fingerprint)
+    training = None if directory is None else load_checkpoint(directory, fingerprint, progress.log)
     if training is not None:
         progress.log(f"fit: goes on from the checkpoint of epoch {training.epoch}")
     else:
