@@ -30,7 +30,7 @@ from models.training import (
     train,
 )
 from pipeline.checkpoint import load_checkpoint, save_checkpoint
-from pipeline.executor import DaskExecutor
+from pipeline.executor import WAIT_SECONDS, DaskExecutor
 from pipeline.progress import Progress, Silent, Task
 from pipeline.source import StoreSource
 from pipeline.store import BagStore
@@ -48,6 +48,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     n_thread: int | None = None,
+    wait: float = WAIT_SECONDS,
 ) -> Training:
     """Fit a model to the bags of a store.
 
@@ -66,6 +67,8 @@ def fit(
     progress : Progress, optional
     n_thread : int, optional
         Threads without a client; one for each core where not given. It changes no number.
+    wait : float, optional
+        Seconds to wait for a worker where the client's cluster has none left.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def fit(
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
     with (
-        _executor(model, source, client, n_thread) as executor,
+        _executor(model, source, client, n_thread, wait) as executor,
         progress.task("fit", model.max_epochs) as task,
     ):
         task.advance(training.epoch)
@@ -159,10 +162,10 @@ def _call(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _executor(
-    model: Any, source: StoreSource, client: Client | None, n_thread: int | None
+    model: Any, source: StoreSource, client: Client | None, n_thread: int | None, wait: float
 ) -> AbstractContextManager[Executor]:
     if client is not None:
-        return DaskExecutor(model, source, client)
+        return DaskExecutor(model, source, client, wait)
     return ThreadExecutor(model, source, n_thread or len(os.sched_getaffinity(0)))
 
 

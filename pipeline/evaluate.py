@@ -154,6 +154,7 @@ def _fit_fold(
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
+            wait=config.compute.wait,
         )
         return model
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RESENDS = 5  # of one step, before a cluster that keeps dying is given up
 LOOK_SECONDS = 5.0  # between looks at who has joined
-WAIT_SECONDS = 60.0  # for a worker, where none is left
+WAIT_SECONDS = 60.0  # for a worker, where none is left and nothing else is asked for
 SETTLE_SECONDS = 1.0  # between looks whether a worker that gets ready is still there
 LOST = (CancelledError, OSError)  # a closed connection is an OSError
 
@@ -115,11 +115,16 @@ class DaskExecutor:
     source : StoreSource
         Workers open the store by its path: it must be the same for them.
     client : distributed.Client
+    wait : float
+        Seconds to wait for a worker where none is left.
     """
 
-    def __init__(self, model: Estimator, source: StoreSource, client: Client) -> None:
+    def __init__(
+        self, model: Estimator, source: StoreSource, client: Client, wait: float = WAIT_SECONDS
+    ) -> None:
         store = source.store
         self._client = client
+        self._wait = wait
         self._n_block = store.n_block
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
@@ -231,7 +236,7 @@ class DaskExecutor:
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS and self._members:
             return list(self._members.values())
-        end = now + WAIT_SECONDS
+        end = now + self._wait
         while True:
             workers = self._workers()
             for address in [a for a in self._members if a not in workers]:
@@ -252,7 +257,7 @@ class DaskExecutor:
                 self._members = dict(sorted(self._members.items()))
                 return list(self._members.values())
             if time.monotonic() > end:
-                found = f"{self._address}: the cluster has no worker"
+                found = f"{self._address}: the cluster has no worker, for {self._wait:g} seconds"
                 msg = f"{found}; start some, then go on"
                 raise ClusterError(msg)
             time.sleep(0.1)

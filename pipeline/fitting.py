@@ -49,6 +49,7 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
+            wait=config.compute.wait,
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)

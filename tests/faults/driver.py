@@ -142,7 +142,7 @@ def serve() -> None:
             pid = os.fork()
             if pid == 0:
                 os.setsid()
-                sys.stdin = open(os.devnull)
+                sys.stdin = open(os.devnull)  # noqa: SIM115 (while the process lives)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 status = perform(request)
                 sys.stdout.flush()
