@@ -5,8 +5,11 @@ Only what every command needs is imported here: help has to come at once.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -264,7 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
         Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
-        with ending_raises():
+        with ending_raises(), _only_our_words():
             status = app(arguments, standalone_mode=False)
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # outside any command's own work
@@ -284,6 +287,17 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return tell_interrupted(stop)
     return status if isinstance(status, int) else DONE
+
+
+@contextmanager
+def _only_our_words() -> Iterator[None]:
+    """Keep what libraries log off the terminal, unless somebody asked for logs: we tell errors."""
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)  # or Python prints warnings that nobody handles
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(silent)
 
 
 def _report_usage(error: Any) -> int:

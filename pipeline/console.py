@@ -6,6 +6,7 @@ interruption 130 and how to go on; a defect of ours passes, to be a traceback.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -122,10 +123,15 @@ def _explain(error: Exception, command: str) -> Problem | None:
 
 
 _MENDABLE = {
-    1: "allow it",
-    13: "give yourself the permission, or another output.dir",
-    20: "a directory is needed where a file is: move it",
-    28: "free some space, or give another output.dir",
-    30: "give an output.dir that can be written",
-    122: "free some of your quota, or give another output.dir",
+    errno.EPERM: "allow it",
+    errno.EIO: "see whether the disk is sound (dmesg), or give another output.dir",
+    errno.EACCES: "give yourself the permission, or another output.dir",
+    errno.ENOTDIR: "a directory is needed where a file is: move it",
+    errno.ENFILE: "allow the system more open files",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.EFBIG: "allow larger files (ulimit -f), or give an output.dir on another file system",
+    errno.ENOSPC: "free some space, or give another output.dir",
+    errno.EROFS: "give an output.dir that can be written",
+    errno.ESTALE: "mount the file system again",
+    errno.EDQUOT: "free some of your quota, or give another output.dir",
 }

@@ -191,7 +191,7 @@ def limit_files(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """A limit on the size of files: what a full disk is to somebody who may not mount one."""
     over = bool(rng.integers(2))
     bench.clear("finished-True" if over else None)
-    n_byte = int(np.exp(rng.uniform(np.log(64), np.log(120_000))))
+    n_byte = int(np.exp(rng.uniform(np.log(2048), np.log(120_000))))
     ended = bench.start(bench.config(), file_bytes=n_byte).wait()
     if ended.status == 0:
         return
