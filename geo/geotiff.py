@@ -159,7 +159,7 @@ class TiledWriter:
         window = (tile.col, tile.row, *stored.shape[::-1])
         with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB), self._explained():
             self._dataset.write(stored, 1, window=Window(*window))
-            self._sums[window] = zlib.crc32(np.ascontiguousarray(stored))
+            self._sums[window] = zlib.crc32(stored.tobytes())
 
     def __exit__(
         self,
@@ -201,10 +201,8 @@ class TiledWriter:
         """
         with rasterio.Env(GDAL_CACHEMAX=CACHE_MB), rasterio.open(self._done) as source:
             for window, expected in self._sums.items():
-                if (
-                    zlib.crc32(np.ascontiguousarray(source.read(1, window=Window(*window))))
-                    != expected
-                ):
+                found = source.read(1, window=Window(*window))
+                if zlib.crc32(found.tobytes()) != expected:
                     raise why_not_written(self.path, (self._draft, self._done))
         descriptor = os.open(self._done, os.O_RDONLY)
         try:

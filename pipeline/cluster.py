@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pipeline.config import Compute
 
 CONNECT_SECONDS = 20
+_LEVEL = logging.CRITICAL
+_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
 
 
 @contextmanager
@@ -43,6 +46,7 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
         return
     from distributed import Client
 
+    _quiet()
     if compute.scheduler == "processes":
         from distributed import LocalCluster
 
@@ -54,6 +58,7 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
                 memory_limit="auto" if compute.memory == "auto" else compute.memory,
                 dashboard_address=":0",
                 host="127.0.0.1",
+                silence_logs=_LEVEL,
             ) as cluster,
             Client(cluster) as client,
         ):
@@ -83,6 +88,17 @@ def _connected(compute: Compute) -> Client:
         found = f"no scheduler answers at {compute.scheduler} ({_reason(error)})"
         remedy = "start it, correct the address or compute.tls, or give scheduler: local"
         raise InputError(Problem("compute.scheduler", found, remedy)) from None
+
+
+def _quiet() -> None:
+    """Keep Dask's log of lost connections off the terminal: what matters of it is told by us.
+
+    A worker that dies is made up for, and a cluster that is gone is one line. With ``--verbose``
+    Dask speaks as it is configured to.
+    """
+    if not logging.getLogger("pipeline").isEnabledFor(logging.INFO):
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(_LEVEL)
 
 
 def _reason(error: BaseException) -> str:

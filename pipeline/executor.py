@@ -196,7 +196,7 @@ class DaskExecutor:
             member = members[owner]
             try:
                 future = member.actor.sums(params, start, mine, keep, following)
-            except LOST:
+            except (*LOST, RuntimeError):  # the latter of an actor whose worker is known to be gone
                 future = None
             calls.append((start, stop, member, future))
         lost = []
@@ -204,7 +204,7 @@ class DaskExecutor:
             try:
                 if future is None:
                     raise OSError
-                found, own = future.result()
+                found, own = self._result(member, future)
             except StoreError:
                 raise
             except LOST:
@@ -216,6 +216,17 @@ class DaskExecutor:
                 if fresh is not None and self.job.model.keeps_local:
                     fresh.update(own)
         return lost
+
+    def _result(self, member: _Member, future: Any) -> tuple[list[Partial], Local]:
+        """Wait for a worker's part; one that the scheduler has given up will never answer."""
+        while True:
+            try:
+                part: tuple[list[Partial], Local] = future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if future.done() or member.address not in self._workers():
+                    raise OSError from None
+            else:
+                return part
 
     def _deal(
         self, blocks: Sequence[int], runs: Iterable[tuple[int, int]], n: int
@@ -269,6 +280,8 @@ class DaskExecutor:
 
     def _settle(self, address: str, future: Any) -> Any:
         """Wait for an actor to be ready; None where its worker is gone meanwhile."""
+        from distributed import KilledWorker
+
         while True:
             try:
                 return future.result(timeout=SETTLE_SECONDS)
@@ -278,7 +291,7 @@ class DaskExecutor:
                 if address not in self._workers():
                     future.cancel()
                     return None
-            except LOST:
+            except (*LOST, KilledWorker):
                 return None
 
     def _workers(self) -> dict[str, int]:
