@@ -31,9 +31,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin none after so many")
     parser.add_argument("--only", default="", help="KIND, or KIND:SEED for one trial again")
+    parser.add_argument("--group", choices=["driver", "cluster"], help="one half of the kinds")
+    parser.add_argument("--merge", nargs="+", type=Path, help="make one summary of several")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/faults.json")
     given = parser.parse_args()
+    if given.merge:
+        return _merge(given.merge, given.out)
     plan = _plan(given.count, given.seed, given.only, {k.name: k.weight for k in kinds.values()})
+    if given.group:
+        on_cluster = given.group == "cluster"
+        of = {name: kind.provoke.__module__.endswith("clusters") for name, kind in kinds.items()}
+        plan = [(kind, number) for kind, number in plan if of[kind] == on_cluster]
     started = time.monotonic()
     trials: list[dict[str, Any]] = []
     directory = Path(tempfile.mkdtemp(prefix="disagg-faults-"))
@@ -58,6 +66,15 @@ def main() -> int:
                 _write(given.out, given.seed, setup, time.monotonic() - started, trials)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+    return int(any(trial.get("wrong") for trial in trials))
+
+
+def _merge(parts: list[Path], out: Path) -> int:
+    """Make one summary of runs of one seed that were made side by side."""
+    told = [json.loads(part.read_text()) for part in parts]
+    trials = [trial for each in told for trial in each["trials"]]
+    seconds, setup = (sum(each[k] for each in told) for k in ("seconds", "setup_seconds"))
+    _write(out, told[0]["seed"], setup, seconds, trials)
     return int(any(trial.get("wrong") for trial in trials))
 
 
@@ -106,10 +123,7 @@ def _write(
         },
         "by_kind": dict(sorted(summary.items())),
         "wrong_trials": [trial for trial in trials if trial.get("wrong")],
-        "trials": [
-            [trial["kind"], trial["seed"], trial.get("moment", trial.get("skipped"))]
-            for trial in trials
-        ],
+        "trials": trials,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

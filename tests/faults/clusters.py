@@ -100,7 +100,7 @@ def kill_worker(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     trial.wrong += bench.recover()
 
 
-@fault("local worker killed", 4)
+@fault("local worker killed", 2)
 def kill_local_worker(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """The same where ``scheduler: processes`` watches over its workers."""
     run = _start_fit(bench, trial, rng, "processes")
@@ -171,7 +171,7 @@ def lose_scheduler(bench: Bench, rng: np.random.Generator, trial: Trial) -> None
     trial.wrong += bench.recover()
 
 
-@fault("driver killed with its workers", 3)
+@fault("driver killed with its workers", 2)
 def kill_driver_of_cluster(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """The driver of ``scheduler: processes`` dies: its workers must go too."""
     run = _start_fit(bench, trial, rng, "processes")

@@ -26,6 +26,12 @@ def _files(out: Path, pattern: str) -> list[Path]:
     return sorted(path for path in out.glob(pattern) if path.is_file() and path.stat().st_size)
 
 
+def _results_differ(bench: Bench, path: Path) -> list[str]:
+    """Check all but the damaged file, and the records, which say what the damaged one held."""
+    harmed = (path.relative_to(bench.out).as_posix(), "run.json", "work/stages.json")
+    return [wrong for wrong in bench.check_complete() if not wrong.startswith(harmed)]
+
+
 def _flip_finished(
     bench: Bench, rng: np.random.Generator, trial: Trial, pattern: str, command: str
 ) -> None:
@@ -38,8 +44,7 @@ def _flip_finished(
             (bench.out / "evaluation.json").unlink()
         ended = bench.start(bench.config(), command).wait()
         if ended.status == 0:
-            harmed = path.relative_to(bench.out).as_posix()
-            trial.wrong += [w for w in bench.check_complete() if not w.startswith(harmed)]
+            trial.wrong += _results_differ(bench, path)
         else:
             trial.wrong += bench.check_told(ended, (2,), told=DAMAGED)
     trial.wrong += bench.recover(lost=True)
@@ -116,8 +121,7 @@ def flip_while_fitting(bench: Bench, rng: np.random.Generator, trial: Trial) -> 
     run.kill(signal.SIGCONT)
     ended = run.wait()
     if ended.status == 0:
-        harmed = path.relative_to(bench.out).as_posix()
-        trial.wrong += [w for w in bench.check_complete() if not w.startswith(harmed)]
+        trial.wrong += _results_differ(bench, path)
     else:
         trial.wrong += bench.check_told(ended, (2,), told=DAMAGED)
     trial.wrong += bench.recover(lost=True)
