@@ -83,7 +83,7 @@ def fit(
     directory = None if checkpoint is None else Path(checkpoint)
     fingerprint = _fit_fingerprint(model, source)
     progress = progress or Silent()
-    training = None if directory is None else load_checkpoint(directory, fingerprint, progress.log)
+    training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
     if training is not None:
         progress.log(f"fit: goes on from the checkpoint of epoch {training.epoch}")
     else:

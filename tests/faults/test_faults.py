@@ -27,6 +27,8 @@ from tests.faults.kinds import (
 )
 
 ROOT = Path(__file__).parents[2]
+# Two runs a trial, and the undisturbed ones before the first: a machine may be busy.
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
