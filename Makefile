@@ -7,9 +7,10 @@ DEMO   ?= demo
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST ?= -m "not slow"
+N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow lint types imports bench clean
+.PHONY: help install demo test slow faults lint types imports bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -34,6 +35,9 @@ test: $(STAMP)  ## run the tests, but for the long ones
 
 slow: $(STAMP)  ## run the long tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+
+faults: $(STAMP)  ## provoke N failures for real: benchmarks/results/faults.json (half an hour for 200)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
 
 lint: $(STAMP)  ## check style
 	$(BIN)/ruff check .

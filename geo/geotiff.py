@@ -7,7 +7,9 @@ import math
 import os
 import threading
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,10 +19,12 @@ import numpy as np
 import rasterio
 import rasterio.shutil
 from rasterio.enums import Resampling
+from rasterio.errors import RasterioError
 from rasterio.windows import Window
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
+from geo.written import failures_explained, why_not_written
 
 #: Side of a block, in pixels.
 BLOCK = 256
@@ -36,7 +40,8 @@ class TiledWriter:
     """Writes a map tile by tile; leaving the context turns it into a COG.
 
     The file appears under its name in one step when all of it is there; after an
-    exception nothing is left, and a file of that name from before stays as it was. Memory
+    exception nothing is left, and a file of that name from before stays as it was. Every
+    tile is read back first: on a disk that fills up, GDAL leaves holes and says nothing. Memory
     does not depend on the size of the map. May be called from several threads.
 
     Parameters
@@ -62,6 +67,8 @@ class TiledWriter:
     ------
     GridError
         If a tile lies outside the grid or its array has another shape.
+    OSError
+        If the file cannot be written, with the system's reason.
     """
 
     def __init__(
@@ -88,12 +95,18 @@ class TiledWriter:
         self.overview_resampling = Resampling[overview_resampling].name
         self._lock = threading.Lock()
         self._dataset: Any = None
+        self._sums: dict[tuple[int, int, int, int], int] = {}  # CRC-32 by window
         mark = uuid.uuid4().hex[:8]
         self._draft = self.path.with_name(f".{self.path.name}.{mark}.draft.tif")
         self._done = self.path.with_name(f".{self.path.name}.{mark}.cog.tif")
 
     def __enter__(self) -> TiledWriter:
         """Create the draft."""
+        with self._explained():
+            self._create()
+        return self
+
+    def _create(self) -> None:
         n_row, n_col = self.grid.shape
         self._dataset = rasterio.open(
             self._draft,
@@ -113,7 +126,9 @@ class TiledWriter:
             SPARSE_OK="TRUE",
             BIGTIFF="IF_SAFER",
         )
-        return self
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return failures_explained(self.path, (self._draft, self._done))
 
     def write(self, tile: Tile, values: np.ndarray) -> None:
         """Write a tile; values that are not finite become nodata.
@@ -141,8 +156,10 @@ class TiledWriter:
             stored = values.astype(self.dtype)
         if self.dtype.kind == "f":
             stored[np.isinf(stored)] = self.nodata  # too large for the type
-        with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB):
-            self._dataset.write(stored, 1, window=Window(tile.col, tile.row, *stored.shape[::-1]))
+        window = (tile.col, tile.row, *stored.shape[::-1])
+        with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB), self._explained():
+            self._dataset.write(stored, 1, window=Window(*window))
+            self._sums[window] = zlib.crc32(stored.tobytes())
 
     def __exit__(
         self,
@@ -153,18 +170,45 @@ class TiledWriter:
         """Translate the draft into a COG under the final name, or remove all."""
         try:
             if error is None:
-                self._dataset.update_tags(**self.tags)
-                self._dataset.set_band_description(1, self.description)
-                self._dataset.set_band_unit(1, self.unit)
-            self._dataset.close()
+                with self._explained():
+                    self._dataset.update_tags(**self.tags)
+                    self._dataset.set_band_description(1, self.description)
+                    self._dataset.set_band_unit(1, self.unit)
+            self._close()
             if error is None:
-                self._translate()
+                with self._explained():
+                    self._translate()
+                    self._read_back()
                 os.replace(self._done, self.path)
         finally:
             for path in (self._draft, self._done):
                 for leftover in (path, Path(f"{path}.aux.xml"), Path(f"{path}.ovr.tmp")):
                     with contextlib.suppress(FileNotFoundError):
                         leftover.unlink()
+
+    def _close(self) -> None:
+        # GDAL may fail to write what it still holds, and say so in a message alone: see _read_back.
+        with rasterio.Env(), contextlib.suppress(RasterioError):
+            self._dataset.close()
+
+    def _read_back(self) -> None:
+        """Compare every tile with what was written, and have the file on disk.
+
+        Raises
+        ------
+        OSError
+            If a tile is not there as it was written.
+        """
+        with rasterio.Env(GDAL_CACHEMAX=CACHE_MB), rasterio.open(self._done) as source:
+            for window, expected in self._sums.items():
+                found = source.read(1, window=Window(*window))
+                if zlib.crc32(found.tobytes()) != expected:
+                    raise why_not_written(self.path, (self._draft, self._done))
+        descriptor = os.open(self._done, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _translate(self) -> None:
         """Copy with GDAL's COG driver, which reads by blocks and keeps unit and description.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -43,7 +44,8 @@ def state_from(flat: dict[str, np.ndarray]) -> State:
 def write_model(path: Path, meta: dict[str, Any], state: State) -> None:
     """Write a folder with ``model.json`` and ``arrays.npz``; it replaces an old one in one move."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    _remove_abandoned(path)
+    temp = Path(tempfile.mkdtemp(prefix=f".{path.name}-{os.getpid()}-", dir=path.parent))
     try:
         with (temp / "arrays.npz").open("wb") as file:
             np.savez(file, allow_pickle=False, **state_arrays(state))
@@ -51,13 +53,16 @@ def write_model(path: Path, meta: dict[str, Any], state: State) -> None:
         with (temp / "model.json").open("w", encoding="utf-8") as text:
             digest = hashlib.sha256((temp / "arrays.npz").read_bytes()).hexdigest()
             head = {"format": FORMAT, "version": VERSION, "arrays_sha256": digest}
-            json.dump({**head, **meta}, text, indent=1)
+            whole = {**head, **meta}
+            json.dump({**whole, "meta_sha256": _digest(whole)}, text, indent=1)
             _sync(text)
         old = None
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            prefix = f".{path.name}-{os.getpid()}-old-"
+            old = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
             path.rename(old / path.name)
         temp.rename(path)
+        _sync_directory(path.parent)
         if old is not None:
             shutil.rmtree(old)
     except BaseException:
@@ -72,11 +77,18 @@ def read_meta(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         msg = f"{path}: not a saved model ({error}); fit and save it again"
         raise FormatError(msg) from error
+    if not isinstance(meta, dict):
+        meta = {}
     if meta.get("format") != FORMAT or meta.get("version") != VERSION:
         msg = (
             f"{path}: format {meta.get('format')} version {meta.get('version')}, expected "
             f"{FORMAT} version {VERSION}; fit it again with this version"
         )
+        raise FormatError(msg)
+    # Saved by an earlier version it has none; a digest whose name is damaged has no other damage.
+    digest = meta.pop("meta_sha256", None)
+    if digest is not None and digest != _digest(meta):
+        msg = f"{path}: model.json is damaged (its SHA-256 is another); fit and save it again"
         raise FormatError(msg)
     return dict(meta)
 
@@ -94,6 +106,37 @@ def load_arrays(path: Path, meta: dict[str, Any]) -> State:
     except (OSError, KeyError) as error:
         msg = f"{file}: damaged or absent ({error}); fit it again"
         raise FormatError(msg) from error
+
+
+def _digest(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what saves to ``path`` by processes that were killed left beside it."""
+    prefix = f".{path.name}-"
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        pid = left.name[len(prefix) :].split("-")[0]
+        if pid.isdigit() and not _runs(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync(file: Any) -> None:

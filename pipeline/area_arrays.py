@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+
+from pipeline.errors import StoreError
 
 
 class AreaArrays:
@@ -21,12 +24,29 @@ class AreaArrays:
         partial = path.with_name(f".{path.name}.partial")
         with partial.open("wb") as file:
             np.savez(file, **self.__dict__)
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-        with np.load(path, allow_pickle=False) as arrays:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        StoreError
+            If it is damaged.
+        """
+        try:
+            return cls._read(path)
+        except Exception as error:  # damaged bytes make zipfile and NumPy raise nearly anything
+            found = f"{path}: damaged ({error}); delete it and go on"
+            raise StoreError(found) from error
+
+    @classmethod
+    def _read(cls, path: Path) -> Self:
+        # NumPy leaves a file that it opened itself open when the file is damaged.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
             return cls(**{name: arrays[name] for name in cls._names()})
 
     @classmethod

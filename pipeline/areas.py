@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 
+from geo.written import failures_explained, why_not_written
 from pipeline.area_arrays import AreaArrays
 from pipeline.ordered import map_in_order
 
@@ -197,7 +199,21 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
         result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
-    result.to_file(directory / "areas.gpkg", layer="areas", driver="GPKG")
+    package = directory / "areas.gpkg"
+    with failures_explained(package, [package]):
+        result.to_file(package, layer="areas", driver="GPKG")
+        # SQLite tells GDAL of a full disk, and GDAL not always us.
+        whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
+    if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
+        raise why_not_written(package, [package])
     result.drop(columns=geometry).to_csv(
         directory / "areas.csv", index=False, float_format="%.6g", lineterminator="\n"
+    )
+
+
+def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
+    return all(
+        column in one and np.array_equal(one[column], other[column], equal_nan=True)
+        for column in columns
+        if pd.api.types.is_numeric_dtype(other[column])
     )

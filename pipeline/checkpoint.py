@@ -12,6 +12,7 @@ import numpy as np
 from models.optim import Plateau
 from models.persist import state_arrays, state_from
 from models.training import Local, Training
+from pipeline.progress import Progress
 
 VERSION = 1
 _META, _LOCAL = "meta.json", "local/"
@@ -71,12 +72,19 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(directory: Path, fingerprint: str) -> Training | None:
-    """Read the newest undamaged checkpoint with this fingerprint; None where there is none."""
+def load_checkpoint(
+    directory: Path, fingerprint: str, progress: Progress | None = None
+) -> Training | None:
+    """Read the newest undamaged checkpoint with this fingerprint; None where there is none.
+
+    ``progress`` is told of each that is damaged and passed over.
+    """
     for path in _newest_first(directory, fingerprint):
         try:
             training = _read(path, fingerprint)
         except Exception:  # damaged bytes make zipfile and NumPy raise nearly anything
+            if progress is not None:
+                progress.log(f"fit: the checkpoint {path.name} is damaged and passed over")
             continue
         if training is not None:
             return training

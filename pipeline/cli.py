@@ -5,8 +5,11 @@ Only what every command needs is imported here: help has to come at once.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,14 +23,15 @@ from pipeline.console import (
     BAD_INPUT,
     DEFECT,
     DONE,
-    INTERRUPTED,
     AsJson,
     Quiet,
     Talk,
     Verbose,
     errors_told,
     tell_error,
+    tell_interrupted,
 )
+from pipeline.signals import ending_raises
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -267,11 +271,15 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 2 bad input or configuration, 1 a defect of ours, 130 interrupted.
+        Exit status: 0 done, 2 bad input or a failing machine, 1 a defect of ours, 130 ended by
+        Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
-        status = app(arguments, standalone_mode=False)
+        with ending_raises(), _only_our_words():
+            status = app(arguments, standalone_mode=False)
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # outside any command's own work
+            return tell_interrupted(error.__cause__)
         if isinstance(error, BrokenPipeError):  # whoever read us has had enough
             sys.stderr.close()
             return DEFECT
@@ -284,9 +292,20 @@ def main(arguments: list[str] | None = None) -> int:
             "this is a defect of disagg, not of your data: please report it with the lines above"
         )
         return DEFECT
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        return tell_interrupted(stop)
     return status if isinstance(status, int) else DONE
+
+
+@contextmanager
+def _only_our_words() -> Iterator[None]:
+    """Keep what libraries log off the terminal, unless somebody asked for logs: we tell errors."""
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)  # or Python prints warnings that nobody handles
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(silent)
 
 
 def _report_usage(error: Any) -> int:

@@ -7,6 +7,7 @@ when it is asked for, and no sooner.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 20
 LOOPBACK = {"dashboard_address": ":0", "host": "127.0.0.1"}
+_LEVEL = logging.CRITICAL
+_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
 
 
 @contextmanager
@@ -50,6 +53,7 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
     if compute.scheduler == "local":
         yield None
         return
+    _quiet()
     with ExitStack() as stack:
         if compute.scheduler == "processes":
             yield stack.enter_context(_processes(compute))
@@ -84,6 +88,7 @@ def _processes(compute: Compute) -> Iterator[Client]:
                     threads_per_worker=workers.n_thread,
                     processes=True,
                     memory_limit=workers.memory,
+                    silence_logs=_LEVEL,
                     **LOOPBACK,
                 )
             )
@@ -257,6 +262,17 @@ def _said_in_one_line(place: str, found: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(Problem(place, f"{found} ({_reason(error)})", remedy)) from None
+
+
+def _quiet() -> None:
+    """Keep Dask's log of lost connections off the terminal: what matters of it is told by us.
+
+    A worker that dies is made up for, and a cluster that is gone is one line. With ``--verbose``
+    Dask speaks as it is configured to.
+    """
+    if not logging.getLogger("pipeline").isEnabledFor(logging.INFO):
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(_LEVEL)
 
 
 def _reason(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StoreError
+from pipeline.signals import endings_wait
 
 MARKER = "complete.json"
 
@@ -198,9 +199,10 @@ def _replace(partial: Path, final: Path) -> None:
     # A directory cannot be renamed over one that is not empty: the old store steps aside first,
     # under a name of the same pattern, so that a crash between the two renames is cleaned up.
     aside = partial.with_name(f"{partial.name}-old")
-    if final.exists():
-        final.rename(aside)
-    partial.rename(final)
+    with endings_wait():
+        if final.exists():
+            final.rename(aside)
+        partial.rename(final)
     _sync(final.parent)
     shutil.rmtree(aside, ignore_errors=True)
 

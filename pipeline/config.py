@@ -368,6 +368,9 @@ class Compute(Section):
     device_memory: Annotated[str, BeforeValidator(_memory)] = Field(
         "auto", description="memory of a GPU that we may fill, such as 12GiB; auto: most of it"
     )
+    wait: Annotated[Number, Field(gt=0)] = Field(
+        60, description="seconds to wait for a worker where none is left"
+    )
     kubernetes: Kubernetes | None = Field(None, description="for scheduler: kubernetes")
     gateway: Gateway | None = Field(None, description="for scheduler: gateway")
 

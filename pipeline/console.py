@@ -6,6 +6,7 @@ interruption 130 and how to go on; a defect of ours passes, to be a traceback.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError, Problem
+from pipeline.signals import Terminated
 
 if TYPE_CHECKING:
     from pipeline.progress import Progress
@@ -66,6 +68,13 @@ def tell_error(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def tell_interrupted(stop: KeyboardInterrupt, rest: str = "") -> int:
+    """Say that a signal ended the command, and return the exit status that says so."""
+    word = "terminated" if isinstance(stop, Terminated) else "interrupted"
+    tell_error(f"{word}{rest}")
+    return stop.status if isinstance(stop, Terminated) else INTERRUPTED
+
+
 @contextmanager
 def errors_told(
     talk: Talk, command: str, stage: Callable[[], str] = str, *, resumable: bool = True
@@ -77,10 +86,9 @@ def errors_told(
         talk.give({"ok": False, "problems": [asdict(problem) for problem in error.problems]})
         for problem in error.problems:
             tell_error(f"error: {problem}")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         kept = "what is finished is kept: go on" if resumable else "nothing is left behind: go"
-        tell_error(f"interrupted{stage()}; {kept} with `{command}`")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(tell_interrupted(stop, f"{stage()}; {kept} with `{command}`")) from None
     except Exception as error:
         explained = explain(error, command)
         if explained is None:
@@ -115,10 +123,15 @@ def explain(error: Exception, command: str) -> Problem | None:
 
 
 _MENDABLE = {
-    1: "allow it",
-    13: "give yourself the permission, or another output.dir",
-    20: "a directory is needed where a file is: move it",
-    28: "free some space, or give another output.dir",
-    30: "give an output.dir that can be written",
-    122: "free some of your quota, or give another output.dir",
+    errno.EPERM: "allow it",
+    errno.EIO: "see whether the disk is sound (dmesg), or give another output.dir",
+    errno.EACCES: "give yourself the permission, or another output.dir",
+    errno.ENOTDIR: "a directory is needed where a file is: move it",
+    errno.ENFILE: "allow the system more open files",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.EFBIG: "allow larger files (ulimit -f), or give an output.dir on another file system",
+    errno.ENOSPC: "free some space, or give another output.dir",
+    errno.EROFS: "give an output.dir that can be written",
+    errno.ESTALE: "mount the file system again",
+    errno.EDQUOT: "free some of your quota, or give another output.dir",
 }

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from pipeline.areas import AreaDraws, draw_areas
+from pipeline.errors import StoreError
 from pipeline.scores import count_log_density
 
 FitFold = Callable[[np.ndarray, Path], Any]
@@ -146,16 +147,28 @@ def cross_validate(
     parts = []
     for number, path in wanted.items():
         checkpoint = directory / f"{path.stem}.checkpoint"
-        if not path.is_file():
+        part = _finished(predictor, path)
+        if part is None:
             held_out = fold == number
             model = fit_fold(~held_out, checkpoint)
             predictor.predict(model, held_out, number).save(path)
+            part = predictor.kind.load(path)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        parts.append(predictor.kind.load(path))
+        parts.append(part)
         if advance:
             advance(1)
     fold_of = np.repeat(list(wanted), [part.bag.shape[0] for part in parts])
     return predictor.kind.concatenate(parts), fold_of.astype(np.int64)
+
+
+def _finished(predictor: Predictor[P], path: Path) -> P | None:
+    """Read a fold that is finished; None where it is not, or is damaged and has to be again."""
+    if not path.is_file():
+        return None
+    try:
+        return predictor.kind.load(path)
+    except StoreError:
+        return None
 
 
 def hold_out_constant(

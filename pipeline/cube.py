@@ -22,6 +22,8 @@ from geo.errors import InputError, Problem
 from geo.grid import Grid, Tile
 from geo.membership import Membership
 from geo.raster import RasterSource
+from pipeline.commit import read_marker
+from pipeline.errors import StoreError
 from pipeline.parallel import run_tasks
 
 FORMAT, VERSION = "disagg-grid", 1
@@ -247,6 +249,37 @@ def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], np.ndarray]:
 
 def _part(members: Membership, at: np.ndarray) -> Membership:
     return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
+
+
+def open_cube(path: Path) -> Any:
+    """Open a finished cube for reading.
+
+    Raises
+    ------
+    StoreError
+        If it is absent, unfinished, damaged or of another format.
+    """
+    read_marker(path, FORMAT, VERSION)
+    return zarr.open_group(path, mode="r")
+
+
+def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
+    """Read a part of an array of a cube.
+
+    Raises
+    ------
+    StoreError
+        If a chunk of it is damaged.
+    """
+    try:
+        return np.asarray(group[name][part])
+    except Exception as error:  # zarr raises whatever its codecs raise
+        where = ", ".join(f"{p.start}:{p.stop}" for p in part[-2:])
+        found = (
+            f"{group.store.root}: array {name}, rows and columns {where}, is damaged ({error}); "
+            "delete the store and ingest again"
+        )
+        raise StoreError(found) from error
 
 
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ from models.training import (
     train,
 )
 from pipeline.checkpoint import load_checkpoint, save_checkpoint
-from pipeline.executor import DaskExecutor
+from pipeline.executor import WAIT_SECONDS, DaskExecutor
 from pipeline.progress import Progress, Silent, Task
 from pipeline.source import StoreSource
 from pipeline.store import BagStore
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from models.xp import Device
-
-_SAMPLE_BLOCKS = 64
-_RESENDS = 3  # of one step, before a cluster that keeps dying is given up
 
 
 def fit(
@@ -55,6 +52,7 @@ def fit(
     n_thread: int | None = None,
     device: Wanted = "cpu",
     device_memory: int | None = None,
+    wait: float = WAIT_SECONDS,
 ) -> Training:
     """Fit a model to the bags of a store.
 
@@ -78,6 +76,8 @@ def fit(
         the numbers differ from the processors' by rounding and by the blocks of each step.
     device_memory : int, optional
         Bytes of a GPU's memory that we may fill.
+    wait : float, optional
+        Seconds to wait for a worker where the client's cluster has none left.
 
     Returns
     -------
@@ -99,13 +99,13 @@ def fit(
     directory = None if checkpoint is None else Path(checkpoint)
     fingerprint = _fit_fingerprint(model, source)
     progress = progress or Silent()
-    training = None if directory is None else load_checkpoint(directory, fingerprint)
+    training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
     if training is not None:
         progress.log(f"fit: goes on from the checkpoint of epoch {training.epoch}")
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
     with (
-        _executor(model, source, client, n_thread, device, device_memory, found) as executor,
+        _executor(model, source, client, n_thread, device, device_memory, found, wait) as executor,
         progress.task("fit", model.max_epochs) as task,
     ):
         task.advance(training.epoch)
@@ -185,11 +185,12 @@ def _executor(
     device: Wanted,
     device_memory: int | None,
     found: Device | None,
+    wait: float,
 ) -> AbstractContextManager[Executor]:
     if client is not None:
         # What `auto` finds on each worker, the driver cannot know when it plans the blocks.
         device = "gpu" if device == "gpu" else "cpu"
-        return DaskExecutor(model, source, client, device, device_memory)
+        return DaskExecutor(model, source, client, device, device_memory, wait)
     return block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
 
 

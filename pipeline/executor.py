@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RESENDS = 5  # of one step, before a cluster that keeps dying is given up
 LOOK_SECONDS = 5.0  # between looks at who has joined
-WAIT_SECONDS = 60.0  # for a worker, where none is left
+WAIT_SECONDS = 60.0  # for a worker, where none is left and nothing else is asked for
 SETTLE_SECONDS = 1.0  # between looks whether a worker that gets ready is still there
 DIRECT_SECONDS = 5.0  # for a worker to answer the driver itself
 
@@ -62,6 +62,8 @@ class DaskExecutor:
         What computes the blocks of a worker.
     device_memory : int, optional
         Bytes of a GPU's memory that a worker may fill.
+    wait : float
+        Seconds to wait for a worker where none is left.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class DaskExecutor:
         client: Client,
         device: Wanted = "cpu",
         device_memory: int | None = None,
+        wait: float = WAIT_SECONDS,
     ) -> None:
         store = source.store
         self._client = client
+        self._wait = wait
         self._n_block = len(source.block_bags)
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
@@ -189,17 +193,25 @@ class DaskExecutor:
         call = {"function": "sums", "actor": member.future.key, "args": args, "kwargs": {}}
         try:
             if self._direct:
-                answer = await self._client.rpc(member.address).actor_execute(**call)
+                coming = self._client.rpc(member.address).actor_execute(**call)
             else:
                 message = {"op": "actor_execute", **call}
-                answer = await cast(Any, self._client.scheduler).proxy(
-                    worker=member.address, msg=message
-                )
+                coming = cast(Any, self._client.scheduler).proxy(worker=member.address, msg=message)
+            answer = await self._answer(member, asyncio.ensure_future(coming))
         except (OSError, KeyError):  # a closed connection; a worker that has lost its actor
             return None
         if answer["status"] == "OK":
             return cast(Reply, answer["result"])
         raise answer["exception"]
+
+    async def _answer(self, member: _Member, coming: asyncio.Future[Any]) -> Any:
+        """Wait for a worker; one that the scheduler has given up will never answer."""
+        while not (await asyncio.wait({coming}, timeout=LOOK_SECONDS))[0]:
+            scheduler = cast(Any, self._client.scheduler)
+            if member.address not in (await scheduler.identity(n_workers=-1))["workers"]:
+                coming.cancel()
+                raise OSError
+        return await coming
 
     async def _reaches(self, address: str) -> bool:
         """Tell whether a worker can be spoken to without the scheduler between."""
@@ -214,7 +226,7 @@ class DaskExecutor:
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS and self._members:
             return list(self._members.values())
-        end = now + WAIT_SECONDS
+        end = now + self._wait
         while True:
             workers = self._workers()
             for address in [a for a in self._members if a not in workers]:
@@ -235,7 +247,10 @@ class DaskExecutor:
                 self._members = dict(sorted(self._members.items()))
                 return list(self._members.values())
             if time.monotonic() > end:
-                found = f"{self._address}: the cluster has no worker that is ready"
+                found = (
+                    f"{self._address}: the cluster has no worker that is ready, "
+                    f"for {self._wait:g} seconds"
+                )
                 msg = f"{found}; start some, or give them more memory, then go on"
                 raise ClusterError(msg)
             time.sleep(0.1)
@@ -247,6 +262,8 @@ class DaskExecutor:
 
     def _settle(self, address: str, future: Any) -> bool:
         """Wait for an actor to be ready; false where its worker is gone meanwhile."""
+        from distributed import KilledWorker
+
         while True:
             try:
                 future.result(timeout=SETTLE_SECONDS)
@@ -256,7 +273,7 @@ class DaskExecutor:
                 if address not in self._workers():
                     future.cancel()
                     return False
-            except (CancelledError, OSError):  # a closed connection is an OSError
+            except (CancelledError, KilledWorker, OSError):  # a closed connection is an OSError
                 return False
             else:
                 return True

@@ -26,11 +26,12 @@ def n_thread(config: Config) -> int | None:
 
 
 def where(config: Config) -> dict[str, Any]:
-    """Return what computes blocks, and how much of a GPU's memory they may fill."""
+    """Return what computes blocks, how much of a GPU's memory they may fill, how long to wait."""
     memory = config.compute.device_memory
     return {
         "device": config.compute.device,
         "device_memory": None if memory == "auto" else int(parse_bytes(memory)),
+        "wait": config.compute.wait,
     }
 
 

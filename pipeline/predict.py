@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import zarr
 
 import models
 from geo.boundary import read_areas
@@ -29,6 +28,7 @@ from models.device import DEVICE_PIXELS, Wanted, find_device, placed
 from models.xp import Device, to_host
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
+from pipeline.cube import open_cube, read_part
 from pipeline.fitting import n_thread, where
 from pipeline.kinds import model_settings
 from pipeline.label_preview import render_label_preview
@@ -36,6 +36,7 @@ from pipeline.labels import LabelPredictor, tabulate_labels
 from pipeline.ordered import map_in_order
 from pipeline.preview import render_preview
 from pipeline.progress import Silent
+from pipeline.signals import endings_wait
 from pipeline.store import BagStore
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
@@ -262,13 +263,13 @@ def predict_tile(
     rows, cols = tile.slices
     inside = np.ones((tile.n_row, tile.n_col), dtype=bool)
     if mask == "areas":
-        inside = np.asarray(cube["coverage"][rows, cols]) > 0
+        inside = read_part(cube, "coverage", rows, cols) > 0
         if not inside.any():
             return result
-    x = np.asarray(cube["covariates"][:, rows, cols])
+    x = read_part(cube, "covariates", slice(None), rows, cols)
     valid = inside & np.isfinite(x).all(axis=0)
     row, col = np.nonzero(valid)
-    people = np.asarray(cube["population"][rows, cols], dtype=np.float64)
+    people = read_part(cube, "population", rows, cols).astype(np.float64)
     step = CHUNK_PIXELS if device is None else DEVICE_PIXELS
     for start in range(0, row.shape[0], step):
         at = row[start : start + step], col[start : start + step]
@@ -326,10 +327,10 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    cube = zarr.open_group(cube_path, mode="r")
+    cube = open_cube(Path(cube_path))
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
-    tiles = list(grid.tiles(int(cube.attrs["tile"])))  # type: ignore[arg-type]
+    tiles = list(grid.tiles(int(cube.attrs["tile"])))
     n_pix = 0
     found = find_device(device, device_memory) if model.on_device else None
 
@@ -416,6 +417,15 @@ def _staging(out: Path) -> Iterator[Path]:
 def _publish(staging: Path, out: Path) -> list[str]:
     """Move every file to where users look, and drop maps that are no longer asked for."""
     names = sorted(path.name for path in staging.iterdir() if path.is_file())
+    # run.json vouches for the maps beside it: it goes before the first of them changes, and comes
+    # back when the run has ended well. Where it is not, maps of two runs may stand side by side.
+    (out / "run.json").unlink(missing_ok=True)
+    with endings_wait():
+        _move(staging, out, names)
+    return names
+
+
+def _move(staging: Path, out: Path, names: list[str]) -> None:
     for name in names:
         (staging / name).replace(out / name)
     # A threshold taken out of the configuration, or another kind of model, must not leave the map
@@ -426,4 +436,3 @@ def _publish(staging: Path, out: Path) -> list[str]:
                 path.unlink()
     for path in out.glob("*.tif.aux.xml"):  # statistics that GIS programs keep of older values
         path.unlink()
-    return names

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -221,6 +222,7 @@ def run_stage(
     if record is not None and not reason:
         return StageResult(name, True, record["seconds"], "", record["summary"])
     _LOG.info("%s runs: %s", name, reason)
+    _remove_damaged(record, inputs, directory)
     started = datetime.now(UTC)
     clock = time.perf_counter()
     summary = function()
@@ -232,6 +234,7 @@ def run_stage(
         "outputs": _output_fingerprints(outputs, directory),
         "summary": summary,
     }
+    entry["check"] = fingerprint_value(entry)
     # Read again: nothing else writes the record, but a stage may take hours.
     _write_json(_record_path(directory), {**read_record(directory), name: entry})
     return StageResult(name, False, seconds, reason, summary)
@@ -343,7 +346,17 @@ def read_record(directory: Path) -> dict[str, Any]:
         record = json.loads(_record_path(directory).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
         return {}
-    return record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    return {name: entry for name, entry in record.items() if _is_sound(entry)}
+
+
+def _is_sound(entry: Any) -> bool:
+    """Say whether an entry is as it was written; one without a check is of an earlier version."""
+    if not isinstance(entry, dict):
+        return False
+    rest = {key: value for key, value in entry.items() if key != "check"}
+    return "check" not in entry or entry["check"] == fingerprint_value(rest)
 
 
 def _record_path(directory: Path) -> Path:
@@ -362,6 +375,20 @@ def _reason(record: Any, inputs: Mapping[str, str], directory: Path) -> str:
         if _output_fingerprint(directory / name) != fingerprint:
             return f"{name} is missing or damaged"
     return "" if record["outputs"] else "left nothing"
+
+
+def _remove_damaged(record: Any, inputs: Mapping[str, str], directory: Path) -> None:
+    """Remove stores of the same inputs that are no longer what the stage left.
+
+    A store of these inputs is otherwise taken as it stands, and looks finished: names and sizes of
+    its files are as they were.
+    """
+    if record is None or record["inputs"] != dict(inputs):
+        return
+    for name, fingerprint in record["outputs"].items():
+        path = directory / name
+        if path.is_dir() and _output_fingerprint(path) != fingerprint:
+            shutil.rmtree(path)
 
 
 def _output_fingerprints(patterns: Sequence[str], directory: Path) -> dict[str, str]:
@@ -450,14 +477,33 @@ def exclusive(directory: Path) -> Iterator[None]:
                     "wait until it ends, or give this run another output.dir",
                 )
             ) from None
+        _remove_abandoned(directory)
         yield
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what runs that were killed left half written.
+
+    Who holds the lock is alone here: also what runs of other hosts left (a pod that comes back has
+    another name) is nobody's.
+    """
+    for pattern in (".predict.partial", "work/.*.zarr.partial-*", "work/.model-*"):
+        for left in directory.glob(pattern):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _at(dump: Any, key: str) -> Any:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from affine import Affine
 from pyproj import CRS
+from rasterio.windows import Window
 from rio_cogeo.cogeo import cog_validate
 
 from geo.errors import GridError
@@ -188,3 +190,30 @@ def test_the_style_spans_the_map(tmp_path):
     write(empty, values=np.full(GRID.shape, np.nan))
     assert ET.parse(write_style(empty)).getroot().findall(".//item")
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".qml", ".qml", ".tif", ".tif"]
+
+
+def test_a_hole_that_gdal_does_not_tell_of_is_found(tmp_path, monkeypatch):
+    grid = Grid("EPSG:32738", Affine(100, 0, 5e5, 0, -100, 8e6), (300, 300))
+    values = np.arange(90000, dtype=np.float32).reshape(300, 300)
+    path = tmp_path / "map.tif"
+    whole = TiledWriter._close
+
+    def close_with_a_hole(writer):
+        whole(writer)
+        with rasterio.open(writer._draft, "r+") as draft:
+            draft.write(np.full((8, 8), np.nan, np.float32), 1, window=Window(256, 256, 8, 8))
+
+    def write():
+        with TiledWriter(path, grid) as writer:
+            for tile in grid.tiles(256):
+                rows, cols = tile.slices
+                writer.write(tile, values[rows, cols])
+
+    monkeypatch.setattr(TiledWriter, "_close", close_with_a_hole)
+    with pytest.raises(OSError, match=r"could not be written whole.*map\.tif"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(TiledWriter, "_close", whole)
+    write()
+    with rasterio.open(path) as source:
+        np.testing.assert_array_equal(source.read(1), values)

@@ -16,7 +16,9 @@ from shapely.geometry import box
 
 from geo.grid import Grid, coords_km
 from models import Bags, VBAgg
+from pipeline.commit import staged
 from pipeline.config import Config
+from pipeline.cube import FORMAT, VERSION
 from pipeline.store import BagStore, PixelRows, write_bags
 
 N_ROW, N_COL, SIDE = 21, 28, 6
@@ -80,12 +82,13 @@ def make_world(directory: Path) -> World:
         file.write(truth, 1)
 
     work = directory / "out" / "work"
-    cube = zarr.open_group(work / "grid.zarr", mode="w")
-    cube.attrs["grid"] = grid.to_dict()
-    cube.attrs["tile"] = 16
-    cube.create_array("covariates", data=x, chunks=(2, 16, 16))
-    cube.create_array("population", data=population, chunks=(16, 16))
-    cube.create_array("coverage", data=coverage, chunks=(16, 16))
+    with staged(work / "grid.zarr", FORMAT, VERSION, "of-the-inputs") as staging:
+        cube = zarr.open_group(staging, mode="w")
+        cube.attrs["grid"] = grid.to_dict()
+        cube.attrs["tile"] = 16
+        cube.create_array("covariates", data=x, chunks=(2, 16, 16))
+        cube.create_array("population", data=population, chunks=(16, 16))
+        cube.create_array("coverage", data=coverage, chunks=(16, 16))
 
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
         of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])

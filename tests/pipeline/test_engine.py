@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -282,15 +282,53 @@ def test_a_worker_killed_while_it_computes_changes_nothing(
 ) -> None:
     scale(cluster, client, 2)
 
+    killed: list[int] = []
+
+    def kill() -> None:
+        # The nannies know, without asking: a worker that died just now would not answer.
+        pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
+        for pid in pids[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
     class Killer(Record):
         def advance(self, n: float = 1, **fields: Any) -> None:
             super().advance(n, **fields)
             if fields and len(self.steps) in (2, 7):
-                pid = next(iter(client.run(os.getpid).values()))
-                threading.Timer(0.01, os.kill, (pid, signal.SIGKILL)).start()
+                threading.Timer(0.01, kill).start()
 
     whole = fit(new_model(max_epochs=6), store)
     assert_identical(fit(new_model(max_epochs=6), store, client, progress=Killer()), whole)
+    assert killed
+
+
+def test_an_actor_known_to_be_lost_is_made_up_for(
+    store: BagStore, cluster: LocalCluster, client: Client
+) -> None:
+    """Dask then refuses the call itself, by another error than that of a lost connection."""
+    scale(cluster, client, 1)
+    model, source = new_model(), StoreSource(store)
+    start = start_training(model, source, **model.loop_params("start"))
+    params, blocks = model.block_params(start.state), range(store.n_block)
+    with DaskExecutor(model, source, client) as executor:
+        first = executor.sum(params, blocks)
+        (member,) = executor._members.values()
+        client.cancel([member.future], force=True)
+        wait_until(lambda: member.future.status != "finished")
+        again = executor.sum(params, blocks)
+    for name, value in first.sums.items():
+        np.testing.assert_array_equal(again.sums[name], value)
+
+
+def test_nobody_comes_in_the_time_to_wait(store: BagStore) -> None:
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0", host="127.0.0.1") as empty,
+        Client(empty) as client,
+        DaskExecutor(new_model(), StoreSource(store), client, wait=0.2) as executor,
+        pytest.raises(ClusterError, match=r"has no worker, for 0\.2 seconds; start some"),
+    ):
+        executor.sum({}, [0])
 
 
 def test_a_cluster_that_is_gone_is_said_in_one_line(store: BagStore, cluster: LocalCluster) -> None:
@@ -409,7 +447,10 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
     newest.write_bytes(newest.read_bytes()[:-300])
     record = Record()
     resumed = fit(new_model(), store, checkpoint=tmp_path, progress=record)
-    assert record.logs == ["fit: goes on from the checkpoint of epoch 2"]
+    assert record.logs == [
+        f"fit: the checkpoint {newest.name} is damaged and passed over",
+        "fit: goes on from the checkpoint of epoch 2",
+    ]
     assert_identical(resumed, fit(new_model(), store))
 
 
