@@ -352,7 +352,9 @@ def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> 
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, with_inputs="ingest" in names)
         from pipeline.stages import run_stages, stale_stages, summarise_stages
+        from pipeline.storage import use_storage
 
+        use_storage(config.storage.options())
         progress = talk.progress()
         if "ingest" not in names:
             for stale in stale_stages(config, names[0]):
@@ -361,18 +363,19 @@ def _run_stages(path: Path, names: tuple[str, ...], force: bool, talk: Talk) -> 
                     " up to date"
                 )
         results = run_stages(config, names, progress, force=force, on_start=at.append)
-        maps = [str(config.output.dir / m) for m in _MAPS if (config.output.dir / m).exists()]
+        place = config.output.place
+        maps = [f"{place}/{m}" for m in _MAPS if (config.output.dir / m).exists()]
         talk.give(
             {
                 "ok": True,
-                "output": str(config.output.dir),
+                "output": place,
                 "maps": maps,
                 "stages": summarise_stages(results),
             }
         )
         if "predict" in names and maps:
             talk.say("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
-        talk.say(f"Everything is in {config.output.dir}")
+        talk.say(f"Everything is in {place}")
 
 
 def _print_table(path: Path, problems: list[Problem]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from pipeline.areas import AreaDraws, draw_areas
+from pipeline.mirror import keep
 from pipeline.scores import count_log_density
 
 FitFold = Callable[[np.ndarray, Path], Any]
@@ -151,6 +152,7 @@ def cross_validate(
             model = fit_fold(~held_out, checkpoint)
             predictor.predict(model, held_out, number).save(path)
         shutil.rmtree(checkpoint, ignore_errors=True)
+        keep(directory)
         parts.append(predictor.kind.load(path))
         if advance:
             advance(1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from geo.grid import Grid, Tile
 from geo.membership import Membership
 from geo.raster import RasterSource
 from pipeline.parallel import run_tasks
+from pipeline.places import Place, zarr_at
 
 FORMAT, VERSION = "disagg-grid", 1
 TILE = 512  # pixels a side of a shard: what one task writes
@@ -84,7 +84,7 @@ class Cube:
 
     Attributes
     ----------
-    path : Path
+    path : Path or Location
     names : tuple of str
         Covariates, in the order of the array.
     state : (n,) uint8 array
@@ -102,7 +102,7 @@ class Cube:
         Rasters that could not be read.
     """
 
-    path: Path
+    path: Place
     names: tuple[str, ...]
     state: np.ndarray
     ranges: dict[str, Range]
@@ -113,7 +113,7 @@ class Cube:
 
 
 def write_cube(
-    path: Path,
+    path: Place,
     grid: Grid,
     covariates: Mapping[str, Layer],
     population: Layer | None,
@@ -127,8 +127,8 @@ def write_cube(
 
     Parameters
     ----------
-    path : Path
-        An empty directory.
+    path : Path or Location
+        An empty directory, or a prefix on an object store.
     grid : Grid
     covariates : mapping of str to Layer
         In the order of the covariates.
@@ -148,7 +148,7 @@ def write_cube(
     Cube
     """
     names = tuple(covariates)
-    group = zarr.create_group(path, zarr_format=3)
+    group = zarr.create_group(zarr_at(path), zarr_format=3)
     arrays = {
         "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
         "population": _create(group, "population", grid.shape, "float64"),

@@ -27,6 +27,7 @@ from models.protocol import Arrays, Stats
 from models.reduction import Partial, leaves, partial_sums, total
 from models.training import Local, ThreadExecutor
 from pipeline.errors import ClusterError, StoreError
+from pipeline.places import Place
 from pipeline.source import StoreSource
 from pipeline.store import BagStore
 
@@ -48,7 +49,7 @@ class Job:
     """
 
     model: Estimator
-    path: Path
+    path: Place
     fingerprint: str
     cache_mb: float
     bags: np.ndarray
@@ -125,7 +126,7 @@ class DaskExecutor:
         self._looked = -np.inf
         self.job = Job(
             model=type(model)(**model.get_params()),
-            path=store.path.resolve(),
+            path=store.path.resolve() if isinstance(store.path, Path) else store.path,
             fingerprint=store.fingerprint,
             cache_mb=store.cache_mb,
             bags=source.bags,

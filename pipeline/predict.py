@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import zarr
 
 import models
 from geo.boundary import read_areas
@@ -32,6 +31,7 @@ from pipeline.kinds import model_settings
 from pipeline.label_preview import render_label_preview
 from pipeline.labels import LabelPredictor, tabulate_labels
 from pipeline.ordered import map_in_order
+from pipeline.places import open_finished
 from pipeline.preview import render_preview
 from pipeline.progress import Silent
 from pipeline.store import BagStore
@@ -306,7 +306,7 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    cube = zarr.open_group(cube_path, mode="r")
+    cube = open_finished(cube_path)
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(cube.attrs["tile"])))  # type: ignore[arg-type]

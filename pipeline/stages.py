@@ -24,8 +24,11 @@ from typing import Any
 
 from geo.errors import InputError, Problem
 from pipeline.config import Config
+from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_file, fingerprint_value
+from pipeline.mirror import mirrored
 from pipeline.progress import Progress
+from pipeline.storage import use_storage
 
 StageFunction = Callable[[Config, Progress], dict[str, Any]]
 
@@ -269,16 +272,25 @@ def run_stages(
         If another run is writing to the directory, or an earlier stage has left nothing.
     """
     results = []
-    with _exclusive(config.output.dir):
+    use_storage(config.storage.options())
+    with (
+        _exclusive(config.output.dir),
+        mirrored(config.output.dir, config.output.url) as mirror,
+        local_inputs(config) as local,
+    ):
         for name in names:
             stage = STAGES[name]
             if on_start is not None:
                 on_start(name)
             _check_needs(stage, config)
-            result = _run_one(stage, config, progress, force=force)
+            result = _run_one(stage, local, progress, force=force)
+            if mirror is not None:
+                mirror.push()
             results.append(result)
             progress.log(_describe(result))
         write_run(config)
+        if mirror is not None:
+            mirror.push()
     return results
 
 
@@ -450,7 +462,7 @@ def _without_paths(value: Any) -> Any:
     return {
         key: _without_paths(item)
         for key, item in value.items()
-        if key not in ("path", "like", "dir") or isinstance(item, dict)
+        if key not in ("path", "like", "dir", "url") or isinstance(item, dict)
     }
 
 
