@@ -147,9 +147,11 @@ def check(
                 if sys.stdout.isatty() and sys.stderr.isatty():
                     raise typer.Exit(BAD_INPUT)  # the table says it all
             raise InputError(problems)
+        from pipeline.fetch import local_inputs
         from pipeline.overview import describe_inputs
 
-        found = describe_inputs(loaded)
+        with local_inputs(loaded) as local:
+            found = describe_inputs(local)
         talk.give({"ok": True, "problems": [], "found": found})
         talk.say(f"{config}: nothing wrong found\n")
         width = max(map(len, found))

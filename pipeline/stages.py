@@ -288,7 +288,7 @@ def run_stages(
                 mirror.push()
             results.append(result)
             progress.log(_describe(result))
-        write_run(config)
+        write_run(config, file_fingerprints(local))
         if mirror is not None:
             mirror.push()
     return results
@@ -316,8 +316,14 @@ def stale_stages(config: Config, name: str) -> list[str]:
     return stale
 
 
-def write_run(config: Config) -> Path:
+def write_run(config: Config, fingerprints: Mapping[str, str] | None = None) -> Path:
     """Write ``run.json``: versions, configuration, fingerprints of every input, timings.
+
+    Parameters
+    ----------
+    config : Config
+    fingerprints : mapping, optional
+        Of the inputs as they were read; those of now where not given.
 
     Returns
     -------
@@ -338,7 +344,7 @@ def write_run(config: Config) -> Path:
         },
         "config_file": None if config.source is None else str(config.source),
         "config": config.model_dump(mode="json"),
-        "fingerprints": file_fingerprints(config),
+        "fingerprints": dict(fingerprints or file_fingerprints(config)),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),
     }

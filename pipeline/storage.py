@@ -26,7 +26,8 @@ from pipeline.errors import StoreError
 Result = TypeVar("Result")
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
-_ADDRESS = re.compile(rf"^({'|'.join(SCHEMES)})://")
+# One slash is what `Path` leaves of two.
+_ADDRESS = re.compile(rf"^({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 20.0  # seconds
 _PART_BYTES = 16 << 20
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
@@ -116,7 +117,8 @@ class Location:
     options: StorageOptions = field(default_factory=storage_options)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.url.rstrip("/"))
+        whole = _ADDRESS.sub(r"\1://", self.url).rstrip("/")
+        object.__setattr__(self, "url", whole)
 
     def __truediv__(self, name: str) -> Location:
         """Return what lies below."""
