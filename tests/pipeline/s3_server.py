@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import random
 import socket
@@ -13,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-import http.client
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -58,6 +59,9 @@ def new_bucket(endpoint: str) -> str:
     return name
 
 
+KINDS = ("error", "reset", "late_reset", "short", "flip", "denied", "slow")
+
+
 @dataclass
 class Weather:
     """What the proxy does to requests, drawn from a seed: shares of each failure.
@@ -69,6 +73,8 @@ class Weather:
     reset: float = 0.0
     late_reset: float = 0.0
     short: float = 0.0
+    flip: float = 0.0
+    denied: float = 0.0
     slow: float = 0.0
     slow_seconds: float = 0.3
     only: Callable[[str, str], bool] = lambda method, path: True
@@ -83,7 +89,7 @@ class Weather:
         with self._lock:
             drawn, what = self._rng.random(), "pass"
             if self.only(method, path):
-                for kind in ("error", "reset", "late_reset", "short", "slow"):
+                for kind in KINDS:
                     drawn -= getattr(self, kind)
                     if drawn < 0:
                         what = kind
@@ -119,6 +125,10 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
                 text = b"<Error><Code>InternalError</Code><Message>storm</Message></Error>"
                 self._answer(status, [("Content-Type", "application/xml")], text)
                 return
+            if what == "denied":
+                text = b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>"
+                self._answer(403, [("Content-Type", "application/xml")], text)
+                return
             connection = http.client.HTTPConnection(upstream.removeprefix("http://"), timeout=60)
             try:
                 connection.putrequest(
@@ -141,6 +151,9 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
             if what == "late_reset":  # done, and the answer lost
                 self._reset()
                 return
+            if what == "flip" and data:
+                middle = len(data) // 2
+                data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
             self._answer(answer.status, headers, data, short=what == "short")
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
@@ -182,10 +195,8 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
             self.close_connection = True
 
         def handle(self) -> None:
-            try:
+            with contextlib.suppress(OSError):  # the client has gone
                 super().handle()
-            except OSError:
-                pass  # the client has gone
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
