@@ -53,7 +53,7 @@ def write_some(path: Any, fingerprint: str = "one", scale: float = 1.0) -> None:
         seed=3,
         fingerprint=fingerprint,
         chunk_pixels=64,
-        shard_pixels=128,
+        shard_pixels=256,
         block_pixels=100,
         workers=2,
     )
