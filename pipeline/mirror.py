@@ -24,6 +24,7 @@ from pipeline.storage import Location, StorageError
 
 MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
+MARK = ".disagg-copy"  # in the local folder: of which address it is a copy
 #: Written directly on the object store; here stands a link.
 STORES = ("work/bags.zarr", "work/grid.zarr")
 #: Folders whose files are put up one by one, as they are written.
@@ -58,7 +59,7 @@ class Mirror:
         StorageError
             If the store fails, or holds damaged objects.
         """
-        self.local.mkdir(parents=True, exist_ok=True)
+        self._claim()
         for name in STORES:
             if not (self.local / name / LINK).is_file():
                 shutil.rmtree(self.local / name, ignore_errors=True)
@@ -121,6 +122,20 @@ class Mirror:
         self.place.remove(gone)
         for name in gone:
             del self._kept[name]
+
+    def _claim(self) -> None:
+        """Refuse a folder that is not a copy of this run: what is not in it would be removed."""
+        self.local.mkdir(parents=True, exist_ok=True)
+        mark = self.local / MARK
+        known = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
+        if known != self.place.url:
+            if known or self._names():
+                found = "holds other files than those of" if not known else "is of another run than"
+                raise StorageError(
+                    f"{self.local}: {found} {self.place}; give another storage.scratch, and no "
+                    "output.dir but the address"
+                )
+            mark.write_text(f"{self.place.url}\n", encoding="utf-8")
 
     def _read_manifest(self) -> tuple[dict[str, Any], str]:
         where = self.place / MANIFEST

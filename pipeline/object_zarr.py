@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ from pipeline.storage import Location
 
 if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, BufferPrototype
+
+
+# When one chunk of several fails, zarr drops the coroutines of the others unawaited. The failure
+# itself is raised; Python's remark on the others would be a second line.
+UNAWAITED = r"coroutine '(set_or_delete|StorePath\.\w+)' was never awaited"
+warnings.filterwarnings("ignore", UNAWAITED, RuntimeWarning)
 
 
 class ObjectStore(Store):

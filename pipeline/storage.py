@@ -29,6 +29,7 @@ SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
 # One slash is what `Path` leaves of two.
 _ADDRESS = re.compile(rf"^({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 20.0  # seconds
+_CONNECT_SECONDS = 10.0
 _PART_BYTES = 16 << 20
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, NotImplementedError)
@@ -355,7 +356,7 @@ def _filesystem(scheme: str, options: StorageOptions, parts: bool) -> Any:
         settings = {
             "endpoint_url": options.endpoint or os.environ.get("AWS_ENDPOINT_URL") or None,
             "config_kwargs": {
-                "connect_timeout": options.timeout,
+                "connect_timeout": min(options.timeout, _CONNECT_SECONDS),
                 "read_timeout": options.timeout,
                 # A part of a large upload fails by itself; else one layer counts the attempts.
                 "retries": {"mode": "standard", "total_max_attempts": 4 if parts else 1},

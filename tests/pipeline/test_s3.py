@@ -285,6 +285,17 @@ def test_two_machines_see_each_others_runs_and_do_not_overwrite_them(bucket, tmp
     assert Location(f"s3://{bucket}/map/c.txt").read() == b"c"
 
 
+def test_a_folder_with_other_files_is_left_alone(bucket, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("ten years")
+    with pytest.raises(StorageError, match=r"holds other files .*; give another storage\.scratch"):
+        Folder(tmp_path / "mine", bucket)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "ten years"
+    Folder(tmp_path / "one", bucket)
+    with pytest.raises(StorageError, match="is of another run"):
+        Mirror(tmp_path / "one", Location(f"s3://{bucket}/other")).pull()
+
+
 def test_a_lost_answer_to_the_manifest_is_no_conflict(bucket, s3, tmp_path):
     lost: list[str] = []
 
@@ -344,7 +355,7 @@ def test_large_files_go_up_by_another_way(bucket, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_worker_processes_read_the_store_by_its_address(country, there, s3, tmp_path):
     def change(text: str) -> str:
-        return text + "\ncompute: {scheduler: processes, workers: 2}\n"
+        return text.replace("scheduler: local, workers: auto", "scheduler: processes, workers: 2")
 
     assert main(["run", str(country.config(tmp_path, there, s3, change)), "-q"]) == 0
     assert_same(country, s3, there)
