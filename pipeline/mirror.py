@@ -130,11 +130,12 @@ class Mirror:
         known = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
         if known != self.place.url:
             if known or self._names():
-                found = "holds other files than those of" if not known else "is of another run than"
-                raise StorageError(
-                    f"{self.local}: {found} {self.place}; give another storage.scratch, and no "
+                what = "is of another run than" if known else "holds other files than those of"
+                found = (
+                    f"{self.local}: {what} {self.place}; give another storage.scratch, and no "
                     "output.dir but the address"
                 )
+                raise StorageError(found)
             mark.write_text(f"{self.place.url}\n", encoding="utf-8")
 
     def _read_manifest(self) -> tuple[dict[str, Any], str]:

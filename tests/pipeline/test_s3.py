@@ -6,7 +6,11 @@ Second route: the same run on local disk, byte for byte.
 from __future__ import annotations
 
 import json
+import random
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ from pipeline.storage import Location, StorageError
 from tests.pipeline.s3_server import Weather, new_bucket, request, stormy
 
 SPEC = CountrySpec((24, 26), 1 / 12, 380, 9, 4, 2e5, covariates=("elevation",), n_inducing=8)
+ROOT = Path(__file__).parents[2]
 MAPS = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean")
 SAME = (*(f"{name}.tif" for name in MAPS), "areas.csv", "evaluation.json", "exceedance_50.tif")
 
@@ -185,9 +190,10 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     assert re.match(rf"error: s3://{there}/map/work/checkpoint/epoch-000003", line)
     assert "after 5 attempts" in line
     assert "run the same command again" in line
-    assert main(["run", str(country.config(tmp_path / "two", there, s3))]) == 0
+    assert main(["fit", str(country.config(tmp_path / "two", there, s3))]) == 0
     assert "fit: goes on from the checkpoint of epoch 2" in capsys.readouterr().err
-    assert_same(country, s3, there)
+    model = json.loads(get(s3, there, MANIFEST))["files"]["work/model/arrays.npz"]["object"]
+    assert get(s3, there, model) == (country.out / "work/model/arrays.npz").read_bytes()
     # What was finished is not kept twice.
     left = Location(f"s3://{there}/map/work/checkpoint", storage.StorageOptions(s3)).list()
     assert left == {}
@@ -385,6 +391,33 @@ def test_runs_begun_again_and_again_end_with_the_right_maps(
         else:
             raise AssertionError("never finished")
     assert stopped >= 1
+    assert_same(country, s3, there)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_drivers_killed_at_any_moment_cost_nothing(country, there, s3, tmp_path, seed):
+    """SIGKILL, again and again, each time on another machine; what is put stays right."""
+    rng = random.Random(seed)
+    with stormy(s3, sky := Weather()) as through:
+        for k in range(40):
+            config = country.config(tmp_path / str(k), there, through)
+            command = [sys.executable, "-m", "pipeline.cli", "run", str(config), "-q"]
+            driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            # By the requests that it has made, not by the clock: the same on any machine.
+            limit = len(sky.log) + rng.randint(10, 250)
+            while driver.poll() is None and len(sky.log) < limit:
+                time.sleep(0.005)
+            driver.kill()
+            err = driver.communicate()[1]
+            if driver.returncode == 0:
+                break
+            assert driver.returncode == -9, err
+        else:
+            raise AssertionError("never finished")
+    assert k >= 1
+    assert main(["run", str(country.config(tmp_path / "last", there, s3)), "-q"]) == 0
     assert_same(country, s3, there)
 
 

@@ -388,6 +388,18 @@ def test_bags_are_looked_at_by_address(s3, bucket, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"error: s3://{bucket}/none.zarr: no finished store")
 
 
+def test_a_table_becomes_a_store_by_address(s3, bucket, tmp_path, monkeypatch, capsys):
+    lines = ["bag,label,x"] + [f"b{k // 3},{k // 3 % 2},{k}" for k in range(12)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    storage.use_storage(StorageOptions(retries=0))
+    command = ["bags", "import", str(tmp_path / "t.csv"), "--bag", "bag", "--label", "label"]
+    out = f"s3://{bucket}/t.zarr"
+    assert main([*command, "--out", out, "-q"]) == 0
+    store = BagStore.open(out)
+    assert sorted(np.concatenate([block.x for block in store.blocks()]).ravel()) == list(range(12))
+
+
 def test_other_stores_that_fsspec_reaches():
     place = Location("memory://shelf/bags.zarr")
     write_some(place)
