@@ -77,7 +77,7 @@ def fit_bags(
     true = None if truth is None else _truth(store, truth)
     judge = LabelJudge(store, INTERVAL)
     report: dict[str, Any] = {
-        "name": store.attrs.get("name", store.path.stem),
+        "name": store.attrs.get("name", Path(store.path.name).stem),
         "fingerprint": store.fingerprint,
         "model": {"kind": kind, "parameters": model.get_params()},
         "n_areas": store.n_bag,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from models.protocol import Arrays
 from models.reduction import Partial
 from models.training import Local
 from pipeline.errors import StoreError
+from pipeline.places import Place
 from pipeline.source import KEEP_MB, StoreSource
 from pipeline.store import BagStore
 
@@ -28,7 +28,7 @@ class Job:
     """
 
     model: Estimator
-    path: Path
+    path: Place
     fingerprint: str
     bags: np.ndarray
     device: Wanted = "cpu"

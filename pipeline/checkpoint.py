@@ -12,6 +12,7 @@ import numpy as np
 from models.optim import Plateau
 from models.persist import state_arrays, state_from
 from models.training import Local, Training
+from pipeline.mirror import keep
 from pipeline.progress import Progress
 
 VERSION = 1
@@ -69,6 +70,7 @@ def save_checkpoint(
     for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:
         if old not in (path, *own[:1]):
             old.unlink(missing_ok=True)
+    keep(directory)
     return path
 
 

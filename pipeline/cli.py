@@ -154,9 +154,11 @@ def check(
                 if sys.stdout.isatty() and sys.stderr.isatty():
                     raise typer.Exit(BAD_INPUT)  # the table says it all
             raise InputError(problems)
+        from pipeline.fetch import local_inputs
         from pipeline.overview import describe_inputs
 
-        found = describe_inputs(loaded)
+        with local_inputs(loaded) as local:
+            found = describe_inputs(local)
         talk.give({"ok": True, "problems": [], "found": found})
         talk.say(f"{config}: nothing wrong found\n")
         width = max(map(len, found))
@@ -381,7 +383,9 @@ def _run_stages(
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, period, with_inputs="ingest" in names)
         from pipeline.stages import run_stages, stale_stages, summarise_stages
+        from pipeline.storage import use_storage
 
+        use_storage(config.storage.options())
         progress = talk.progress()
         if "ingest" not in names:
             for stale in stale_stages(config, names[0]):
@@ -390,18 +394,19 @@ def _run_stages(
                     " up to date"
                 )
         results = run_stages(config, names, progress, force=force, on_start=at.append)
-        maps = [str(config.output.dir / m) for m in _MAPS if (config.output.dir / m).exists()]
+        place = config.output.place
+        maps = [f"{place}/{m}" for m in _MAPS if (config.output.dir / m).exists()]
         talk.give(
             {
                 "ok": True,
-                "output": str(config.output.dir),
+                "output": place,
                 "maps": maps,
                 "stages": summarise_stages(results),
             }
         )
         if "predict" in names and maps:
             talk.say("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
-        talk.say(f"Everything is in {config.output.dir}")
+        talk.say(f"Everything is in {place}")
 
 
 def _print_table(path: Path, problems: list[Problem]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from geo.errors import InputError, Problem
 from pipeline.console import AsJson, Quiet, Talk, Verbose, errors_told
+from pipeline.storage import is_object_address
 
 if TYPE_CHECKING:
     from pipeline.store import BagStore
@@ -17,7 +18,9 @@ bags = typer.Typer(
     help="Bags from a table of instances: import, look at, fit.", no_args_is_help=True
 )
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="A bag store.")]
+StorePath = Annotated[
+    Path, typer.Argument(metavar="STORE", help="A bag store, here or at s3://...")
+]
 
 
 @bags.command("import")
@@ -25,7 +28,7 @@ def import_(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet.")],
     bag: Annotated[str, typer.Option("--bag", help="Column: which bag an instance is in.")],
     label: Annotated[str, typer.Option("--label", help="Column: the bag's label, 1 or 0.")],
-    out: Annotated[Path, typer.Option("--out", help="The store to write.")],
+    out: Annotated[Path, typer.Option("--out", help="The store to write, here or at s3://...")],
     feature: Annotated[
         list[str] | None, typer.Option("--feature", help="A feature; all columns by default.")
     ] = None,
@@ -144,14 +147,15 @@ def _check_kind(kind: str) -> None:
 
 def _check_out(out: Path) -> None:
     """Refuse to replace anything but a bag store."""
-    if out.exists() and not (out / "zarr.json").is_file():
+    if not is_object_address(out) and out.exists() and not (out / "zarr.json").is_file():
         raise InputError(Problem(str(out), "is there and is no bag store", "give another --out"))
 
 
 def _open(path: Path) -> BagStore:
+    from pipeline.places import place_of
     from pipeline.store import BagStore
 
-    if not (path / "zarr.json").is_file():
+    if place_of(path) == path and not (path / "zarr.json").is_file():
         what = "is no bag store" if path.exists() else "is not there"
         remedy = "give the --out of `disagg bags import`, or work/bags.zarr of a run"
         raise InputError(Problem(str(path), what, remedy))

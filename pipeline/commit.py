@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StoreError
+from pipeline.places import MARKER, Place, place_of, read_object_marker, runs, staged_objects
 from pipeline.signals import endings_wait
-
-MARKER = "complete.json"
+from pipeline.storage import Location, StorageError
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Marker:
         Size in bytes of each file, by path relative to the store.
     metadata : dict of str to str
         SHA-256 of each ``zarr.json``, by path relative to the store.
+    data : str
+        On an object store, the prefix in the store under which all of this lies.
     """
 
     format: str
@@ -50,13 +52,16 @@ class Marker:
     fingerprint: str
     files: dict[str, int]
     metadata: dict[str, str]
+    data: str = ""
 
 
 @contextlib.contextmanager
 def staged(
-    path: str | os.PathLike[str], kind: str, version: int, fingerprint: str
-) -> Iterator[Path]:
+    path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
+) -> Iterator[Place]:
     """Give a hidden directory to write into; commit it to ``path`` when the block ends well.
+
+    On an object store a prefix takes the directory's place: see :mod:`pipeline.places`.
 
     Parameters
     ----------
@@ -67,10 +72,14 @@ def staged(
 
     Yields
     ------
-    Path
-        An empty directory on the same file system as ``path``.
+    Path or Location
+        An empty directory on the same file system as ``path``, or an empty prefix.
     """
-    final = Path(path)
+    final = place_of(path)
+    if isinstance(final, Location):
+        with staged_objects(final, kind, version, fingerprint) as data:
+            yield data
+        return
     made = [parent for parent in final.parents if not parent.exists()]
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(final)
@@ -87,7 +96,7 @@ def staged(
                 parent.rmdir()
 
 
-def read_marker(path: str | os.PathLike[str], kind: str, version: int) -> Marker:
+def read_marker(path: str | os.PathLike[str] | Location, kind: str, version: int) -> Marker:
     """Read the marker of a finished store and check the store against it.
 
     Raises
@@ -96,7 +105,11 @@ def read_marker(path: str | os.PathLike[str], kind: str, version: int) -> Marker
         If there is no store, it was never finished, it is of another format or version, or a
         file has gone, has another size or (metadata) another content than when it was finished.
     """
-    store = Path(path)
+    store = place_of(path)
+    if isinstance(store, Location):
+        marker = Marker(**read_object_marker(store))
+        _check_version(store, marker, kind, version)
+        return marker
     if not store.is_dir():
         found = f"{store}: no store here; run the ingest stage first"
         raise StoreError(found)
@@ -108,12 +121,7 @@ def read_marker(path: str | os.PathLike[str], kind: str, version: int) -> Marker
     except (ValueError, TypeError) as error:
         found = f"{store}: {MARKER} is damaged; delete the store and ingest again"
         raise StoreError(found) from error
-    if (marker.format, marker.version) != (kind, version):
-        found = (
-            f"{store}: found format {marker.format} version {marker.version}, expected {kind} "
-            f"version {version}; ingest again with this version of disagg"
-        )
-        raise StoreError(found)
+    _check_version(store, marker, kind, version)
     for name, size in marker.files.items():
         try:
             now = (store / name).stat().st_size
@@ -130,10 +138,23 @@ def read_marker(path: str | os.PathLike[str], kind: str, version: int) -> Marker
     return marker
 
 
-def is_current(path: str | os.PathLike[str], kind: str, version: int, fingerprint: str) -> bool:
+def _check_version(store: Place, marker: Marker, kind: str, version: int) -> None:
+    if (marker.format, marker.version) != (kind, version):
+        found = (
+            f"{store}: found format {marker.format} version {marker.version}, expected {kind} "
+            f"version {version}; ingest again with this version of disagg"
+        )
+        raise StoreError(found)
+
+
+def is_current(
+    path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
+) -> bool:
     """Say whether a finished, undamaged store of this fingerprint stands at ``path``."""
     try:
         return read_marker(path, kind, version).fingerprint == fingerprint
+    except StorageError:
+        raise  # what cannot be reached is not known to be absent
     except StoreError:
         return False
 
@@ -148,7 +169,7 @@ def remove_abandoned(path: str | os.PathLike[str]) -> int:
     removed = 0
     for left in final.parent.glob(f"{glob.escape(stem)}*"):
         pid = left.name[len(stem) :].split("-")[0]
-        if pid.isdigit() and not _runs(int(pid)):
+        if pid.isdigit() and not runs(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
             removed += 1
     return removed
@@ -156,16 +177,6 @@ def remove_abandoned(path: str | os.PathLike[str]) -> int:
 
 def _stem(final: Path) -> str:
     return f".{final.name}.partial-{socket.gethostname()}-"
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _sha256(path: Path) -> str:

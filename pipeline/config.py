@@ -7,6 +7,7 @@ The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from pydantic_core import PydanticCustomError
 from geo.errors import InputError, Problem
 from pipeline.operations import Gates, Metrics, Notify, Publish, Update
 from pipeline.section import Section
+from pipeline.storage import StorageOptions, is_object_address
 
 _REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
 _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
@@ -51,7 +53,13 @@ def _resolve(path: str, info: ValidationInfo) -> str:
 
 def _local_dir(value: Any) -> Any:
     if isinstance(value, str) and is_remote(value):
-        raise _wrong(remedy="give a local directory; copy the maps to a bucket after the run")
+        raise _wrong(remedy="give a local directory, or an address such as s3://bucket/map")
+    return value
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None and not is_object_address(value):
+        raise _wrong(remedy="give an address such as s3://bucket/map, as output.dir")
     return value
 
 
@@ -405,7 +413,10 @@ class Output(Section):
     """``output``: where the maps go and what they show."""
 
     dir: Annotated[Path, BeforeValidator(_local_dir), AfterValidator(_resolve_dir)] = Field(
-        Path("out"), description="local directory of the results"
+        Path("out"), description="directory of the results, or their address (s3://bucket/map)"
+    )
+    url: Annotated[str | None, AfterValidator(_address)] = Field(
+        None, description="address of the results; output.dir is their local copy then"
     )
     rate_per: Annotated[Number, Field(gt=0)] = Field(1000, description="people a rate is per")
     interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
@@ -426,6 +437,32 @@ class Output(Section):
         if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
             return {**data, "exceedance": [data["exceedance"]]}
         return data
+
+    @property
+    def place(self) -> str:
+        """Where users find the results: the address, or the local directory."""
+        return self.url or str(self.dir)
+
+
+class Storage(Section):
+    """``storage``: how object stores are spoken to; credentials are the environment's."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
+        None, description="address of the store's server, where it is not the provider's own"
+    )
+    retries: Annotated[Whole, Field(ge=0)] = Field(
+        6, description="further attempts after a failed one"
+    )
+    timeout: Annotated[Number, Field(gt=0)] = Field(
+        60, description="seconds of silence after which an attempt has failed"
+    )
+    scratch: InputPath | None = Field(
+        None, description="local directory of copies; ~/.cache/disagg by default"
+    )
+
+    def options(self) -> StorageOptions:
+        """Return what :mod:`pipeline.storage` wants to know."""
+        return StorageOptions(self.endpoint, self.retries, self.timeout, self.scratch or "")
 
 
 class FoldsFile(Section):
@@ -453,6 +490,19 @@ class Truth(Section):
     """``truth``: of a simulated country, the rate that the counts were drawn from."""
 
     path: InputPath = Field(description="raster of the true rate per person")
+
+
+def _work_locally(data: dict[str, Any]) -> None:
+    """Give a run whose results are on an object store a local directory of its own."""
+    output = data["output"]
+    if not isinstance(output, dict) or not is_object_address(output.get("dir", "")):
+        return
+    url = str(output["dir"]).rstrip("/")
+    storage = data.get("storage")
+    scratch = storage.get("scratch") if isinstance(storage, dict) else None
+    own = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+    above = StorageOptions(scratch=str(scratch or "")).scratch_dir
+    data["output"] = {**output, "url": url, "dir": str(above / "runs" / own)}
 
 
 class Config(Section):
@@ -487,6 +537,7 @@ class Config(Section):
     update: Update = Field(default_factory=Update)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
+    storage: Storage = Field(default_factory=Storage)
 
     _source: Path | None = PrivateAttr(None)
 
@@ -499,6 +550,7 @@ class Config(Section):
         data = dict(data)
         # Built here, and not by a default factory: only so is output.dir beside the file.
         data.setdefault("output", {})
+        _work_locally(data)
         population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}

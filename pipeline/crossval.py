@@ -14,6 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from pipeline.areas import AreaDraws, draw_areas
 from pipeline.errors import StoreError
+from pipeline.mirror import keep
 from pipeline.scores import count_log_density
 
 FitFold = Callable[[np.ndarray, Path], Any]
@@ -154,6 +155,7 @@ def cross_validate(
             predictor.predict(model, held_out, number).save(path)
             part = predictor.kind.load(path)
         shutil.rmtree(checkpoint, ignore_errors=True)
+        keep(directory)
         parts.append(part)
         if advance:
             advance(1)

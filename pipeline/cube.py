@@ -7,10 +7,10 @@ NaN, unless the maps show everything (``mask: all``). ``docs/bag-store.md`` desc
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from geo.raster import RasterSource
 from pipeline.commit import read_marker
 from pipeline.errors import StoreError
 from pipeline.parallel import run_tasks
+from pipeline.places import Place, open_finished, zarr_at
+from pipeline.storage import Location, StorageError
 
 FORMAT, VERSION = "disagg-grid", 1
 TILE = 512  # pixels a side of a shard: what one task writes
@@ -86,7 +88,7 @@ class Cube:
 
     Attributes
     ----------
-    path : Path
+    path : Path or Location
     names : tuple of str
         Covariates, in the order of the array.
     state : (n,) uint8 array
@@ -104,7 +106,7 @@ class Cube:
         Rasters that could not be read.
     """
 
-    path: Path
+    path: Place
     names: tuple[str, ...]
     state: np.ndarray
     ranges: dict[str, Range]
@@ -115,7 +117,7 @@ class Cube:
 
 
 def write_cube(
-    path: Path,
+    path: Place,
     grid: Grid,
     covariates: Mapping[str, Layer],
     population: Layer | None,
@@ -129,8 +131,8 @@ def write_cube(
 
     Parameters
     ----------
-    path : Path
-        An empty directory.
+    path : Path or Location
+        An empty directory, or a prefix on an object store.
     grid : Grid
     covariates : mapping of str to Layer
         In the order of the covariates.
@@ -150,7 +152,7 @@ def write_cube(
     Cube
     """
     names = tuple(covariates)
-    group = zarr.create_group(path, zarr_format=3)
+    group = zarr.create_group(zarr_at(path), zarr_format=3)
     arrays = {
         "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
         "population": _create(group, "population", grid.shape, "float64"),
@@ -251,8 +253,8 @@ def _part(members: Membership, at: np.ndarray) -> Membership:
     return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
 
 
-def open_cube(path: Path) -> Any:
-    """Open a finished cube for reading.
+def open_cube(path: str | os.PathLike[str] | Location) -> Any:
+    """Open a finished cube for reading, wherever it lies.
 
     Raises
     ------
@@ -260,7 +262,7 @@ def open_cube(path: Path) -> Any:
         If it is absent, unfinished, damaged or of another format.
     """
     read_marker(path, FORMAT, VERSION)
-    return zarr.open_group(path, mode="r")
+    return open_finished(path)
 
 
 def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
@@ -273,10 +275,12 @@ def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
     """
     try:
         return np.asarray(group[name][part])
+    except StorageError:  # the chunk was not read: nothing is known to be damaged
+        raise
     except Exception as error:  # zarr raises whatever its codecs raise
         where = ", ".join(f"{p.start}:{p.stop}" for p in part[-2:])
         found = (
-            f"{group.store.root}: array {name}, rows and columns {where}, is damaged ({error}); "
+            f"{getattr(group.store, 'root', group.store)}: array {name}, rows and columns {where}, is damaged ({error}); "
             "delete the store and ingest again"
         )
         raise StoreError(found) from error

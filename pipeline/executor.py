@@ -84,7 +84,7 @@ class DaskExecutor:
         self._direct = True  # until a worker is found that only the scheduler reaches
         self.job = Job(
             model=type(model)(**model.get_params()),
-            path=store.path.resolve(),
+            path=store.path.resolve() if isinstance(store.path, Path) else store.path,
             fingerprint=store.fingerprint,
             bags=source.bags,
             device=device if model.on_device else "cpu",

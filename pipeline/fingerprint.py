@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import is_remote
+from pipeline.fetch import BESIDE_STEM, local_copy
+from pipeline.places import fingerprint_objects, place_of
+from pipeline.storage import Location, is_object_address
 
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 
-# Files beside a file that change what it means to a reader.
-_BESIDE_STEM = {
-    ".shp": (".shx", ".dbf", ".prj", ".cpg"),
-    ".tif": (".tfw", ".prj"),
-    ".tiff": (".tfw", ".prj"),
-    ".vrt": (),
-}
 _BESIDE_NAME = ("-wal", ".msk")  # an SQLite file's last writes; a raster's mask
 
 
@@ -31,17 +27,24 @@ def fingerprint_file(path: str | Path) -> str:
     Parameters
     ----------
     path : path
-        A file, or a directory as a Zarr store is. Of a URL or one of GDAL's virtual paths the
-        address alone is hashed: a new fingerprint needs a new address.
+        A file, or a directory as a Zarr store is, here or on an object store. Of another URL or
+        one of GDAL's virtual paths the address alone is hashed: a new fingerprint needs a new
+        address.
 
     Returns
     -------
     str
         32 hexadecimal digits (blake2b, 128 bits), or ``"absent"`` where nothing is there.
     """
+    if is_object_address(path):
+        copy = local_copy(str(path))
+        return "absent" if copy is None else fingerprint_file(copy)
     if is_remote(str(path)):
         return _new(str(path).encode()).hexdigest()
     path = Path(path)
+    place = place_of(path)
+    if isinstance(place, Location):
+        return fingerprint_objects(place)
     if path.is_dir():
         return _hash_directory(path)
     if not path.is_file():
@@ -69,7 +72,7 @@ def _new(data: bytes = b"") -> Any:
 
 
 def _beside(path: Path) -> list[Path]:
-    by_stem = [path.with_suffix(suffix) for suffix in _BESIDE_STEM.get(path.suffix.lower(), ())]
+    by_stem = [path.with_suffix(suffix) for suffix in BESIDE_STEM.get(path.suffix.lower(), ())]
     by_name = [path.with_name(path.name + suffix) for suffix in _BESIDE_NAME]
     return [p for p in by_stem + by_name if p.is_file()]
 

@@ -24,10 +24,13 @@ from pipeline import cube as cubes
 from pipeline.commit import is_current, staged
 from pipeline.config import Config
 from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
+from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_value
 from pipeline.inputs import Inputs, open_inputs
+from pipeline.places import Place, zarr_at
 from pipeline.progress import Progress, Silent
 from pipeline.stages import STAGES, stage_inputs, work_dir
+from pipeline.storage import use_storage
 from pipeline.store import BagStore, PixelRows, write_bags
 from pipeline.store_writer import FORMAT as BAGS_FORMAT
 from pipeline.store_writer import VERSION as BAGS_VERSION
@@ -102,13 +105,15 @@ def check(config: Config) -> list[Problem]:
     """
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
-            _prepare(config, Path(directory), Silent())
+            use_storage(config.storage.options())
+            with local_inputs(config) as local:
+                _prepare(local, Path(directory), Silent())
         except InputError as error:
             return list(error.problems)
     return []
 
 
-def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Inputs, Bags]:
+def _prepare(config: Config, cube_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
     """Check all inputs and write the cube; raise everything found at once."""
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
@@ -345,7 +350,7 @@ def _count(members: Membership, chosen: np.ndarray) -> np.ndarray:
 def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
     """Name the covariates that are missing where the people of an area live."""
     chosen = (members.bag == area) & (state & (NO_POPULATION | NOBODY) == 0)
-    group: Any = zarr.open_group(cube.path, mode="r")
+    group: Any = zarr.open_group(zarr_at(cube.path), mode="r")
     x, _ = cubes.read_pixels(group, members.pixel[chosen], group["population"].shape[1])
     missing = ~np.isfinite(x)
     # Most often one covariate is missing on all of them; else all that have a gap there.
@@ -357,7 +362,7 @@ def _write_store(
     config: Config,
     inputs: Inputs,
     bags: Bags,
-    cube_path: Path,
+    cube_path: Place,
     bags_path: Path,
     fingerprint: str,
     progress: Progress,
@@ -393,9 +398,9 @@ def _write_store(
 
 
 def _gatherer(
-    bags: Bags, grid: Grid, cube_path: Path
+    bags: Bags, grid: Grid, cube_path: Place
 ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]:
-    cube = zarr.open_group(cube_path, mode="r")
+    cube = zarr.open_group(zarr_at(cube_path), mode="r")
     n_col = grid.shape[1]
 
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:

@@ -327,7 +327,7 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    cube = open_cube(Path(cube_path))
+    cube = open_cube(cube_path)
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(cube.attrs["tile"])))

@@ -25,9 +25,12 @@ from typing import Any
 
 from geo.errors import InputError, Problem
 from pipeline.config import Config
+from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_file, fingerprint_value
 from pipeline.maplock import is_held
+from pipeline.mirror import mirrored
 from pipeline.progress import Progress
+from pipeline.storage import use_storage
 
 StageFunction = Callable[[Config, Progress], dict[str, Any]]
 
@@ -274,16 +277,25 @@ def run_stages(
         If another run is writing to the directory, or an earlier stage has left nothing.
     """
     results = []
-    with exclusive(config.output.dir):
+    use_storage(config.storage.options())
+    with (
+        exclusive(config.output.dir),
+        mirrored(config.output.dir, config.output.url) as mirror,
+        local_inputs(config) as local,
+    ):
         for name in names:
             stage = STAGES[name]
             if on_start is not None:
                 on_start(name)
             _check_needs(stage, config)
-            result = _run_one(stage, config, progress, force=force)
+            result = _run_one(stage, local, progress, force=force)
+            if mirror is not None:
+                mirror.push()
             results.append(result)
             progress.log(_describe(result))
-        write_run(config)
+        write_run(config, file_fingerprints(local))
+        if mirror is not None:
+            mirror.push()
     return results
 
 
@@ -309,8 +321,14 @@ def stale_stages(config: Config, name: str) -> list[str]:
     return stale
 
 
-def write_run(config: Config) -> Path:
+def write_run(config: Config, fingerprints: Mapping[str, str] | None = None) -> Path:
     """Write ``run.json``: versions, configuration, fingerprints of every input, timings.
+
+    Parameters
+    ----------
+    config : Config
+    fingerprints : mapping, optional
+        Of the inputs as they were read; those of now where not given.
 
     Returns
     -------
@@ -331,7 +349,7 @@ def write_run(config: Config) -> Path:
         },
         "config_file": None if config.source is None else str(config.source),
         "config": config.model_dump(mode="json"),
-        "fingerprints": file_fingerprints(config),
+        "fingerprints": dict(fingerprints or file_fingerprints(config)),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),
     }
@@ -519,7 +537,7 @@ def _without_paths(value: Any) -> Any:
     return {
         key: _without_paths(item)
         for key, item in value.items()
-        if key not in ("path", "like", "dir") or isinstance(item, dict)
+        if key not in ("path", "like", "dir", "url") or isinstance(item, dict)
     }
 
 

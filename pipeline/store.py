@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,8 @@ import zarr
 from models.block import BagBlock
 from pipeline.commit import read_marker
 from pipeline.errors import StoreError
+from pipeline.places import Place, place_of, zarr_at
+from pipeline.storage import Location, StorageError
 from pipeline.store_writer import FORMAT, VERSION, PixelRows, scaling_of, write_bags
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class BagStore:
 
     Parameters
     ----------
-    path : path-like
-        The store's directory.
+    path : path-like, or address
+        The store's directory, or its address on an object store (``s3://bucket/bags.zarr``).
     cache_mb : float
         Memory for decoded shards, MB; two shards are kept whatever it says.
 
@@ -75,11 +76,16 @@ class BagStore:
         Everything else that the store says of itself.
     """
 
-    def __init__(self, path: str | os.PathLike[str], cache_mb: float = _CACHE_MB) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: str | os.PathLike[str] | Location, cache_mb: float = _CACHE_MB
+    ) -> None:
+        self.path: Place = place_of(path)
         self.cache_mb = cache_mb
-        self.fingerprint = read_marker(self.path, FORMAT, VERSION).fingerprint
-        self._group = zarr.open_group(self.path, mode="r", zarr_format=3)
+        marker = read_marker(self.path, FORMAT, VERSION)
+        self.fingerprint = marker.fingerprint
+        self._data = self.path / marker.data
+        group = zarr_at(self._data, read_only=True)
+        self._group = zarr.open_group(group, mode="r", zarr_format=3)
         named = (*_ARRAYS, *(["trials"] if "trials" in self._group else []))
         self._arrays: dict[str, Any] = {name: self._group[name] for name in named}
         self.attrs: dict[str, Any] = dict(self._group.attrs)
@@ -99,12 +105,12 @@ class BagStore:
         self._cache: OrderedDict[int, PixelRows] = OrderedDict()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], cache_mb: float = _CACHE_MB) -> BagStore:
+    def open(cls, path: str | os.PathLike[str] | Location, cache_mb: float = _CACHE_MB) -> BagStore:
         """Open a finished store; see the class for parameters and errors."""
         return cls(path, cache_mb)
 
     @staticmethod
-    def create(path: str | os.PathLike[str], **parts: Any) -> BagStore:
+    def create(path: str | os.PathLike[str] | Location, **parts: Any) -> BagStore:
         """Write a store with :func:`write_bags` (same keywords) and open it."""
         write_bags(path, **parts)
         return BagStore(path)
@@ -270,11 +276,15 @@ class BagStore:
             array.setflags(write=False)
         return arrays
 
-    def _read(self, name: str, start: int, stop: int) -> np.ndarray:
+    def _read(self, name: str, start: int, stop: int, again: int = 2) -> np.ndarray:
         array = self._arrays[name]
         try:
             return np.asarray(array[start:stop])
+        except StorageError:  # the chunk was not read: nothing is known to be damaged
+            raise
         except Exception as error:  # zarr raises whatever its codecs raise
+            if again and isinstance(self.path, Location):  # damaged on its way, perhaps
+                return self._read(name, start, stop, again - 1)
             found = self._damage(name, start, stop, error)
             raise StoreError(found) from error
 

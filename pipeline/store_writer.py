@@ -17,6 +17,8 @@ from models.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
 from pipeline.commit import is_current, staged
 from pipeline.errors import StoreInputError
 from pipeline.parallel import run_tasks
+from pipeline.places import zarr_at
+from pipeline.storage import Location
 
 FORMAT = "disagg-bags"
 VERSION = 1
@@ -137,7 +139,7 @@ def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def write_bags(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Location,
     *,
     sizes: np.ndarray,
     rows: Rows,
@@ -163,8 +165,8 @@ def write_bags(
 
     Parameters
     ----------
-    path : path-like
-        Where the store will stand; a store of another fingerprint is replaced.
+    path : path-like, or address
+        Where the store will stand, ``s3://`` too; a store of another fingerprint is replaced.
     sizes : (n_bag,) int array
         Pixels of each bag, >= 1.
     rows : callable
@@ -214,7 +216,7 @@ def write_bags(
     layout = _Layout(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
     n_pix, n_feat = int(layout.offsets[-1]), len(covariates)
     with staged(path, FORMAT, VERSION, fingerprint) as staging:
-        group = zarr.create_group(staging, zarr_format=3)
+        group = zarr.create_group(zarr_at(staging), zarr_format=3)
         widths = {"x": (n_feat,), "coords": (2,)}
         arrays: dict[str, Any] = {}
         for name, (dtype, fill) in _PIXEL_ARRAYS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,29 @@ class Files:
 def files(tmp_path: Path) -> Files:
     """Write good input files; a test breaks what it is about."""
     return Files(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run an S3 server on loopback; give its address."""
+    from tests.pipeline.s3_server import KEYS, moto_server
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in KEYS.items():
+            patch.setenv(name, value)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with moto_server() as endpoint:
+            yield endpoint
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Make a bucket, and have this test's addresses lead to it, with short waits."""
+    from pipeline import storage
+    from tests.pipeline.s3_server import new_bucket
+
+    monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
+    before = storage.storage_options()
+    storage.use_storage(storage.StorageOptions(s3, retries=6, timeout=10))
+    yield new_bucket(s3)
+    storage.use_storage(before)
