@@ -7,6 +7,7 @@ share. The counts are drawn from a rate of four covariates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ CRS = "EPSG:32738"
 N_WAVE = 4  # of a covariate
 GRAIN = 0.3  # deviation of what no wave explains; a wave's amplitude is 1
 WINDOW = 1024  # pixels a side written at once
+N_EFFECT = 4  # covariates that the rate depends on
 BASE_RATE = 0.02
 
 CONFIG = """name: big-country
@@ -87,6 +89,12 @@ def make_areas(side: int, across: int, rng: np.random.Generator) -> gpd.GeoDataF
     return gpd.GeoDataFrame({"area_id": ids}, geometry=shapely.polygons(points), crs=CRS)
 
 
+def log_rate(covariates: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the log of the true rate per person from the first ``N_EFFECT`` covariates."""
+    linear = sum(0.25 * value.astype(np.float64) for value in covariates[:N_EFFECT])
+    return np.asarray(np.log(BASE_RATE) + linear)
+
+
 def make_country(
     directory: Path,
     side: int,
@@ -142,19 +150,18 @@ def make_country(
                 )
                 shape = (row.stop - row.start, col.stop - col.start)
                 window = Window(left, top, shape[1], shape[0])
-                linear = np.zeros(shape, np.float32)
+                first = []
                 for number, each in enumerate(waves):
                     dy, dx = rng.integers(WINDOW, size=2)
                     value = each.window(row, col)
                     value += grain[number, dy : dy + shape[0], dx : dx + shape[1]]
                     files[number].write(value, 1, window=window)
-                    if number < 4:
-                        linear += 0.25 * value
-                    if number == 0:
-                        people = np.exp(value, dtype=np.float32)
+                    if number < N_EFFECT:
+                        first.append(value)
+                people = np.exp(first[0])
                 files[-1].write(people, 1, window=window)
                 # Counts of the square that an area was before its corners moved.
-                cases = BASE_RATE * people.astype(np.float64) * np.exp(linear)
+                cases = people * np.exp(log_rate(first))
                 i = np.arange(row.start, row.stop) * across // side
                 j = np.arange(col.start, col.stop) * across // side
                 by_row = np.add.reduceat(cases, np.flatnonzero(np.diff(i, prepend=-1)), axis=0)

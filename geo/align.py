@@ -224,9 +224,12 @@ class _Alignment:
         row, col = row[finite], col[finite]
         spans = []
         for values, n in ((row, self.source.shape[0]), (col, self.source.shape[1])):
-            margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
-            low = max(int(np.floor(values.min() - margin)), 0)
-            high = min(int(np.ceil(values.max() + margin)), n)
+            if self.shift is None:
+                margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
+                low, high = np.floor(values.min() - margin), np.ceil(values.max() + margin)
+            else:  # a copy needs no neighbours, which would be blocks of the file read nine times
+                low, high = np.rint(values.min()), np.rint(values.max())
+            low, high = max(int(low), 0), min(int(high), n)
             spans.append((low, high - low))
         if spans[0][1] <= 0 or spans[1][1] <= 0:
             return None

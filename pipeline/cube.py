@@ -21,7 +21,7 @@ from geo.align import TRANSFORMS, aligned
 from geo.errors import InputError, Problem
 from geo.grid import Grid, Tile
 from geo.membership import Membership, coverage
-from geo.raster import RasterSource
+from geo.raster import RasterSource, bounded_cache
 from pipeline.parallel import run_tasks
 from pipeline.tile_index import TileIndex
 
@@ -224,7 +224,8 @@ def write_cube(
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
         return float(covered.sum()), float((people * covered)[lost].sum())
 
-    sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    with bounded_cache():
+        sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
     # Tile by tile in their order: the same to the last digit on any number of threads.
     cube.covered, cube.lost = (float(sum(part)) for part in zip(*sums, strict=True))
     return cube
