@@ -3,10 +3,10 @@
     python -m benchmarks.hundred_million [DIRECTORY] [--side 10000] [--keep]
 
 A simulated country (:mod:`benchmarks.big_country`): 18 covariates as GeoTIFFs of ``side`` squared
-pixels, some thousand pixels an area (about 100,000 areas). `disagg ingest` and `disagg fit` (one epoch
-of VBAgg, 200 landmarks, single precision) as a user runs them, fingerprints of all files included;
-then mean and deviation of the rate as cloud-optimised GeoTIFFs. Needs 45 GB of disk for 10,000 pixels
-a side, and is not part of any automatic run. Writes
+pixels, some thousand pixels an area (about 100,000 areas). ``disagg ingest`` and ``disagg fit`` (an
+epoch of VBAgg, 200 landmarks, single precision) as a user runs them, fingerprints of all files
+included; then mean and deviation of the rate as cloud-optimised GeoTIFFs. Needs 45 GB of disk for
+10,000 pixels a side, and is not part of any automatic run. Writes
 ``benchmarks/results/hundred_million.json`` after each stage, so that what finished is kept.
 
 The figures of a shared machine are no clean ones: ``cpu_seconds`` beside ``seconds`` tells how much

@@ -111,6 +111,26 @@ def check_resampling(name: str) -> None:
         raise ResamplingError(msg)
 
 
+def way_of_alignment(source: RasterSource, grid: Grid, resampling: str = "auto") -> str:
+    """Say how a raster will reach the grid, from the two grids alone.
+
+    Returns
+    -------
+    str
+        ``copy`` where pixels agree; ``points`` where amounts or classes of another CRS are
+        scattered; ``warp`` for interpolation in another CRS; else the resampling itself.
+    """
+    way = _Alignment(source, grid, resampling, density=False)
+    if way.shift is not None:
+        return "copy"
+    by_area = way.resampling in ("sum", "average")
+    if way.resampling == "mode" or (by_area and not (way.same_crs and source.north_up)):
+        return "points"
+    if by_area or way.same_crs:
+        return way.resampling
+    return "warp"
+
+
 class _Alignment:
     """One raster and one grid: how places of one are found in the other."""
 
