@@ -15,6 +15,7 @@ import typer
 
 from geo.errors import InputError, Problem
 from pipeline.cli_bags import bags
+from pipeline.cli_plan import plan
 from pipeline.console import (
     BAD_INPUT,
     DEFECT,
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 
 app.add_typer(bags, name="bags")
+app.command()(plan)
 
 
 class Size(StrEnum):

@@ -84,7 +84,8 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         @staticmethod
         def summary(rng: np.random.Generator) -> Any:
             found = source.summary(rng)
-            return replace(found, x=found.x[:m], coords=places[:m], bag_y=found.bag_y[:m])
+            y = None if found.bag_y is None else found.bag_y[:m]
+            return replace(found, x=found.x[:m], coords=places[:m], bag_y=y)
 
     training: Training = start_training(model, Prepared(), **model.loop_params("start"))
     state = training.state
@@ -151,10 +152,10 @@ def _product_rate(dtype: np.dtype) -> float:
 
 
 def _fastest(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Seconds of the quickest of a few runs: what others do on the machine only adds."""
+    """Seconds of this thread in the quickest of a few runs: others' work would only add."""
     times = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = time.thread_time()
         work()
-        times.append(time.perf_counter() - started)
+        times.append(time.thread_time() - started)
     return min(times)
