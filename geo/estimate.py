@@ -13,9 +13,10 @@ from geo.membership import reproject
 def estimate_pixels(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
     """Estimate the number of pixels that each polygon covers at least in part.
 
-    A polygon meets the pixels inside it and those on its border: its area in pixels, half the
-    times that its border passes from one pixel into the next, and one. (Exact for rectangles;
-    borders that come back into a pixel count it again, which is some percent of a ragged one.)
+    A ring meets the pixels inside it and those on it: its area in pixels, half the times that it
+    passes from one pixel into the next, and one. A hole takes those away that are wholly inside:
+    its area, less that half, and one. Exact for rectangles; borders that come back into a pixel
+    count it again, which is some percent of a ragged one.
 
     Parameters
     ----------
@@ -38,12 +39,14 @@ def estimate_pixels(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
         cut = (bounds[:, :2] < 0).any(axis=1) | (bounds[:, 2] > n_col) | (bounds[:, 3] > n_row)
     if cut.any():
         pixels[cut] = shapely.intersection(pixels[cut], shapely.box(0, 0, n_col, n_row))
-    area = shapely.area(pixels)
-    met = np.where(area > 0, area + 1.0, 0.0)
     parts, whose = shapely.get_parts(pixels, return_index=True)
     rings, part = shapely.get_rings(parts, return_index=True)
     corners, ring = shapely.get_coordinates(rings, return_index=True)
     passed = np.abs(np.diff(np.floor(corners), axis=0)).sum(axis=1)
     same = ring[1:] == ring[:-1]
-    border = np.bincount(whose[part[ring[1:][same]]], passed[same], len(shapes))
-    return np.where(area > 0, met + 0.5 * border, 0.0)
+    border = 0.5 * np.bincount(ring[1:][same], passed[same], len(rings))
+    area = shapely.area(shapely.polygons(rings))
+    hole = np.zeros(len(rings), bool)
+    hole[1:] = part[1:] == part[:-1]  # the outer ring of each part comes first
+    met = np.where(hole, -np.maximum(area - border + 1.0, 0.0), area + border + 1.0)
+    return np.maximum(np.bincount(whose[part], met, len(shapes)), 0.0)

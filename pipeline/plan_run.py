@@ -38,12 +38,12 @@ GATHER_S = 5.6e-8  # out of the cube and into the store: a pixel in an area and 
 READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
-START_S = 2.0  # of a stage: imports, files opened and closed
+START_S = 2.5  # of a stage: imports, files opened and closed
 CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
 # Bytes, likewise.
-BASE = {"ingest": 0.40, "fit": 0.45, "predict": 0.45, "evaluate": 0.45}  # GiB of libraries
+BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.42, "evaluate": 0.42}  # GiB of libraries
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
 ALGEBRA = 24  # matrices of landmarks by landmarks
