@@ -221,7 +221,7 @@ def _epoch(config: Config, sizes: Sizes, measured: Probe, n: int) -> float | Non
     message = THREAD_STEP_S if local else CLUSTER_STEP_S
     blocks = sizes.n_blocks / sizes.n_steps  # of a step
     # The last round of a step leaves workers idle, and more of them than blocks do nothing.
-    rounds = np.ceil(blocks / n) / blocks
+    rounds = min(1.0, np.ceil(blocks / n) / blocks)
     pixels = sizes.n_pixels * measured.pixel + _reading(sizes, 1 if local else n)
     return sizes.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
 

@@ -14,20 +14,25 @@ from geo.membership import membership
 UTM = "EPSG:32738"
 
 
-def ragged(seed, n=24):
-    """Make adjoining cells with borders of many small steps, some in several parts."""
+def cells(seed, n=24, *, holes):
+    """Make adjoining cells, holes of 24 m across in them and in their borders."""
     rng = np.random.default_rng(seed)
     frame = shapely.box(0, 0, 1000, 800)
     points = shapely.MultiPoint(rng.uniform([0, 0], [1000, 800], (n, 2)))
-    cells = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=frame))
-    holes = shapely.MultiPoint(rng.uniform([0, 0], [1000, 800], (30, 2))).buffer(12)
-    return gpd.GeoSeries(shapely.intersection(cells, frame).tolist(), crs=UTM).difference(holes)
+    parts = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=frame))
+    areas = gpd.GeoSeries(shapely.intersection(parts, frame).tolist(), crs=UTM)
+    discs = shapely.MultiPoint(rng.uniform([0, 0], [1000, 800], (30, 2))).buffer(12)
+    return areas.difference(discs) if holes else areas
 
 
-@pytest.mark.parametrize("res", [3.0, 10.0, 40.0])
-def test_estimates_are_near_the_pixels_that_areas_meet(res):
-    areas = ragged(1)
-    grid = Grid.from_bounds(UTM, (0, 0, 1000, 800), res)
+@pytest.mark.parametrize(
+    ("res", "holes"), [(3.0, True), (10.0, True), (10.0, False), (40.0, False)]
+)
+def test_estimates_are_near_the_pixels_that_areas_meet(res, holes):
+    areas = cells(1, holes=holes)
+    # No border on the edges of pixels, which would count as one that cuts them.
+    shape = (int(800 / res) + 2, int(1000 / res) + 2)
+    grid = Grid(UTM, Affine(res, 0, -0.4 * res, 0, -res, 800 + 0.3 * res), shape)
     met = np.diff(membership(areas, grid).offsets)
     found = estimate_pixels(areas, grid)
     assert found.sum() == pytest.approx(met.sum(), rel=0.03)
