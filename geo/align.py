@@ -111,6 +111,26 @@ def check_resampling(name: str) -> None:
         raise ResamplingError(msg)
 
 
+def way_of_alignment(source: RasterSource, grid: Grid, resampling: str = "auto") -> str:
+    """Say how a raster will reach the grid, from the two grids alone.
+
+    Returns
+    -------
+    str
+        ``copy`` where pixels agree; ``points`` where amounts or classes of another CRS are
+        scattered; ``warp`` for interpolation in another CRS; else the resampling itself.
+    """
+    way = _Alignment(source, grid, resampling, density=False)
+    if way.shift is not None:
+        return "copy"
+    by_area = way.resampling in ("sum", "average")
+    if way.resampling == "mode" or (by_area and not (way.same_crs and source.north_up)):
+        return "points"
+    if by_area or way.same_crs:
+        return way.resampling
+    return "warp"
+
+
 class _Alignment:
     """One raster and one grid: how places of one are found in the other."""
 
@@ -224,9 +244,12 @@ class _Alignment:
         row, col = row[finite], col[finite]
         spans = []
         for values, n in ((row, self.source.shape[0]), (col, self.source.shape[1])):
-            margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
-            low = max(int(np.floor(values.min() - margin)), 0)
-            high = min(int(np.ceil(values.max() + margin)), n)
+            if self.shift is None:
+                margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
+                low, high = np.floor(values.min() - margin), np.ceil(values.max() + margin)
+            else:  # a copy needs no neighbours, which would be blocks of the file read nine times
+                low, high = np.rint(values.min()), np.rint(values.max())
+            low, high = max(int(low), 0), min(int(high), n)
             spans.append((low, high - low))
         if spans[0][1] <= 0 or spans[1][1] <= 0:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from geo.grid import Grid, Tile, same_crs
 N_POLYGON_AT_ONCE = 256
 #: Pixels of the widest window held at once (one byte each).
 N_CELL_IN_MEMORY = 16_000_000
+#: Pixels of areas worked on at once, where all of them would be as much memory again.
+N_PIXEL_AT_ONCE = 4_000_000
 #: A fraction this close to 1 is 1; the arithmetic of a covered pixel is float32.
 EDGE = 1e-6
 
@@ -27,27 +30,44 @@ EDGE = 1e-6
 class Membership:
     """Pixels of each area, one area after the other (CSR), ascending within an area.
 
+    A country has a hundred million of them, so they are kept narrow: 8 bytes each.
+
     Attributes
     ----------
-    bag : (n,) int64 array
-        Number of the area, in the order of the polygons.
-    pixel : (n,) int64 array
+    offsets : (n_bag + 1,) int64 array
+        Pixels of area ``a``, in the order of the polygons, are ``offsets[a]:offsets[a + 1]``.
+    pixel : (n,) int32 array, or int64 on a grid of more pixels than that counts
         Number of the pixel in the grid, ``row * n_col + col``.
-    fraction : (n,) float64 array
-        Share of the pixel that the area covers, in (0, 1].
-    n_bag : int
-        Number of areas, those without a pixel included.
+    fraction : (n,) float32 array
+        Share of the pixel that the area covers, in (0, 1]; it is measured in that precision.
     """
 
-    bag: np.ndarray
+    offsets: np.ndarray
     pixel: np.ndarray
     fraction: np.ndarray
-    n_bag: int
 
     @property
-    def offsets(self) -> np.ndarray:
-        """Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``; (n_bag + 1,) int64."""
-        return np.searchsorted(self.bag, np.arange(self.n_bag + 1)).astype(np.int64)
+    def n_bag(self) -> int:
+        """Number of areas, those without a pixel included."""
+        return int(self.offsets.size - 1)
+
+    @property
+    def bag(self) -> np.ndarray:
+        """Number of the area of each pixel, (n,) int64; made anew each time, 8 bytes each."""
+        return np.repeat(np.arange(self.n_bag), np.diff(self.offsets))
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Add up a value of each pixel over each area, (n_bag,) float64; 0 without pixels.
+
+        In runs of whole areas: no second array of their length is made.
+        """
+        result = np.zeros(self.n_bag)
+        for first, last in runs_of_bags(self.offsets):
+            start, stop = self.offsets[first], self.offsets[last]
+            filled = first + np.flatnonzero(np.diff(self.offsets[first : last + 1]))
+            part = values[start:stop].astype(np.float64)
+            result[filled] = np.add.reduceat(part, self.offsets[filled] - start)
+        return result
 
     def coverage(self, grid: Grid, tile: Tile | None = None) -> np.ndarray:
         """Return the share of each pixel of a tile that lies in any area.
@@ -58,13 +78,45 @@ class Membership:
             In [0, 1]; where areas overlap, the sum is cut at 1.
         """
         tile = tile or grid.whole
-        row, col = np.divmod(self.pixel, grid.shape[1])
-        row, col = row - tile.row, col - tile.col
-        inside = (row >= 0) & (row < tile.n_row) & (col >= 0) & (col < tile.n_col)
-        flat = row[inside] * tile.n_col + col[inside]
-        total = np.bincount(flat, self.fraction[inside], tile.n_row * tile.n_col)
-        total[np.abs(total - 1.0) < EDGE] = 1.0
-        return np.minimum(total, 1.0).reshape(tile.shape)
+        return coverage(self.pixel, self.fraction, grid, tile)
+
+
+def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) -> np.ndarray:
+    """Return the share of each pixel of a tile that parts of pixels cover together.
+
+    Parameters
+    ----------
+    pixel, fraction : (n,) int, float arrays
+        As of a :class:`Membership`; those outside the tile are left aside.
+    grid : Grid
+    tile : Tile
+
+    Returns
+    -------
+    (n_row, n_col) float64 array
+        In [0, 1]; where areas overlap, the sum is cut at 1.
+    """
+    row, col = np.divmod(pixel, grid.shape[1])
+    row, col = row - tile.row, col - tile.col
+    inside = (row >= 0) & (row < tile.n_row) & (col >= 0) & (col < tile.n_col)
+    flat = row[inside] * tile.n_col + col[inside]
+    total = np.bincount(flat, fraction[inside], tile.n_row * tile.n_col)
+    total[np.abs(total - 1.0) < EDGE] = 1.0
+    return np.minimum(total, 1.0).reshape(tile.shape)
+
+
+def runs_of_bags(offsets: np.ndarray, n_at_once: int = N_PIXEL_AT_ONCE) -> list[tuple[int, int]]:
+    """Cut areas into runs of about so many pixels, an area of more being a run by itself.
+
+    Returns
+    -------
+    list of (int, int)
+        First area and last + 1; runs without any pixel are left out.
+    """
+    last = np.searchsorted(offsets, np.arange(0, offsets[-1], n_at_once), side="left")
+    cuts = np.unique(np.concatenate([[0], last, [offsets.size - 1]]))
+    pairs = itertools.pairwise(cuts.tolist())
+    return [(a, b) for a, b in pairs if offsets[b] > offsets[a]]
 
 
 def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
@@ -107,21 +159,37 @@ def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
         in_pixels[:, 1] = grid.shape[0] - in_pixels[:, 1]
         return in_pixels
 
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    sizes = np.zeros(len(polygons), np.int64)
+    narrow = grid.n_pix <= np.iinfo(np.int32).max
+    pixels: list[np.ndarray] = []
+    fractions: list[np.ndarray] = []
     for first in range(0, len(polygons), N_POLYGON_AT_ONCE):
         chunk = shapely.transform(polygons[first : first + N_POLYGON_AT_ONCE], to_pixels)
-        parts += _measure(chunk, first, grid)
-    if not parts:
-        empty = np.empty(0, np.int64)
-        return Membership(empty, empty.copy(), np.empty(0), len(polygons))
-    bag, pixel, fraction = (np.concatenate(values) for values in zip(*parts, strict=True))
-    return Membership(bag, pixel, fraction, len(polygons))
+        for number, pixel, fraction in _measure(chunk, grid):
+            sizes[first + number] = pixel.size
+            pixels.append(pixel.astype(np.int32 if narrow else np.int64))
+            fractions.append(fraction.astype(np.float32))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Membership(
+        offsets,
+        _joined(pixels, int(offsets[-1]), np.int32 if narrow else np.int64),
+        _joined(fractions, int(offsets[-1]), np.float32),
+    )
 
 
-def _measure(
-    polygons: np.ndarray, first: int, grid: Grid
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return (bag, pixel, fraction) of each polygon that touches the grid; pixel units."""
+def _joined(parts: list[np.ndarray], size: int, dtype: Any) -> np.ndarray:
+    """Concatenate, letting go of each part: both as a whole would be twice the memory."""
+    result = np.empty(size, dtype)
+    stop = size
+    while parts:
+        part = parts.pop()
+        result[stop - part.size : stop] = part
+        stop -= part.size
+    return result
+
+
+def _measure(polygons: np.ndarray, grid: Grid) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Return number, pixels and fractions of each polygon that touches the grid; pixel units."""
     n_row, n_col = grid.shape
     left, bottom, right, top = shapely.bounds(polygons).T
     with np.errstate(invalid="ignore"):
@@ -146,8 +214,7 @@ def _measure(
         fraction = np.asarray(share, np.float64)[order]
         fraction[np.abs(fraction - 1.0) < EDGE] = 1.0
         keep = fraction > 0.0
-        bag = np.full(int(keep.sum()), first + int(number), np.int64)
-        parts.append((bag, pixel[keep], fraction[keep]))
+        parts.append((int(number), pixel[keep], fraction[keep]))
     return parts
 
 

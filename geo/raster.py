@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from rasterio.windows import Window
 from geo.errors import GridError, InputError, Problem
 from geo.grid import Grid, Tile
 
+#: Blocks of rasters that GDAL keeps; its default is a twentieth of the machine's memory.
+CACHE_MB = 256
 #: Blocks whose place in the file is looked up when a raster is opened.
 N_BLOCK_PROBED = 4096
 
@@ -188,6 +192,13 @@ class RasterSource:
 
     def _reading(self, where: str = "") -> _Reading:
         return _Reading(self, where)
+
+
+@contextlib.contextmanager
+def bounded_cache() -> Iterator[None]:
+    """Hold the blocks that GDAL keeps of all rasters to :data:`CACHE_MB` meanwhile."""
+    with rasterio.Env(GDAL_CACHEMAX=CACHE_MB):
+        yield
 
 
 class _Reading:

@@ -18,6 +18,7 @@ import typer
 
 from geo.errors import InputError, Problem
 from pipeline.cli_bags import bags
+from pipeline.cli_plan import plan
 from pipeline.cli_versions import Period, add_commands
 from pipeline.console import (
     BAD_INPUT,
@@ -53,6 +54,7 @@ app = typer.Typer(
 
 app.add_typer(bags, name="bags")
 add_commands(app)
+app.command()(plan)
 
 
 class Size(StrEnum):

@@ -20,13 +20,14 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from geo.align import TRANSFORMS, aligned
 from geo.errors import InputError, Problem
 from geo.grid import Grid, Tile
-from geo.membership import Membership
-from geo.raster import RasterSource
+from geo.membership import Membership, coverage
+from geo.raster import RasterSource, bounded_cache
 from pipeline.commit import read_marker
 from pipeline.errors import StoreError
 from pipeline.parallel import run_tasks
 from pipeline.places import Place, open_finished, zarr_at
 from pipeline.storage import Location, StorageError
+from pipeline.tile_index import TileIndex
 
 FORMAT, VERSION = "disagg-grid", 1
 TILE = 512  # pixels a side of a shard: what one task writes
@@ -192,15 +193,15 @@ def write_cube(
                     )
             return missing
 
-    by_tile = None if members is None else _by_tile(members, grid)
+    index = None if members is None else TileIndex.of(members, grid, TILE)
 
     def write(tile: Tile) -> tuple[float, float]:
-        if members is None or by_tile is None:
-            here, coverage = np.empty(0, np.int64), np.ones(tile.shape)
+        if members is None or index is None:
+            here, covered = np.empty(0, np.int64), np.ones(tile.shape)
         else:
-            here = by_tile(tile)
-            coverage = _part(members, here).coverage(grid, tile)
-        inside = coverage > 0
+            here = index.inside(tile)
+            covered = coverage(members.pixel[here], members.fraction[here], grid, tile)
+        inside = covered > 0
         if not everywhere and not inside.any():
             return 0.0, 0.0
         x = np.empty((len(names), *tile.shape))
@@ -213,7 +214,7 @@ def write_cube(
         people = grid.area_km2(tile) if population is None else read(population, tile)
         arrays["covariates"][(slice(None), *tile.slices)] = x32
         arrays["population"][tile.slices] = people
-        arrays["coverage"][tile.slices] = coverage
+        arrays["coverage"][tile.slices] = covered
         state = np.where(np.isfinite(x32).all(axis=0), 0, NO_COVARIATE).astype(np.uint8)
         state |= np.where(np.isfinite(people), 0, NO_POPULATION).astype(np.uint8)
         state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
@@ -225,32 +226,13 @@ def write_cube(
                 cube.ranges[name].add(x32[number][inside])
             cube.people.add(people[inside])
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
-        return float(coverage.sum()), float((people * coverage)[lost].sum())
+        return float(covered.sum()), float((people * covered)[lost].sum())
 
-    sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    with bounded_cache():
+        sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
     # Tile by tile in their order: the same to the last digit on any number of threads.
     cube.covered, cube.lost = (float(sum(part)) for part in zip(*sums, strict=True))
     return cube
-
-
-def _by_tile(members: Membership, grid: Grid) -> Callable[[Tile], np.ndarray]:
-    """Sort the members by tile once, so that no tile looks through those of the others."""
-    row, col = grid.row_col(members.pixel)
-    n_across = -(-grid.shape[1] // TILE)
-    tile = row // TILE * n_across + col // TILE
-    order = np.argsort(tile, kind="stable")
-    n_tile = -(-grid.shape[0] // TILE) * n_across
-    cuts = np.searchsorted(tile, np.arange(n_tile + 1), sorter=order)
-
-    def of(wanted: Tile) -> np.ndarray:
-        number = wanted.row // TILE * n_across + wanted.col // TILE
-        return np.sort(order[cuts[number] : cuts[number + 1]])
-
-    return of
-
-
-def _part(members: Membership, at: np.ndarray) -> Membership:
-    return Membership(members.bag[at], members.pixel[at], members.fraction[at], members.n_bag)
 
 
 def open_cube(path: str | os.PathLike[str] | Location) -> Any:
@@ -279,8 +261,9 @@ def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
         raise
     except Exception as error:  # zarr raises whatever its codecs raise
         where = ", ".join(f"{p.start}:{p.stop}" for p in part[-2:])
+        place = getattr(group.store, "root", group.store)
         found = (
-            f"{getattr(group.store, 'root', group.store)}: array {name}, rows and columns {where}, is damaged ({error}); "
+            f"{place}: array {name}, rows and columns {where}, is damaged ({error}); "
             "delete the store and ingest again"
         )
         raise StoreError(found) from error

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np

@@ -7,7 +7,6 @@ that lacks a covariate or its population is left out of its bag, and counted.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import shapely
 import zarr
 
 from geo.errors import GridError, InputError, Problem, name_first
-from geo.grid import Grid, coords_km, plane_km
+from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
 from pipeline import cube as cubes
 from pipeline.commit import is_current, staged
@@ -26,12 +25,13 @@ from pipeline.config import Config
 from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
 from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_value
+from pipeline.gather import Gatherer
 from pipeline.inputs import Inputs, open_inputs
 from pipeline.places import Place, zarr_at
 from pipeline.progress import Progress, Silent
 from pipeline.stages import STAGES, stage_inputs, work_dir
 from pipeline.storage import use_storage
-from pipeline.store import BagStore, PixelRows, write_bags
+from pipeline.store import BagStore, write_bags
 from pipeline.store_writer import FORMAT as BAGS_FORMAT
 from pipeline.store_writer import VERSION as BAGS_VERSION
 
@@ -48,7 +48,8 @@ class Bags:
     area : (n_bag,) int64 array
         Row of each bag in the areas.
     offsets : (n_bag + 1,) int64 array
-    pixel : (n,) int64;  fraction : (n,) float64
+    pixel, fraction : (n,) int, float32 arrays
+        As of :class:`geo.membership.Membership`.
     left_out : dict
         What ``docs/bag-store.md`` says of the attribute of that name.
     """
@@ -165,7 +166,9 @@ def _members(
         problems.append(Problem(place, found, remedy))
         return None
     rows = np.flatnonzero(usable)
-    members = Membership(rows[measured.bag], measured.pixel, measured.fraction, len(areas))
+    sizes = np.zeros(len(areas), np.int64)
+    sizes[rows] = np.diff(measured.offsets)
+    members = Membership(np.concatenate([[0], np.cumsum(sizes)]), measured.pixel, measured.fraction)
     if members.pixel.size == 0:
         # The bounds overlap, yet no polygon has a pixel.
         grid_place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
@@ -185,7 +188,7 @@ def _tell_cut(
     progress: Progress,
 ) -> None:
     """Say which areas reach past the grid: their people out there are in no bag."""
-    covered = np.bincount(members.bag, members.fraction, members.n_bag)[rows]
+    covered = members.total(members.fraction)[rows]
     share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
     cut = np.flatnonzero((share > CUT_TOLD) & (covered > 0))
     if cut.size:
@@ -204,7 +207,7 @@ def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
 
 
 def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
-    surface = float(members.fraction.sum())
+    surface = float(members.fraction.sum(dtype=np.float64))
     over = surface - cube.covered
     if over > 0.001 * surface:
         progress.log(
@@ -286,12 +289,12 @@ def _select(
     state = cube.state
     keep = state == 0
     n_area = members.n_bag
-    size = np.bincount(members.bag[keep], minlength=n_area)
+    size = members.total(keep).astype(np.int64)
     ids = areas["id"]
     y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
     # Nobody there and nobody ill: nothing to learn, nothing wrong.
-    on_grid = np.bincount(members.bag, minlength=n_area) > 0
-    peopled = _count(members, state & (NO_POPULATION | NOBODY) == 0) > 0
+    on_grid = np.diff(members.offsets) > 0
+    peopled = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
     # Areas whose polygon could not be measured were told when it was read.
     empty = (size == 0) & ~quiet & _measurable(areas)
@@ -337,21 +340,19 @@ def _select(
     return Bags(
         used,
         np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
-        members.pixel[keep],
-        members.fraction[keep],
+        # Where every pixel is usable, as is usual, no second copy of them is made.
+        members.pixel if keep.all() else members.pixel[keep],
+        members.fraction if keep.all() else members.fraction[keep],
         left_out,
     )
 
 
-def _count(members: Membership, chosen: np.ndarray) -> np.ndarray:
-    return np.bincount(members.bag[chosen], minlength=members.n_bag)
-
-
 def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
     """Name the covariates that are missing where the people of an area live."""
-    chosen = (members.bag == area) & (state & (NO_POPULATION | NOBODY) == 0)
+    own = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
+    peopled = state[own] & (NO_POPULATION | NOBODY) == 0
     group: Any = zarr.open_group(zarr_at(cube.path), mode="r")
-    x, _ = cubes.read_pixels(group, members.pixel[chosen], group["population"].shape[1])
+    x, _ = cubes.read_pixels(group, members.pixel[own][peopled], group["population"].shape[1])
     missing = ~np.isfinite(x)
     # Most often one covariate is missing on all of them; else all that have a gap there.
     which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
@@ -373,11 +374,16 @@ def _write_store(
         message = "inputs that were found usable are not there"
         raise RuntimeError(message)
     covariates = tuple(inputs.covariates)
-    with progress.task("bags", int(bags.offsets[-1])) as task:
+    n_pix = int(bags.offsets[-1])
+    with (
+        Gatherer(bags, grid, cube_path, bags_path.parent) as gatherer,
+        progress.task("bags", 2 * n_pix) as task,
+    ):
+        gatherer.spread(_workers(config), task.advance)
         write_bags(
             bags_path,
             sizes=np.diff(bags.offsets),
-            rows=_gatherer(bags, grid, cube_path),
+            rows=gatherer.rows,
             y=counts.to_numpy(np.float64)[bags.area],
             trials=None if inputs.tested is None else inputs.tested.to_numpy(np.float64)[bags.area],
             ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
@@ -395,25 +401,6 @@ def _write_store(
             workers=_workers(config),
             advance=task.advance,
         )
-
-
-def _gatherer(
-    bags: Bags, grid: Grid, cube_path: Place
-) -> Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]:
-    cube = zarr.open_group(zarr_at(cube_path), mode="r")
-    n_col = grid.shape[1]
-
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        base = bags.offsets[bag]
-        at = np.concatenate(
-            [np.arange(b + i, b + j) for b, i, j in zip(base, start, stop, strict=True)]
-        )
-        pixel = bags.pixel[at]
-        x, exposure = cubes.read_pixels(cube, pixel, n_col)
-        row, col = np.divmod(pixel, n_col)
-        return PixelRows(x, bags.fraction[at] * exposure, coords_km(grid, row, col), pixel)
-
-    return rows
 
 
 def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:

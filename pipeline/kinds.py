@@ -188,7 +188,8 @@ def unusable_options(kind: str, options: Mapping[str, Any]) -> tuple[str, str] |
     try:
         model: Any = model_class(kind)(**options)
         check = getattr(model, "check_params", None)
-        if check is not None:
+        # Trees want the number of covariates too, which only the data tell.
+        if check is not None and not inspect.signature(check).parameters:
             check()
     except ModelError as error:
         found, _, remedy = str(error).partition("; ")

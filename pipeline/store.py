@@ -39,15 +39,15 @@ class BagStore:
     """A finished bag store, open for reading.
 
     The handle is small, can be pickled (it opens again by its path) and may be shared by
-    threads. It keeps the shards it has read, up to ``cache_mb``, so that the passes over a store
-    that fits read the disk once.
+    threads. It keeps what it has read, up to ``cache_mb``: whole shards of a store that fits, so
+    that the passes over it read the disk once; else the blocks that were asked for.
 
     Parameters
     ----------
     path : path-like, or address
         The store's directory, or its address on an object store (``s3://bucket/bags.zarr``).
     cache_mb : float
-        Memory for decoded shards, MB; two shards are kept whatever it says.
+        Memory for decoded pixels, MB; two pieces are kept whatever it says.
 
     Raises
     ------
@@ -102,7 +102,8 @@ class BagStore:
         shards = self._arrays["x"].shards
         self._shard_pixels = int(shards[0])
         self._lock = threading.Lock()
-        self._cache: OrderedDict[int, PixelRows] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], PixelRows] = OrderedDict()
+        self._held = 0  # bytes in the cache
 
     @classmethod
     def open(cls, path: str | os.PathLike[str] | Location, cache_mb: float = _CACHE_MB) -> BagStore:
@@ -228,11 +229,14 @@ class BagStore:
         StoreError
             If a chunk is damaged.
         """
+        if self.n_pix * self._pixel_bytes > self.cache_mb * 1e6:
+            # Blocks come in random order: a whole shard for each would be read 16 times over.
+            return self._rows(start, stop)
         step = self._shard_pixels
         parts = []
         for shard in range(start // step, max(start // step + 1, -(-stop // step))):
             base = shard * step
-            rows = self._shard(shard)
+            rows = self._rows(base, min(base + step, self.n_pix))
             parts.append(rows.cut(max(start - base, 0), min(stop - base, step)))
         return parts[0] if len(parts) == 1 else PixelRows.join(parts)
 
@@ -251,19 +255,22 @@ class BagStore:
         array.setflags(write=False)
         return array
 
-    def _shard(self, shard: int) -> PixelRows:
+    @property
+    def _pixel_bytes(self) -> int:
+        return 4 * self.n_feat + 32
+
+    def _rows(self, start: int, stop: int) -> PixelRows:
+        """Read pixels ``start:stop`` as one piece, which is kept."""
         with self._lock:
-            if shard in self._cache:
-                self._cache.move_to_end(shard)
-                return self._cache[shard]
-        start = shard * self._shard_pixels
-        stop = min(start + self._shard_pixels, self.n_pix)
+            if (start, stop) in self._cache:
+                self._cache.move_to_end((start, stop))
+                return self._cache[start, stop]
         rows = PixelRows(*self._pixels(("x", "weight", "coords", "pixel"), start, stop))
-        limit = max(2, int(self.cache_mb * 1e6 / max(rows.n_byte, 1)))
         with self._lock:
-            self._cache[shard] = rows
-            while len(self._cache) > limit:
-                self._cache.popitem(last=False)
+            self._held += 0 if (start, stop) in self._cache else rows.n_byte
+            self._cache[start, stop] = rows
+            while self._held > self.cache_mb * 1e6 and len(self._cache) > 2:
+                self._held -= self._cache.popitem(last=False)[1].n_byte
         return rows
 
     def _pixels(self, names: tuple[str, ...], start: int, stop: int) -> list[np.ndarray]:

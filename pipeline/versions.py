@@ -111,7 +111,8 @@ def add_version(
     ]
     name = f"v{max(numbers, default=0) + 1:04d}"
     path = directory / "versions" / name
-    with staged(path, KIND, VERSION, fingerprint) as partial:
+    with staged(path, KIND, VERSION, fingerprint) as at:
+        partial = Path(at)  # `directory` is local: versions are renamed into place
         for target, source in files.items():
             shutil.copyfile(source, partial / target)
         text = json.dumps({"version": name, **about}, indent=1, ensure_ascii=False) + "\n"

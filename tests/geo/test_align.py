@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyproj import Transformer
 
 from geo import align
-from geo.align import RESAMPLINGS, TRANSFORMS, aligned
+from geo.align import RESAMPLINGS, TRANSFORMS, aligned, way_of_alignment
 from geo.errors import GridError, ResamplingError
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource
@@ -272,3 +272,35 @@ def test_the_real_people_are_conserved(madagascar):
         (Grid.from_bounds("EPSG:4326", source.grid.bounds, 0.11), 50),
     ):
         assert np.nansum(by_tiles(source, grid, size, "sum")) == pytest.approx(people, rel=1e-6)
+
+
+def test_a_copy_reads_no_pixel_twice(write_tif, monkeypatch):
+    values = noisy(40, 60)
+    source = RasterSource(write_tif("c.tif", values, bounds=(0, 0, 60, 40)))
+    read, real = [], source.read
+    monkeypatch.setattr(source, "read", lambda window: read.append(window) or real(window))
+    grid = Grid.from_bounds("EPSG:4326", (5, 3, 70, 33), 1)
+    got = by_tiles(source, grid, 16)
+    expected = np.full(grid.shape, np.nan)
+    expected[:, :55] = values[7:37, 5:]
+    np.testing.assert_array_equal(got, expected)
+    assert sum(window.n_row * window.n_col for window in read) == 30 * 55
+
+
+@pytest.mark.parametrize(
+    ("name", "crs", "res", "way"),
+    [
+        ("auto", "EPSG:4326", 1.0, "copy"),
+        ("sum", "EPSG:4326", 1.0, "copy"),
+        ("auto", "EPSG:4326", 2.0, "average"),
+        ("auto", "EPSG:4326", 0.3, "bilinear"),
+        ("sum", "EPSG:4326", 0.3, "sum"),
+        ("mode", "EPSG:4326", 3.0, "points"),
+        ("auto", UTM, 20_000, "warp"),
+        ("sum", UTM, 20_000, "points"),
+    ],
+)
+def test_the_way_of_an_alignment_is_known_beforehand(write_tif, name, crs, res, way):
+    source = RasterSource(write_tif("w.tif", noisy(20, 20), bounds=(40, -25, 60, -5)))
+    bounds = (42, -23, 48, -15) if crs == "EPSG:4326" else (0, 7.5e6, 8e5, 8.2e6)
+    assert way_of_alignment(source, Grid.from_bounds(crs, bounds, res), name) == way

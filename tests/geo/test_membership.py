@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 import shapely
 from affine import Affine
+from exactextract import exact_extract
+from exactextract.raster import NumPyRasterSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyproj import Transformer
@@ -10,7 +12,7 @@ from shapely.affinity import affine_transform, rotate, scale, translate
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
-from geo.membership import membership, reproject
+from geo.membership import membership, reproject, runs_of_bags
 
 UTM = "EPSG:32738"
 
@@ -187,3 +189,33 @@ def test_multipolygons_and_transformed_shapes_keep_their_area():
     )
     m = membership(gpd.GeoSeries([parts], crs=UTM), grid)
     assert m.fraction.sum() == pytest.approx(parts.area, rel=1e-6)
+
+
+def test_totals_of_areas_are_those_of_their_pixels():
+    areas = voronoi(5, 20, (0.3, 0.2, 19.6, 14.9))
+    grid = Grid.from_bounds(UTM, (0, 0, 20, 15), 0.7)
+    empty = gpd.GeoSeries([shapely.Polygon()], crs=UTM)
+    m = membership(gpd.GeoSeries([*empty, *areas[:7], *empty, *areas[7:], *empty], crs=UTM), grid)
+    values = np.random.default_rng(0).normal(size=m.pixel.size)
+    expected = np.bincount(m.bag, values, m.n_bag)
+    np.testing.assert_allclose(m.total(values), expected, atol=1e-12)
+    np.testing.assert_array_equal(m.total(values > 0), np.bincount(m.bag, values > 0, m.n_bag))
+    for n in (1, 7, 50):
+        runs = runs_of_bags(m.offsets, n)
+        assert runs[0][0] == 0
+        assert [a for a, _ in runs[1:]] == [b for _, b in runs[:-1]]
+        assert sum(m.offsets[b] - m.offsets[a] for a, b in runs) == m.pixel.size
+
+
+def test_nothing_is_lost_by_keeping_fractions_narrow():
+    areas = voronoi(2, 20, (0.3, 0.2, 19.6, 14.9))
+    grid = Grid.from_bounds(UTM, (0, 0, 20, 15), 1)
+    table = exact_extract(
+        NumPyRasterSource(np.zeros(grid.shape), *grid.bounds),
+        gpd.GeoDataFrame(geometry=areas, crs=UTM),
+        ["coverage"],
+        output="pandas",
+    )
+    measured = np.concatenate(list(table["coverage"]))
+    assert measured.dtype == np.float64
+    np.testing.assert_array_equal(measured.astype(np.float32).astype(np.float64), measured)

@@ -527,3 +527,30 @@ def test_a_shard_read_by_hand_as_the_specification_says(store: BagStore, country
     by_hand = np.frombuffer(raw[start : start + length - 4], "<f8")
     np.testing.assert_array_equal(by_hand, store.read_rows(256 + 128, 256 + 192).weight)
     assert country.all.weight.min() > 0
+
+
+def test_a_store_beyond_the_cache_is_read_block_by_block(tmp_path: Path) -> None:
+    country = Country(n_bag=60)
+    country.write(tmp_path / "s")
+    whole, small = BagStore(tmp_path / "s"), BagStore(tmp_path / "s", cache_mb=0.01)
+    read, real = [], small._read
+
+    def counting(name: str, start: int, stop: int) -> np.ndarray:
+        read.append((name, stop - start))
+        return real(name, start, stop)
+
+    small._read = counting  # type: ignore[method-assign]
+    order = np.random.default_rng(0).permutation(small.n_block)
+    for number in [*order, *order]:
+        got, expected = small.read_block(int(number)), whole.read_block(int(number))
+        for name in ("x", "weight", "coords", "offsets", "y"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(expected, name))
+        held = sum(rows.n_byte for rows in small._cache.values())
+        assert held == small._held
+        assert held <= 1e4 or len(small._cache) <= 2
+    # Each of the two passes read each pixel once, not the shard around it.
+    assert sum(n for name, n in read if name == "x") <= 2 * small.n_pix
+    # What is kept is not read again.
+    n_read = len(read)
+    small.read_block(int(order[-1]))
+    assert len(read) == n_read

@@ -1,0 +1,166 @@
+"""A country of a hundred million pixels: each stage in a process of its own, its time and memory.
+
+    python -m benchmarks.hundred_million [DIRECTORY] [--side 10000] [--keep]
+
+A simulated country (:mod:`benchmarks.big_country`): 18 covariates as GeoTIFFs of ``side`` squared
+pixels, some thousand pixels an area (about 100,000 areas). ``disagg ingest`` and ``disagg fit`` (an
+epoch of VBAgg, 200 landmarks, single precision) as a user runs them, fingerprints of all files
+included; then mean and deviation of the rate as cloud-optimised GeoTIFFs. Needs 45 GB of disk for
+10,000 pixels a side, and is not part of any automatic run. Writes
+``benchmarks/results/hundred_million.json`` after each stage, so that what finished is kept.
+
+The figures of a shared machine are no clean ones: ``cpu_seconds`` beside ``seconds`` tells how much
+of the time was spent waiting for others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import RESULTS, write_results
+
+STAGES = ("simulate", "ingest", "fit", "predict")
+N_WINDOW, WINDOW = 16, 256  # squares of pixels in which the map is compared with the truth
+
+
+def stage(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
+    """Do one stage in this process; return what is worth telling of it."""
+    config_path = directory / "disagg.yaml"
+    if name == "simulate":
+        from benchmarks.big_country import make_country
+
+        make_country(directory, side, workers=workers)
+        return {"gigabytes": _gigabytes(directory.glob("*.*"))}
+    from pipeline.config import load_config
+    from pipeline.predict import layers, predict_raster
+    from pipeline.progress import Silent
+    from pipeline.stages import run_stages, work_dir
+
+    config = load_config(config_path)
+    work = work_dir(config)
+    if name in ("ingest", "fit"):
+        (result,) = run_stages(config, [name], Silent())
+        if name == "fit":
+            return {"bound": result.summary["bound"], "epochs": result.summary["epochs"]}
+        told = {key: result.summary[key] for key in ("n_areas", "n_pixels", "n_blocks")}
+        stores = {f"{k}_gigabytes": _gigabytes((work / k).rglob("*")) for k in _STORES}
+        return {**told, **stores}
+    import models
+
+    maps = directory / "out"
+    model = models.load(work / "model")
+    wanted = layers(config)[:2]
+    n_pix = predict_raster(model, work / "grid.zarr", maps, wanted, n_thread=workers)
+    files = [maps / f"{layer.name}.tif" for layer in wanted]
+    return {"n_pixels": n_pix, "gigabytes": _gigabytes(files), **_against_truth(directory, maps)}
+
+
+_STORES = ("grid.zarr", "bags.zarr")
+
+
+def _gigabytes(paths: Any) -> float:
+    return round(sum(path.stat().st_size for path in paths if path.is_file()) / 1e9, 3)
+
+
+def _against_truth(directory: Path, maps: Path) -> dict[str, float]:
+    """Compare the mapped mean with the rate that the counts were drawn from, in a few squares."""
+    import rasterio
+    from rasterio.windows import Window
+
+    from benchmarks.big_country import log_rate
+
+    rng = np.random.default_rng(0)
+    truth, mapped = [], []
+    with rasterio.open(maps / "rate_mean.tif") as mean:
+        for _ in range(N_WINDOW):
+            at = [int(rng.integers(max(1, n - WINDOW))) for n in mean.shape]
+            window = Window(at[1], at[0], WINDOW, WINDOW)
+            covariates = []
+            for number in range(4):
+                with rasterio.open(directory / f"x{number:02d}.tif") as file:
+                    covariates.append(file.read(1, window=window))
+            truth.append(log_rate(covariates).ravel())
+            mapped.append(np.log(mean.read(1, window=window)).ravel())
+    found = np.corrcoef(np.concatenate(truth), np.concatenate(mapped))[0, 1]
+    return {"correlation_of_log_rate_with_truth": round(float(found), 4)}
+
+
+def run(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
+    """Run a stage in a process of its own; return its times, peak memory and what it told."""
+    report = directory / f".{name}.json"
+    command = [sys.executable, "-m", "benchmarks.hundred_million", str(directory)]
+    command += ["--side", str(side), "--workers", str(workers), "--stage", name]
+    started = time.perf_counter()
+    process = subprocess.Popen([*command, "--report", str(report)])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{name} failed")
+    told = json.loads(report.read_text())
+    return {
+        "seconds": round(time.perf_counter() - started, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        **told,
+    }
+
+
+def _peak_gib() -> float:
+    """Peak resident memory of this process, GiB."""
+    status = Path("/proc/self/status").read_text()
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    return round(int(peak) / 2**20, 2)
+
+
+def main() -> None:
+    """Run all stages, write the JSON and print the table; or, with ``--stage``, one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, help="where all of it goes")
+    parser.add_argument("--side", type=int, default=10_000, help="pixels a side")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--keep", action="store_true", help="leave rasters, stores and maps there")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--name", default="hundred_million", help="of the JSON")
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.stage:
+        told = stage(options.stage, options.directory, options.side, options.workers)
+        options.report.write_text(json.dumps({"peak_gib": _peak_gib(), **told}))
+        return
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="hundred-million-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {
+        "command": f"python -m benchmarks.hundred_million --side {options.side}",
+        "n_pixels_of_grid": options.side**2,
+        "n_covariates": 18,
+        "landmarks": 200,
+        "workers": options.workers,
+        "note": "the machine had other work meanwhile",
+        "stages": {},
+    }
+    print(f"{'stage':10} {'seconds':>8} {'processor s':>12} {'peak GiB':>9}", flush=True)
+    try:
+        for name in STAGES:
+            told = run(name, directory, options.side, options.workers)
+            result["stages"][name] = told
+            result["load_average"] = os.getloadavg()[2]
+            write_results(options.results / f"{options.name}.json", result)
+            figures = told["seconds"], told["cpu_seconds"], told["peak_gib"]
+            print("{:10} {:8.1f} {:12.1f} {:9.2f}".format(name, *figures), flush=True)
+    finally:
+        if not options.keep:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

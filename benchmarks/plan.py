@@ -1,0 +1,129 @@
+"""What ``disagg plan`` foresees, held against real runs.
+
+    python -m benchmarks.plan [DIRECTORY] [--runs small country waves]
+
+Countries are simulated (``small`` and ``country`` as ``disagg demo`` makes them, ``waves`` as
+:mod:`benchmarks.big_country`, a million pixels and 18 covariates each but for ``small``), planned,
+and run stage by stage, each in a process of its own, with the epochs of the fit held to a few and
+one worker. Bytes are compared with what lies on disk; seconds with those of the processor, for on a
+machine with other work the clock tells what others did (it is in the JSON besides). Writes
+``benchmarks/results/plan.json`` and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS, write_results
+
+EPOCHS = {"small": 5, "country": 1, "waves": 1}
+CALL = "import sys; from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
+# The peak is asked of the process itself: what its parent held would count as its own.
+PEAK = (
+    "import sys; from pathlib import Path; from pipeline.cli import main;"
+    " status = main(sys.argv[2:]);"
+    " Path(sys.argv[1]).write_text(Path('/proc/self/status').read_text()); sys.exit(status)"
+)
+
+
+def make(name: str, directory: Path) -> Path:
+    """Simulate a country; return its configuration, with few epochs and one worker."""
+    if name == "waves":
+        from benchmarks.big_country import make_country
+
+        config = make_country(directory, 1000)
+    else:
+        command = [sys.executable, "-c", CALL, "demo", str(directory), "--size", name, "--quiet"]
+        subprocess.run(command, check=True)
+        config = directory / "disagg.yaml"
+    text = re.sub(r"max_epochs: \d+", f"max_epochs: {EPOCHS[name]}", config.read_text())
+    text = re.sub(r"workers: \w+", "workers: 1", text)
+    config.write_text(re.sub(r"schemes: \[[^]]*\]", "schemes: []", text))
+    return config
+
+
+def run(stage: str, config: Path) -> dict[str, float]:
+    """Run a stage; return its seconds by the clock and of the processor, and its peak memory."""
+    status_file = config.parent / ".status"
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PEAK, str(status_file), stage, str(config), "--quiet"]
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"disagg {stage} {config} failed")
+    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", status_file.read_text())
+    return {
+        "clock": round(time.perf_counter() - started, 2),
+        "seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_bytes": 1024 * int(peak),
+    }
+
+
+def compare(name: str, directory: Path) -> dict[str, Any]:
+    """Plan a run, do it, and put what was foreseen beside what came."""
+    config = make(name, directory)
+    command = [sys.executable, "-c", CALL, "plan", str(config), "--workers", "1", "--json"]
+    plan = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    found = {stage: run(stage, config) for stage in ("ingest", "fit", "predict", "evaluate")}
+    out = directory / "out"
+    record = json.loads((out / "run.json").read_text())["stages"]
+    summary = record["ingest"]["summary"]
+    disk = {store: _size((out / "work" / store).rglob("*")) for store in ("bags.zarr", "grid.zarr")}
+    disk["maps"] = _size(out.glob("*.tif"))
+    covered = summary["left_out"]["of_pixels"]
+    rows = {
+        "pixels in areas": (plan["pixels_in_areas"], covered),
+        "pixels kept": (plan["pixels_in_areas"], summary["n_pixels"]),
+        "blocks": (plan["blocks"], summary["n_blocks"]),
+        **{f"bytes of {key}": (plan["bytes"][key], size) for key, size in disk.items()},
+    }
+    for stage, got in found.items():
+        foreseen = plan["stages"][stage]
+        rows[f"seconds of {stage}"] = (foreseen["seconds"]["1"], got["seconds"])
+        rows[f"memory of {stage}"] = (foreseen["peak_bytes"], got["peak_bytes"])
+    return {
+        "epochs": EPOCHS[name],
+        "clock_seconds": {stage: got["clock"] for stage, got in found.items()},
+        "foreseen_over_found": {
+            key: {"foreseen": a, "found": b, "ratio": round(a / b, 3)}
+            for key, (a, b) in rows.items()
+        },
+    }
+
+
+def _size(paths: Any) -> int:
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def main() -> None:
+    """Compare, write the JSON and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("--runs", nargs="+", choices=list(EPOCHS), default=list(EPOCHS))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    result: dict[str, Any] = {"note": "the machine had other work meanwhile", "runs": {}}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in options.runs:
+            directory = (options.directory or Path(temporary)) / name
+            result["runs"][name] = compare(name, directory)
+            write_results(options.results / "plan.json", result)
+    for name, run_of in result["runs"].items():
+        for key, row in run_of["foreseen_over_found"].items():
+            print(
+                f"{name:8} {key:22} {row['foreseen']:>14,} {row['found']:>14,} {row['ratio']:6.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

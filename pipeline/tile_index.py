@@ -1,0 +1,92 @@
+"""Which pixels of areas lie in a tile, found without looking through those of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from geo.grid import Grid, Tile
+from geo.membership import runs_of_bags
+
+
+class AreaPixels(Protocol):
+    """Pixels of areas, one area after the other, ascending within an area."""
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``."""
+
+    @property
+    def pixel(self) -> np.ndarray:
+        """``row * n_col + col`` of each."""
+
+
+@dataclass(frozen=True)
+class TileIndex:
+    """Pixels of areas by the row of tiles they are in: memory goes with areas, not with pixels.
+
+    Pixels ascend within an area, so that those in one row of tiles are a run.
+
+    Attributes
+    ----------
+    pixel : (n,) int array
+    n_col, tile : int
+        Columns of the grid, and pixels a side of a tile.
+    start, stop, low, high : (n_run,) int64 arrays
+        Of each run, ordered by row of tiles: where it begins and ends, its first and last column.
+    cuts : (n_row_of_tiles + 1,) int64 array
+        Runs of each row of tiles.
+    """
+
+    pixel: np.ndarray
+    n_col: int
+    tile: int
+    start: np.ndarray
+    stop: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    cuts: np.ndarray
+
+    @classmethod
+    def of(cls, areas: AreaPixels, grid: Grid, tile: int) -> TileIndex:
+        """Index the pixels of areas on a grid by tiles of so many pixels a side."""
+        n_col = grid.shape[1]
+        parts = [np.empty((5, 0), np.int64)]
+        for first, last in runs_of_bags(areas.offsets):
+            base, end = int(areas.offsets[first]), int(areas.offsets[last])
+            row, col = np.divmod(areas.pixel[base:end], n_col)
+            band = row // tile
+            begins = np.zeros(end - base, bool)
+            begins[1:] = band[1:] != band[:-1]
+            own = areas.offsets[first:last]
+            begins[own[own < areas.offsets[first + 1 : last + 1]] - base] = True
+            at = np.flatnonzero(begins)
+            stop = np.append(at[1:], end - base)
+            low, high = np.minimum.reduceat(col, at), np.maximum.reduceat(col, at)
+            parts.append(np.stack([base + at, base + stop, low, high, band[at]]))
+        start, stop, low, high, band = np.concatenate(parts, axis=1)
+        order = np.argsort(band, kind="stable")
+        cuts = np.searchsorted(band, np.arange(-(-grid.shape[0] // tile) + 1), sorter=order)
+        start, stop, low, high = (each[order] for each in (start, stop, low, high))
+        return cls(areas.pixel, n_col, tile, start, stop, low, high, cuts)
+
+    def inside(self, tile: Tile) -> np.ndarray:
+        """Return the numbers of the pixels in a tile, (n,) int64 ascending.
+
+        Parameters
+        ----------
+        tile : Tile
+            One of ``grid.tiles(self.tile)``.
+        """
+        number = tile.row // self.tile
+        runs = np.arange(self.cuts[number], self.cuts[number + 1])
+        end = tile.col + tile.n_col
+        runs = runs[(self.low[runs] < end) & (self.high[runs] >= tile.col)]
+        size = self.stop[runs] - self.start[runs]
+        shift = self.start[runs] - (np.cumsum(size) - size)
+        at = np.repeat(shift, size) + np.arange(int(size.sum()))
+        col = self.pixel[at] % self.n_col
+        # Runs of one row of tiles are in the order of their areas, as the pixels are.
+        return at[(col >= tile.col) & (col < end)]
