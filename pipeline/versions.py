@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from geo.errors import InputError, Problem
 from pipeline.commit import read_marker, staged
@@ -112,7 +112,7 @@ def add_version(
     name = f"v{max(numbers, default=0) + 1:04d}"
     path = directory / "versions" / name
     with staged(path, KIND, VERSION, fingerprint) as at:
-        partial = Path(at)  # `directory` is local: versions are renamed into place
+        partial = cast(Path, at)  # `directory` is local: versions are renamed into place
         for target, source in files.items():
             shutil.copyfile(source, partial / target)
         text = json.dumps({"version": name, **about}, indent=1, ensure_ascii=False) + "\n"
