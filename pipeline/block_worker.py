@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,15 +89,18 @@ class BlockWorker:
             raise StoreError(found)
         self._source = StoreSource(store, job.bags, _keep_mb())
         self._executor = ThreadExecutor(job.model, self._source, n_thread)  # type: ignore[arg-type]
+        # For as long as this object lives: to set and to lift the limit takes 4 ms, each step.
+        held = ExitStack()
+        held.enter_context(one_blas_thread())
+        weakref.finalize(self, held.close)
 
     def sums(self, params: Arrays, order: Order) -> Reply:
         """Compute an order; what will be wanted next is read meanwhile."""
         self._source.cache.keep_only(*order.stretch)
         fresh: Local = {}
-        with one_blas_thread():
-            parts = self._executor.partials(
-                params, order.blocks, order.local, fresh, order.ahead, order.span
-            )
+        parts = self._executor.partials(
+            params, order.blocks, order.local, fresh, order.ahead, order.span
+        )
         return Reply(parts, fresh)
 
 
