@@ -14,6 +14,7 @@ from models.blas import one_blas_thread
 from models.protocol import Arrays
 from models.reduction import Partial
 from models.training import Local, ThreadExecutor
+from models.xp import keep_freed_memory
 from pipeline.errors import StoreError
 from pipeline.source import KEEP_MB, StoreSource
 from pipeline.store import BagStore
@@ -89,6 +90,7 @@ class BlockWorker:
             raise StoreError(found)
         self._source = StoreSource(store, job.bags, _keep_mb())
         self._executor = ThreadExecutor(job.model, self._source, n_thread)  # type: ignore[arg-type]
+        keep_freed_memory()
         # For as long as this object lives: to set and to lift the limit takes 4 ms, each step.
         held = ExitStack()
         held.enter_context(one_blas_thread())

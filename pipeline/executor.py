@@ -25,6 +25,7 @@ from models.base import Estimator
 from models.protocol import Arrays, Stats
 from models.reduction import Partial, span, total
 from models.training import Local
+from models.xp import keep_freed_memory
 from pipeline.block_worker import BlockWorker, Job, Order, Reply
 from pipeline.errors import ClusterError, StoreError
 from pipeline.source import StoreSource
@@ -61,6 +62,7 @@ class DaskExecutor:
 
     def __init__(self, model: Estimator, source: StoreSource, client: Client) -> None:
         store = source.store
+        keep_freed_memory()  # the sums that come in and the update's matrices, in each step anew
         self._client = client
         self._n_block = store.n_block
         self._members: dict[str, _Member] = {}
