@@ -73,10 +73,7 @@ class Ours:
         """Return value and gradients."""
         with one_blas_thread():
             params = self.model.block_params(self.state)
-            found = list(self.executor.map(params, range(len(self.source.block_bags))))
-            total = found[0]
-            for stats in found[1:]:
-                total = total + stats
+            total = self.executor.sum(params, range(len(self.source.block_bags)))
             # A fresh dictionary: nothing of the last call may be used again.
             self.state = replace(self.state, params=dict(self.state.params))
             return self.model.objective(self.state, total, self.bags.n_bag)

@@ -9,7 +9,7 @@ from typing import Any
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may leave while its thread is in here
 _users = 0
 _limit: Any = None
 

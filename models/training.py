@@ -259,18 +259,19 @@ class ThreadExecutor:
         span: tuple[float, float] = (0, math.inf),
     ) -> list[Partial]:
         """Return the sums over blocks whose leaves are all that a step has in ``span``."""
-        stats = self._map(params, blocks, local or {}, fresh, ahead)
+        stats = self.map(params, blocks, local, fresh, ahead)
         return partial_sums(leaves(stats, blocks, self._n_block), *span)
 
-    def _map(
+    def map(
         self,
         params: Arrays,
         blocks: Sequence[int],
-        kept: Local,
-        fresh: Local | None,
-        ahead: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
     ) -> Iterator[Stats]:
         """Yield the sums of each block, in the order given."""
+        kept = local or {}
         reading = [n for n in (*blocks, *ahead) if self._model.needs_block(params, kept.get(n))]
         waiting: deque[tuple[int, Future[tuple[Stats, Any]]]] = deque()
         for number in [*blocks, None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +14,7 @@ from models.device import Wanted, block_executor, find_device, joined
 from models.protocol import Arrays
 from models.reduction import Partial
 from models.training import Local
+from models.xp import keep_freed_memory
 from pipeline.errors import StoreError
 from pipeline.places import Place
 from pipeline.source import KEEP_MB, StoreSource
@@ -94,16 +97,20 @@ class BlockWorker:
         device = find_device(job.device, job.device_memory)
         source = joined(self._source, job.n_joined)
         self._executor = block_executor(job.model, source, n_thread, device)
+        keep_freed_memory()
+        # For as long as this object lives: to set and to lift the limit takes 4 ms, each step.
+        held = ExitStack()
+        held.enter_context(one_blas_thread())
+        weakref.finalize(self, held.close)
 
     def sums(self, params: Arrays, order: Order) -> Reply:
         """Compute an order; what will be wanted next is read meanwhile."""
         first, last = order.stretch
         self._source.cache.keep_only(first * self._n_joined, (last + 1) * self._n_joined - 1)
         fresh: Local = {}
-        with one_blas_thread():
-            parts = self._executor.partials(
-                params, order.blocks, order.local, fresh, order.ahead, order.span
-            )
+        parts = self._executor.partials(
+            params, order.blocks, order.local, fresh, order.ahead, order.span
+        )
         return Reply(parts, fresh)
 
 

@@ -27,6 +27,7 @@ from models.device import Wanted
 from models.protocol import Arrays, Stats
 from models.reduction import Partial, span, total
 from models.training import Local
+from models.xp import keep_freed_memory
 from pipeline.block_worker import BlockWorker, Job, Order, Reply
 from pipeline.errors import ClusterError, StoreError
 from pipeline.source import StoreSource
@@ -77,6 +78,7 @@ class DaskExecutor:
         wait: float = WAIT_SECONDS,
     ) -> None:
         store = source.store
+        keep_freed_memory()  # the sums that come in and the update's matrices, in each step anew
         self._client = client
         self._wait = wait
         self._n_block = len(source.block_bags)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import elevators, madagascar, malaria, pairs, speed, swiss_roll
+from benchmarks import coordination, elevators, madagascar, malaria, pairs, speed, swiss_roll
 from benchmarks.report import write_results
 from pipeline.config import load_config
 from pipeline.demo import CountrySpec, simulate_country
@@ -90,3 +90,15 @@ def test_every_benchmark_is_in_make_bench():
     for script in (root / "benchmarks").glob("*.py"):
         if script.stem not in ("report", "plain_trees", "__init__"):
             assert f"benchmarks.{script.stem}" in named, script.stem
+
+
+def test_coordination_counts_every_block_and_draws(tmp_path):
+    found = coordination.empty(3, (1, 3), ())
+    assert found["bytes_each_way_a_worker"]["576"] == 8 * (576 * 576 + 576 * 20 + 576)
+    for n_worker in ("1", "3"):
+        for size in ("8", "576"):
+            point = found["in_process"][n_worker][size]
+            assert 0 < point["p10_ms"] <= point["median_ms"] <= point["p90_ms"]
+            assert point["processor_ms"] > 0
+    coordination.draw(found, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000

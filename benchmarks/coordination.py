@@ -1,0 +1,296 @@
+"""What a step of a cluster costs beside the work: empty blocks, and two workers against one.
+
+    python -m benchmarks.coordination [--country DIRECTORY] [--steps N] [--only empty|country]
+
+Empty blocks: a model whose blocks do nothing, one block a worker and step, with parameters and sums
+of the size of 576 landmarks (576 x 576 float64 and 576 x 20) and of 8. Workers in this process,
+from 1 to 64, and processes of this machine, up to 4. Times are medians over steps; processor time
+is that of all processes together.
+
+Country: steps of the fit of the simulated country (957 areas, 1,044,683 pixels, 18 covariates, 576
+landmarks), each made by one single-threaded worker process and by two, in turns, so that both see
+the same other work on the machine. Beside the clock stands the processor time of the busier worker,
+which other work changes little: with cores to spare a step takes about that. The sums of both are
+compared to the last bit.
+
+Writes ``benchmarks/results/coordination.json`` and ``docs/figures/coordination.png``. ``DIRECTORY``
+is one that ``disagg demo --size country`` and ``disagg ingest`` have filled; made anew where not
+given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+from benchmarks.country import run
+from benchmarks.report import RESULTS, write_results
+from models.base import Estimator
+from models.blas import one_blas_thread
+from models.plan import plan_epoch
+from models.protocol import Stats
+from models.training import start_training
+from pipeline.config import load_config
+from pipeline.executor import DaskExecutor
+from pipeline.kinds import new_model
+from pipeline.source import StoreSource
+from pipeline.store import BagStore, PixelRows, write_bags
+
+FIGURE = Path(__file__).parents[1] / "docs/figures/coordination.png"
+SIZES = (8, 576)  # landmarks
+IN_PROCESS = (1, 2, 4, 8, 16, 32, 64)
+PROCESSES = (1, 2, 4)
+N_BLOCK = 1024
+N_DIM = 20  # covariates and space
+NOTE = "the machine was shared with other work: see load"
+WARM = 5  # steps before the clock
+
+
+class Empty(Estimator):
+    """A model whose blocks do nothing: they hand back what they were sent."""
+
+    sweep = "minibatch"
+
+    def __init__(self, *, n_inducing: int = 8) -> None:
+        self.n_inducing = n_inducing
+
+    def needs_block(self, *_: Any) -> bool:
+        """Nobody will look."""
+        return False
+
+    def block_stats(self, params: Any, *_: Any) -> tuple[Stats, Any]:
+        """Hand back what was sent."""
+        return Stats(1.0, 1, dict(params)), None
+
+
+def empty_store(path: Path) -> BagStore:
+    """Write a store of so many blocks that nobody reads."""
+
+    def rows(bag: np.ndarray, *_: np.ndarray) -> PixelRows:
+        n = bag.size
+        return PixelRows(np.zeros((n, 1), np.float32), np.ones(n), np.zeros((n, 2)), np.arange(n))
+
+    write_bags(
+        path,
+        sizes=np.ones(N_BLOCK, dtype=int),
+        rows=rows,
+        y=np.zeros(N_BLOCK),
+        ids=[str(k) for k in range(N_BLOCK)],
+        covariates=["a"],
+        fingerprint="empty",
+        block_bags=1,
+    )
+    return BagStore.open(path)
+
+
+@contextmanager
+def cluster(n_worker: int, *, processes: bool) -> Iterator[Client]:
+    """Open workers of one thread each."""
+    where: dict[str, Any] = {"host": "127.0.0.1"} if processes else {}
+    with (
+        LocalCluster(
+            n_workers=n_worker,
+            threads_per_worker=1,
+            processes=processes,
+            memory_limit=0,  # workers of one process would each count the memory of all
+            dashboard_address=":0",
+            silence_logs=50,
+            **where,
+        ) as workers,
+        Client(workers) as client,
+    ):
+        yield client
+
+
+def measure_empty(store: BagStore, client: Client, n_worker: int, n_step: int) -> dict[str, Any]:
+    """Return milliseconds a step for each size."""
+    source, found = StoreSource(store), {}
+    for size in SIZES:
+        params = {"q": np.ones((size, size)), "w": np.ones((size, N_DIM)), "alpha": np.ones(size)}
+        times, before = [], 0.0
+        with DaskExecutor(Empty(n_inducing=size), source, client) as executor:
+            for step in range(n_step + WARM):
+                before = before if step != WARM else processor_seconds(client)
+                blocks = [(k * N_BLOCK // n_worker + step) % N_BLOCK for k in range(n_worker)]
+                started = time.perf_counter()
+                stats = executor.sum(params, sorted(blocks))
+                times.append(time.perf_counter() - started)
+                if stats.n_bag != n_worker:
+                    raise SystemExit("a block is missing in a sum")
+            spent = processor_seconds(client) - before
+        cpu = round(1e3 * spent / n_step, 2)
+        found[str(size)] = {**summary(times[WARM:]), "processor_ms": cpu}
+    return found
+
+
+def processor_seconds(client: Client) -> float:
+    """Return the processor time so far of this process and of the workers' own."""
+    workers = client.run(lambda: (os.getpid(), time.process_time()))
+    return sum({**dict(workers.values()), os.getpid(): time.process_time()}.values())
+
+
+def summary(seconds: list[float]) -> dict[str, float]:
+    """Return median and tenth percentiles, ms."""
+    low, middle, high = 1e3 * np.quantile(seconds, [0.1, 0.5, 0.9])
+    names = ("p10_ms", "median_ms", "p90_ms")
+    return {k: round(float(v), 2) for k, v in zip(names, (low, middle, high), strict=True)}
+
+
+def empty(n_step: int, in_process: tuple[int, ...], processes: tuple[int, ...]) -> dict[str, Any]:
+    """Measure steps of empty blocks for all numbers of workers."""
+    found: dict[str, Any] = {"in_process": {}, "processes": {}}
+    with tempfile.TemporaryDirectory() as directory:
+        store = empty_store(Path(directory) / "bags.zarr")
+        for kind, counts in (("in_process", in_process), ("processes", processes)):
+            for n_worker in counts:
+                with cluster(n_worker, processes=kind == "processes") as client:
+                    ms = measure_empty(store, client, n_worker, n_step)
+                found[kind][str(n_worker)] = {**ms, "load": os.getloadavg()[0]}
+                print(kind, n_worker, ms, flush=True)
+    sent = {str(m): 8 * (m * m + m * N_DIM + m) for m in SIZES}
+    return {"steps": n_step, "bytes_each_way_a_worker": sent, **found}
+
+
+def country(directory: Path, n_step: int) -> dict[str, Any]:
+    """Make steps of the country's fit on one worker and on two, in turns."""
+    config = load_config(directory / "disagg.yaml")
+    model, store = new_model(config), BagStore.open(config.output.dir / "work/bags.zarr")
+    source = StoreSource(store)
+    state = start_training(model, source, **model.loop_params("start")).state
+    n_bag = source.n_bag
+    rng = np.random.default_rng(0)
+    times: dict[str, list[float]] = {"one": [], "two": [], "driver": []}
+    cpu: dict[str, list[float]] = {"one": [], "two": [], "driver": [], "coordination": []}
+    pixels, n_block = [], []
+    with (
+        cluster(1, processes=True) as one,
+        cluster(2, processes=True) as two,
+        DaskExecutor(model, source, one) as first,
+        DaskExecutor(model, source, two) as second,
+        one_blas_thread(),
+    ):
+        steps = [s for _ in range(9) for s in plan_epoch(source.block_bags, model.batch_bags, rng)]
+        for number, blocks in enumerate(steps[:n_step]):
+            started, began = time.perf_counter(), time.process_time()
+            params = model.block_params(state)
+            spent, used = time.perf_counter() - started, time.process_time() - began
+            sums = {}
+            turns = [("one", first, one), ("two", second, two)]
+            for name, executor, client in turns if number % 2 else turns[::-1]:
+                before = client.run(time.process_time)
+                started, began = time.perf_counter(), time.process_time()
+                sums[name] = executor.sum(params, blocks)
+                times[name].append(time.perf_counter() - started)
+                coordination = time.process_time() - began
+                after = client.run(time.process_time)
+                cpu[name].append(max(after[w] - before[w] for w in after))
+            cpu["coordination"].append(coordination)
+            for name, value in sums["one"].sums.items():
+                if not np.array_equal(value, sums["two"].sums[name]):
+                    raise SystemExit(f"one worker and two differ in {name}")
+            started, began = time.perf_counter(), time.process_time()
+            state, _ = model.update(state, sums["one"], n_bag)
+            times["driver"].append(spent + time.perf_counter() - started)
+            cpu["driver"].append(used + time.process_time() - began)
+            edges = store.offsets[store.block_offsets]
+            pixels.append(int(sum(edges[b + 1] - edges[b] for b in blocks)))
+            n_block.append(len(blocks))
+    ms = {name: summary(values[1:]) for name, values in times.items()}
+    busy = {name: summary(values[1:]) for name, values in cpu.items()}
+    return {
+        "model": {key: model.get_params()[key] for key in ("n_inducing", "dtype", "batch_bags")},
+        "steps": n_step,
+        "blocks_a_step": float(np.mean(n_block)),
+        "pixels_a_step": float(np.mean(pixels)),
+        "largest_share_of_two": _largest_share(store.n_block, steps[:n_step]),
+        "ms": ms,
+        "processor_ms_of_the_busiest": busy,
+        "two_against_one": {
+            "blocks_by_the_clock": _ratio(ms),
+            "step_by_the_clock": _ratio(ms, "driver"),
+            "blocks_by_processor_time": _ratio(busy),
+            "step_by_processor_time": _ratio(busy, "driver", "coordination"),
+        },
+        "load": os.getloadavg()[0],
+    }
+
+
+def _ratio(ms: dict[str, dict[str, float]], *serial: str) -> float:
+    """Return the time of one worker's steps over that of two, each with what is not shared."""
+    rest = sum(ms[name]["median_ms"] for name in serial)
+    return round((ms["one"]["median_ms"] + rest) / (ms["two"]["median_ms"] + rest), 2)
+
+
+def _largest_share(n_block: int, steps: list[list[int]]) -> float:
+    """Mean over steps of the share of its blocks that the busier of two workers has."""
+    shares = [np.mean([2 * b // n_block for b in step]) for step in steps]
+    return round(float(np.mean([max(s, 1 - s) for s in shares])), 3)
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Plot milliseconds a step against the number of workers."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    fig, axis = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    for kind, style in (("in_process", "-o"), ("processes", "--s")):
+        for size, colour in zip(SIZES, ("tab:blue", "tab:orange"), strict=True):
+            counts = sorted(result[kind], key=int)
+            if not counts:
+                continue
+            points = [result[kind][n][str(size)] for n in counts]
+            x, ms = [int(n) for n in counts], [p["median_ms"] for p in points]
+            name = f"{kind.replace('_', ' ')}, {size} landmarks"
+            axis.plot(x, ms, style, color=colour, label=name, markersize=4)
+            low, high = ([p[k] for p in points] for k in ("p10_ms", "p90_ms"))
+            axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+    axis.axhline(15, color="grey", linewidth=0.8, linestyle=":")
+    axis.set(xscale="log", yscale="log", xlabel="workers", ylabel="ms a step, empty blocks")
+    axis.set_xticks(list(IN_PROCESS), [str(n) for n in IN_PROCESS])
+    axis.minorticks_off()
+    axis.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=120)
+    plt.close(fig)
+
+
+def main() -> None:
+    """Measure, write JSON and figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--country", type=Path, help="a directory with the country's store")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--country-steps", type=int, default=40)
+    parser.add_argument("--only", choices=["empty", "country"])
+    options = parser.parse_args()
+    path = RESULTS / "coordination.json"
+    result = json.loads(path.read_text()) if options.only and path.is_file() else {}
+    result.pop("machine", None)
+    if options.only != "country":
+        result["empty"] = empty(options.steps, IN_PROCESS, PROCESSES)
+        write_results(path, {"note": NOTE, **result})
+        draw(result["empty"], FIGURE)
+    if options.only != "empty":
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = options.country or Path(temporary) / "country"
+            if options.country is None:
+                run("demo", str(directory), "--size", "country", "--quiet")
+                run("ingest", str(directory / "disagg.yaml"), "--quiet")
+            result["country"] = country(directory, options.country_steps)
+        print(json.dumps(result["country"], indent=1))
+    write_results(path, {"note": NOTE, **result})
+
+
+if __name__ == "__main__":
+    main()
