@@ -45,11 +45,12 @@ COMBINATIONS = [
 
 
 def _standin():
-    place = Path(__file__).parent / "strict_cupy.py"
-    spec = util.spec_from_file_location("strict_cupy", place)
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if "strict_cupy" not in sys.modules:  # once: its arrays are of one class
+        place = Path(__file__).parent / "strict_cupy.py"
+        spec = util.spec_from_file_location("strict_cupy", place)
+        sys.modules["strict_cupy"] = util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["strict_cupy"])
+    return sys.modules["strict_cupy"]
 
 
 strict = _standin()

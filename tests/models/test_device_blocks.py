@@ -6,6 +6,7 @@ wait sees NaN, and a buffer that is filled again too early sends the wrong block
 
 from __future__ import annotations
 
+import sys
 from importlib import util
 from pathlib import Path
 
@@ -28,11 +29,12 @@ from models.training import BagsSource, ThreadExecutor, start_training
 
 
 def _standin():
-    place = Path(__file__).parent / "strict_cupy.py"
-    spec = util.spec_from_file_location("strict_cupy", place)
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if "strict_cupy" not in sys.modules:  # once: its arrays are of one class
+        place = Path(__file__).parent / "strict_cupy.py"
+        spec = util.spec_from_file_location("strict_cupy", place)
+        sys.modules["strict_cupy"] = util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["strict_cupy"])
+    return sys.modules["strict_cupy"]
 
 
 strict = _standin()
