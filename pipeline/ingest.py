@@ -26,6 +26,7 @@ from pipeline.config import Config
 from pipeline.cube import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
 from pipeline.fingerprint import fingerprint_value
 from pipeline.inputs import Inputs, open_inputs
+from pipeline.machine import threads_here
 from pipeline.progress import Progress, Silent
 from pipeline.stages import STAGES, stage_inputs, work_dir
 from pipeline.store import BagStore, PixelRows, write_bags
@@ -137,8 +138,7 @@ def _prepare(config: Config, cube_path: Path, progress: Progress) -> tuple[Input
 
 
 def _workers(config: Config) -> int | None:
-    workers = config.compute.workers
-    return None if workers == "auto" else int(workers)
+    return threads_here(config.compute)
 
 
 def _members(
