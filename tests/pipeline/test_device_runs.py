@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from distributed import Client, LocalCluster
 
 from models import VBAgg, device
 from models.errors import ParameterError
@@ -53,6 +54,31 @@ def test_joined_blocks_go_through_a_fit_and_its_checkpoints(world, strict, monke
     assert resumed.epoch == 3
     for name, value in whole.state.params.items():
         np.testing.assert_array_equal(resumed.state.params[name], value, err_msg=name)
+
+
+def test_workers_of_a_cluster_compute_on_their_device(world, strict, monkeypatch):
+    strict.install(monkeypatch)
+    monkeypatch.setattr(device, "DEVICE_PIXELS", 200)
+    _, wanted = _fitted(world.store, device="gpu")
+    made = []
+    monkeypatch.setattr(device.OnDevice, "__init__", _noting(device.OnDevice.__init__, made))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
+        as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        _, found = _fitted(world.store, client=client, device="gpu")
+    assert len(made) == 2
+    for name, value in wanted.state.params.items():
+        np.testing.assert_array_equal(found.state.params[name], value, err_msg=name)
+
+
+def _noting(function, made):
+    def noted(*args):
+        made.append(args)
+        return function(*args)
+
+    return noted
 
 
 def test_maps_from_the_device_are_the_hosts(world, strict, monkeypatch, tmp_path):
