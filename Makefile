@@ -10,7 +10,7 @@ PYTEST ?= -m "not slow"
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow faults lint types imports bench clean
+.PHONY: help install demo test slow faults lint types imports bench gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -63,6 +63,11 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.psi_vgpmil
 	$(BIN)/python -m benchmarks.gpmil
 	$(BIN)/python -m benchmarks.labels --country
+
+gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models
+	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,6 +10,7 @@ NumPy arrays always, and :func:`like` takes the former there. ``docs/gpu.md`` ha
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -338,16 +339,20 @@ class Device:
 
     Attributes
     ----------
+    name : str
+        What its maker calls it.
     memory : int
         Bytes that the pool may hold.
     """
 
     def __init__(self, memory: int | None = None) -> None:
+        os.environ["CUPY_TF32"] = "0"  # products of single precision, not of ten bits
         import cupy
 
         self._xp = cupy
         self._compute = cupy.cuda.Stream(non_blocking=True)
         self._copies = cupy.cuda.Stream(non_blocking=True)
+        self.name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
         free = int(cupy.cuda.runtime.memGetInfo()[0])
         self.memory = int(POOL_SHARE * free) if memory is None else memory
         cupy.get_default_memory_pool().set_limit(size=self.memory)
@@ -400,8 +405,12 @@ class Device:
         """Wait until a copy has been made: its buffer may be filled again."""
         event.synchronize()
 
-    def free(self) -> None:
-        """Wait for all work, and give unused memory back to the device."""
+    def finish(self) -> None:
+        """Wait for all work."""
         self._copies.synchronize()
         self._compute.synchronize()
+
+    def free(self) -> None:
+        """Wait for all work, and give unused memory back to the device."""
+        self.finish()
         self._xp.get_default_memory_pool().free_all_blocks()

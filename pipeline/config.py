@@ -390,6 +390,11 @@ class Compute(Section):
                     found=f"compute.{name} and scheduler: {name}, one without the other",
                     remedy="give both, or neither",
                 )
+        if self.scheduler == "local" and self.threads != "auto":
+            raise _wrong(
+                found="compute.threads with scheduler: local, whose threads are its workers",
+                remedy="give compute.workers, or scheduler: processes",
+            )
         if self.scheduler in ("kubernetes", "gateway") and self.workers == "auto":
             raise _wrong(
                 found=f"scheduler: {self.scheduler} without a number of workers",

@@ -12,6 +12,7 @@ from pipeline import engine
 from pipeline.cluster import open_cluster
 from pipeline.config import Config
 from pipeline.kinds import new_model
+from pipeline.machine import threads_here
 from pipeline.progress import Progress
 from pipeline.stages import work_dir
 from pipeline.store import BagStore
@@ -21,8 +22,7 @@ _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 def n_thread(config: Config) -> int | None:
     """Threads for work in this process; None for one a core."""
-    workers = config.compute.workers
-    return None if workers == "auto" else int(workers)
+    return threads_here(config.compute)
 
 
 def where(config: Config) -> dict[str, Any]:

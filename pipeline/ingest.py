@@ -27,6 +27,7 @@ from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_value
 from pipeline.gather import Gatherer
 from pipeline.inputs import Inputs, open_inputs
+from pipeline.machine import threads_here
 from pipeline.places import Place, zarr_at
 from pipeline.progress import Progress, Silent
 from pipeline.stages import STAGES, stage_inputs, work_dir
@@ -143,8 +144,7 @@ def _prepare(config: Config, cube_path: Place, progress: Progress) -> tuple[Inpu
 
 
 def _workers(config: Config) -> int | None:
-    workers = config.compute.workers
-    return None if workers == "auto" else int(workers)
+    return threads_here(config.compute)
 
 
 def _members(

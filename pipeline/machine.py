@@ -50,6 +50,15 @@ def memory() -> int:
     return int(memory_limit())
 
 
+def threads_here(compute: Compute) -> int | None:
+    """Return the threads of this process that a configuration asks for; None for one a core.
+
+    Numbers of workers elsewhere say nothing of it.
+    """
+    here = compute.scheduler in ("local", "processes")
+    return int(compute.workers) if here and compute.workers != "auto" else None
+
+
 def share_out(compute: Compute, n_gpu: int = 0) -> Workers:
     """Share cores and memory between the workers that a configuration asks for.
 

@@ -436,6 +436,7 @@ def install(monkeypatch: Any, *, n_device: int = 1, memory: int = 1 << 30) -> Mo
     cuda.Stream, cuda.Event, cuda.alloc_pinned_memory = Stream, Event, _Pinned
     cuda.runtime.getDeviceCount = lambda: n_device
     cuda.runtime.memGetInfo = lambda: (memory, memory)
+    cuda.runtime.getDeviceProperties = lambda _: {"name": b"stand-in"}
     pool = MemoryPool()
     cupy.get_default_memory_pool = lambda: pool
     return cupy

@@ -45,19 +45,23 @@ COMBINATIONS = [
 
 
 def _standin():
-    place = Path(__file__).parent / "strict_cupy.py"
-    spec = util.spec_from_file_location("strict_cupy", place)
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if "strict_cupy" not in sys.modules:  # once: its arrays are of one class
+        place = Path(__file__).parent / "strict_cupy.py"
+        spec = util.spec_from_file_location("strict_cupy", place)
+        sys.modules["strict_cupy"] = util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["strict_cupy"])
+    return sys.modules["strict_cupy"]
 
 
 strict = _standin()
 
 
-@pytest.fixture
-def cupy(monkeypatch):
-    """The stand-in, and tiles so small that there are several."""
+ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devices() else [])]
+
+
+@pytest.fixture(params=ON)
+def cupy(request, monkeypatch):
+    """The stand-in, or CuPy where there is a GPU; and tiles so small that there are several."""
     for module, name, value in (
         (pixel_pass, "DEVICE_ROWS", 50),
         (bag_evidence, "DEVICE_ROWS", 20),
@@ -66,7 +70,7 @@ def cupy(monkeypatch):
         (xp, "CHUNK", 4),
     ):
         monkeypatch.setattr(module, name, value)
-    return strict.install(monkeypatch)
+    return pytest.importorskip("cupy") if request.param == "real" else strict.install(monkeypatch)
 
 
 def _on(cupy, block: BagBlock) -> BagBlock:
@@ -165,7 +169,7 @@ def test_predictions_stay_on_the_device_and_are_the_hosts(likelihood, link, dtyp
         lambda law: law.exceed(-1.0),
     ):
         found, wanted = say(there), say(here)
-        assert isinstance(found, strict.ndarray)
+        assert isinstance(found, cupy.ndarray)
         np.testing.assert_allclose(found.get(), wanted, rtol=1e-9 if dtype == "float64" else 1e-3)
     drawn = there.sample(3, np.random.default_rng(0))
     assert drawn.shape == (3, bags.n_pix)
@@ -249,7 +253,8 @@ def test_closed_forms_sweep_by_sweep(name, dtype, learn, cupy):
 # -- the stand-in itself, and what xp does on a device ---------------------------------------------
 
 
-def test_the_stand_in_refuses_what_cupy_refuses(cupy):
+def test_the_stand_in_refuses_what_cupy_refuses(monkeypatch):
+    cupy = strict.install(monkeypatch)
     there, here = cupy.asarray([1.0, 2.0]), np.array([1.0, 2.0])
     for wrong in (
         lambda: there + here,
@@ -325,7 +330,7 @@ def test_a_fit_that_diverged_is_noticed(cupy, make_bags):
 
 def test_nothing_but_xp_knows_cupy():
     root = Path(__file__).parents[2]
-    for folder in ("models", "pipeline", "geo", "flows"):
+    for folder in ("models", "pipeline", "geo", "flows", "benchmarks", "examples"):
         for path in (root / folder).glob("**/*.py"):
             if path.relative_to(root) != Path("models/xp.py"):
                 assert "cupy" not in path.read_text().lower(), path

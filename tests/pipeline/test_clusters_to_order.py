@@ -240,6 +240,7 @@ def test_a_missing_package_is_one_line_with_the_extra(compute, package, extra, m
         ({**PODS, "memory": "auto"}, "without the size of a worker"),
         ({**PODS, "threads": "auto"}, "without the size of a worker"),
         ({**GATEWAY, "memory": "8GiB"}, "in compute.gateway.options"),
+        ({"threads": 2}, "whose threads are its workers"),
     ],
 )
 def test_what_does_not_go_together_is_refused(compute, found):
@@ -275,6 +276,14 @@ def test_no_core_and_no_byte_is_given_twice(host, workers, threads, n_gpu):
     if workers == threads == "auto":
         assert found.n_worker == (n_gpu or 8)
         assert found.n_worker * found.n_thread > 8 - found.n_worker  # and no core is left idle
+
+
+def test_workers_elsewhere_are_no_threads_here():
+    assert machine.threads_here(Compute(workers=3)) == 3
+    assert machine.threads_here(Compute(scheduler="processes", workers=2)) == 2
+    assert machine.threads_here(Compute()) is None
+    assert machine.threads_here(Compute(**PODS)) is None
+    assert machine.threads_here(Compute(scheduler="tcp://host:8786", workers=40)) is None
 
 
 def test_more_than_there_is_is_one_line(host):

@@ -1,0 +1,228 @@
+"""A pass over pixels on a GPU beside its own matrix product, and an epoch over 100 million pixels.
+
+    python -m benchmarks.gpu [--pixels 1000000] [--landmarks 576] [--epoch-pixels 100000000]
+                             [--repeats 5] [--results DIR]
+
+* The pass: value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive
+  kernel, 18 covariates, float32 with float64 sums), its blocks on the card already. Its floor is
+  ``4 n M^2`` flops at the rate of a large float32 product on the same card, TF32 off.
+* The epoch: one through the training loop, driver's algebra included, over pixels held in host
+  memory. No block stays on the card: every one goes through page-locked memory.
+* Agreement: value and every gradient of the pass in float32 beside float64 on the processor.
+
+Needs a GPU and ``pip install 'disagg[gpu]'``, and about 13 GiB of memory at the default size. Runs
+are repeated, the fastest counts. Where there is no GPU, one line says so, and the exit status is 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import RESULTS, write_results
+from benchmarks.speed import BAG_PIXELS, N_FEAT, make_bags
+from models import VBAgg
+from models.block import BagBlock
+from models.device import DEVICE_PIXELS, DeviceSource, OnDevice, block_executor, find_device
+from models.errors import ParameterError
+from models.protocol import Summary
+from models.training import BagsSource, ThreadExecutor, start_training, train
+from models.xp import Device, namespace
+
+GEMM = 8192  # rows of the matrices of the yardstick
+STEP_BAGS = 4096  # of the epoch
+DRAWN = 1 << 20  # pixels drawn at a time
+
+
+class HostSource:
+    """Many pixels in host memory, in blocks that are views of it.
+
+    Parameters
+    ----------
+    n_pix : int
+        A multiple of the pixels of a bag.
+    block_pixels : int
+    """
+
+    def __init__(self, n_pix: int, block_pixels: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.x = np.empty((n_pix, N_FEAT), np.float32)
+        for start in range(0, n_pix, DRAWN):
+            part = self.x[start : start + DRAWN]
+            part[...] = rng.standard_normal(part.shape, dtype=np.float32)
+        self.coords = rng.uniform(-300, 300, (n_pix, 2))
+        self.weight = rng.uniform(0, 50, n_pix)
+        n_bag = n_pix // BAG_PIXELS
+        each = self.weight * np.exp(0.5 * self.x[:, 0])
+        self.y = rng.poisson(0.1 * each.reshape(n_bag, -1).sum(axis=1)).astype(float)
+        per_block = max(1, block_pixels // BAG_PIXELS)
+        self._edges = np.append(np.arange(0, n_bag, per_block), n_bag)
+        self.block_bags = np.diff(self._edges)
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """See :class:`models.training.BlockSource`."""
+        rows = np.sort(rng.integers(0, self.x.shape[0], 20_000))
+        x = self.x[rows].astype(np.float64)
+        by_bag = self.weight.reshape(-1, BAG_PIXELS).sum(axis=1)
+        return Summary(
+            x, self.coords[rows], x.mean(axis=0), x.std(axis=0), self.y, by_bag, self.x.shape[0]
+        )
+
+    def read(self, number: int) -> BagBlock:
+        """See :class:`models.training.BlockSource`."""
+        first, last = int(self._edges[number]), int(self._edges[number + 1])
+        rows = slice(first * BAG_PIXELS, last * BAG_PIXELS)
+        return BagBlock(
+            self.x[rows],
+            self.weight[rows],
+            self.coords[rows],
+            np.arange(last - first + 1) * BAG_PIXELS,
+            self.y[first:last],
+            np.arange(first, last),
+        )
+
+    def read_ahead(self, numbers: Any) -> None:
+        """See :class:`models.training.BlockSource`; they are here."""
+
+
+def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:
+    """Return the flops a second of one large float32 matrix product on the card."""
+    rng = np.random.default_rng(0)
+    with device:
+        a, b = (device.put(rng.normal(size=(size, size)).astype(np.float32)) for _ in range(2))
+        out = namespace(a).empty((size, size), dtype=np.float32)
+
+        def run() -> None:
+            namespace(a).matmul(a, b, out=out)
+            device.finish()
+
+        return 2.0 * size**3 / min(_seconds(run) for _ in range(repeats + 2))
+
+
+def measure_pass(device: Device, n_pix: int, n_ind: int, repeats: int) -> dict[str, float]:
+    """Time value and all gradients of blocks that are on the card."""
+    model, source, state, n_bag = _problem(n_pix, n_ind, "float32", DEVICE_PIXELS)
+    n_ind = state.params["w"].shape[0]
+    numbers = range(len(source.block_bags))
+    params = model.block_params(state)
+    with block_executor(model, source, 1, device) as executor:
+        executor.sum(params, numbers)  # brings the blocks there, compiles the kernels
+        seconds = min(_seconds(lambda: executor.sum(params, numbers)) for _ in range(repeats))
+
+        def with_driver() -> None:
+            # A fresh dictionary: nothing of the last call may be used again.
+            at = replace(state, params=dict(state.params))
+            model.objective(at, executor.sum(model.block_params(at), numbers), n_bag)
+
+        whole = min(_seconds(with_driver) for _ in range(repeats))
+    rate = gemm_rate(device, repeats, min(GEMM, max(64, n_pix)))
+    floor = 4.0 * n_pix * n_ind**2 / rate
+    return {
+        "n_pix": n_pix,
+        "n_ind": n_ind,
+        "gemm_tflops": rate / 1e12,
+        "pass_seconds": seconds,
+        "pass_share_of_gemm": floor / seconds,
+        "pass_with_driver_seconds": whole,
+        "pass_with_driver_share_of_gemm": floor / whole,
+    }
+
+
+def measure_epoch(device: Device, n_pix: int, n_ind: int) -> dict[str, float]:
+    """Time one epoch of training over pixels in host memory; the second of two."""
+    source = HostSource(n_pix - n_pix % BAG_PIXELS, DEVICE_PIXELS)
+    model = VBAgg(
+        link="exp",
+        estimator="bound",
+        kernel="additive",
+        n_inducing=n_ind,
+        dtype="float32",
+        batch_bags=STEP_BAGS,
+    )
+    training = start_training(model, source, **model.loop_params("start"))
+    streamed: Any = DeviceSource(source, device, budget=0)
+    there: Any = OnDevice(model, device)
+    how = {**model.loop_params("train"), "max_epochs": 2}
+    with ThreadExecutor(there, streamed, 3) as executor:
+        train(model, source, executor, training, **how)
+    n_byte = sum(a.nbytes for a in (source.x, source.coords, source.weight, source.y))
+    return {
+        "n_pix": source.x.shape[0],
+        "n_ind": training.state.params["w"].shape[0],
+        "host_gib": n_byte / 2**30,
+        "first_epoch_seconds": training.history[0]["seconds"],
+        "epoch_seconds": training.history[1]["seconds"],
+        "steps": training.state.step // 2,
+    }
+
+
+def agreement(device: Device, n_pix: int, n_ind: int) -> float:
+    """Return the largest relative difference of value and gradients from float64 on the host."""
+    found = []
+    for dtype, where in (("float64", None), ("float32", device)):
+        model, source, state, n_bag = _problem(n_pix, n_ind, dtype, n_pix)
+        with block_executor(model, source, 2, where) as executor:
+            sums = executor.sum(model.block_params(state), range(len(source.block_bags)))
+        found.append(model.objective(state, sums, n_bag))
+    exact, low = found
+    worst = abs(low.bound - exact.bound) / abs(exact.bound)
+    for name, grad in exact.grad.items():
+        worst = max(worst, float(np.abs(low.grad[name] - grad).max() / np.abs(grad).max()))
+    return float(worst)
+
+
+def _problem(n_pix: int, n_ind: int, dtype: Any, block_pixels: int) -> tuple[Any, Any, Any, int]:
+    bags = make_bags(n_pix)
+    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype)
+    source = BagsSource(bags, 0, block_pixels=block_pixels, block_bags=bags.n_bag)
+    state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
+    rng = np.random.default_rng(1)
+    n_ind = state.params["w"].shape[0]
+    root = 0.02 * rng.normal(size=(n_ind, n_ind)) + state.params["root"]
+    params = {**state.params, "v_mean": 0.3 * rng.normal(size=n_ind), "root": root}
+    return model, source, replace(state, params=params), bags.n_bag
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measure, write the JSON and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pixels", type=int, default=1_000_000)
+    parser.add_argument("--landmarks", type=int, default=576)
+    parser.add_argument("--epoch-pixels", type=int, default=100_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    try:
+        device = find_device("gpu")
+    except ParameterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    result: dict[str, Any] = {"device": device.name if device else ""}
+    result["worst_difference_from_float64"] = agreement(
+        device, min(20_000, options.pixels), options.landmarks
+    )
+    result["pass"] = measure_pass(device, options.pixels, options.landmarks, options.repeats)
+    device.free()
+    result["epoch"] = measure_epoch(device, options.epoch_pixels, options.landmarks)
+    write_results(options.results / "gpu.json", result)
+    print(f"{device.name}: differs from float64 by {result['worst_difference_from_float64']:.1e}")
+    for part in ("pass", "epoch"):
+        for name, value in result[part].items():
+            print(f"{part:6} {name:32} {value:12.5g}")
+
+
+if __name__ == "__main__":
+    main()
