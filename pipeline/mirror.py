@@ -48,7 +48,8 @@ class Mirror:
         self.local, self.place = local, place
         self._manifest: dict[str, Any] = {"id": "", "files": {}, "dropped": []}
         self._tag = ""
-        self._kept: dict[str, int] = {}
+        # Of each checkpoint on the store, size and time of the local file that is the same.
+        self._kept: dict[str, tuple[int, int]] = {}
         self._previous: dict[str, Any] = {}
 
     def pull(self) -> None:
@@ -75,9 +76,9 @@ class Mirror:
         for folder in KEPT:
             for name, each in (self.place / folder).list().items():
                 path = self.local / folder / name
-                if not path.is_file():
+                if not path.is_file() or path.stat().st_size != each.size:
                     (self.place / folder / name).download(path)
-                self._kept[f"{folder}/{name}"] = each.size
+                self._kept[f"{folder}/{name}"] = _stamp(path)
         self._publish()
 
     def push(self) -> None:
@@ -111,13 +112,14 @@ class Mirror:
         """Put up what is new in a folder of checkpoints, then remove what is gone from it."""
         head = folder.relative_to(self.local).as_posix()
         here = {
-            path.relative_to(self.local).as_posix(): path.stat().st_size
+            path.relative_to(self.local).as_posix(): _stamp(path)
             for path in folder.rglob("*")
             if path.is_file() and not path.name.startswith(".")
         }
-        for name, size in here.items():
-            if self._kept.get(name) != size:
-                self._kept[name] = self._put(name, name)
+        for name, stamp in here.items():
+            if self._kept.get(name) != stamp:  # new, or made again in the place of a damaged one
+                self._put(name, name)
+                self._kept[name] = stamp
         gone = [name for name in self._kept if name.startswith(f"{head}/") and name not in here]
         self.place.remove(gone)
         for name in gone:
@@ -276,6 +278,11 @@ def _parse(where: Location, text: bytes) -> dict[str, Any]:
         found = f"{where}: damaged; {_AGAIN}"
         raise StorageError(found) from error
     return manifest
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _sha256(path: Path) -> str:

@@ -291,6 +291,27 @@ def test_two_machines_see_each_others_runs_and_do_not_overwrite_them(bucket, tmp
     assert Location(f"s3://{bucket}/map/c.txt").read() == b"c"
 
 
+def test_checkpoints_go_up_come_down_and_are_mended(bucket, s3, tmp_path):
+    one = Folder(tmp_path / "one", bucket)
+    one.write(work__checkpoint__1="aa", work__checkpoint__2="bb", work__evaluate__area__f="f")
+    mirrors._open[one.local] = one.mirror
+    try:
+        mirrors.keep(one.local / "work" / "checkpoint")
+        mirrors.keep(tmp_path / "elsewhere")  # of a local run: nothing to do
+    finally:
+        del mirrors._open[one.local]
+    kept = Location(f"s3://{bucket}/map/work")
+    assert sorted(kept.list()) == ["checkpoint/1", "checkpoint/2"]
+    request(s3, "PUT", f"/{bucket}/map/work/checkpoint/2", b"b?")  # damaged there
+    two = Folder(tmp_path / "two", bucket)
+    assert (two.local / "work/checkpoint/2").read_text() == "b?"
+    two.write(work__checkpoint__2="bb")  # made again, as long as before
+    (two.local / "work/checkpoint/1").unlink()
+    two.mirror.keep(two.local / "work" / "checkpoint")
+    assert sorted(kept.list()) == ["checkpoint/2"]
+    assert (kept / "checkpoint/2").read() == b"bb"
+
+
 def test_a_folder_with_other_files_is_left_alone(bucket, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("ten years")
