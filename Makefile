@@ -4,12 +4,14 @@
 PYTHON ?= python3
 VENV   ?= .venv
 DEMO   ?= demo
+CONFIG ?= $(DEMO)/disagg.yaml
+CRON   ?= 0 6 * * *
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST ?= -m "not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow lint types imports bench clean
+.PHONY: help install demo serve test slow lint types imports bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -28,6 +30,9 @@ install: $(STAMP)  ## make the environment in .venv
 demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
 	$(BIN)/disagg demo $(DEMO) --size small --seed 1
 	$(BIN)/disagg run $(DEMO)/disagg.yaml
+
+serve: $(STAMP)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
+	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
 test: $(STAMP)  ## run the tests, but for the long ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
@@ -58,6 +63,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.psi_vgpmil
 	$(BIN)/python -m benchmarks.gpmil
 	$(BIN)/python -m benchmarks.labels --country
+	$(BIN)/python -m benchmarks.year
 
 clean:  ## remove the environment, the demo and all caches
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from geo.errors import InputError
 from pipeline.demo import LAYERS, CountrySpec, simulate_country
 
 ROOT = Path(__file__).parents[2]
@@ -158,20 +157,20 @@ class Server:
         self.processes.append(process)
         return process
 
+    @staticmethod
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        """Kill a process and what it started: a worker with its runs, as a power cut does."""
+        for number in descendants(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
     def stop(self) -> None:
         for process in reversed(self.processes):
-            kill_group(process)
+            self.kill(process)
         for process in self.processes:
             process.wait()
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started: a worker with its runs, as a power cut does."""
-    for number in descendants(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def descendants(number: int) -> list[int]:
@@ -253,10 +252,3 @@ def make_map(tmp_path: Path, country: Path) -> Callable[..., Map]:
         return Map(tmp_path / name, country, name, **sections)
 
     return make
-
-
-def input_line(call: Callable[[], Any]) -> str:
-    """Return what a call says of bad input."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
