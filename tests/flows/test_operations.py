@@ -48,6 +48,13 @@ def logs(server, number):
     return [each["message"] for each in server.post("/logs/filter", body)]
 
 
+@pytest.fixture(scope="module")
+def server(start_server):
+    made = start_server()
+    yield made
+    made.stop()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def worker(server):
     return server.worker("first", limit=3)
@@ -91,20 +98,14 @@ def test_parameters_are_checked_as_the_configuration_is(server, make_map):
 def test_a_schedule_starts_a_run(server, make_map):
     made = make_map("scheduled")
     server.deploy(made.config, cron="* * * * *")
-    mine = "update-map/scheduled"
 
     def done():
-        found = server.get(f"/deployments/name/{mine}")["id"]
-        runs = [run for run in server.flow_runs() if run["deployment_id"] == found]
+        runs = server.flow_runs("scheduled", scheduled=True)
         return [run for run in runs if run["state_type"] == "COMPLETED"]
 
     server.wait("a scheduled run", done, 200)
-    assert "auto-scheduled" in done()[0]["tags"]
     assert current_version(made.out / "published").name == "v0001"
-    found = server.get(f"/deployments/name/{mine}")
-    command = [sys.executable, "-m", "prefect", "deployment", "delete", mine]
-    subprocess.run(command, env=server.env, check=True, capture_output=True)
-    assert found["schedules"][0]["schedule"]["cron"] == "* * * * *"
+    server.run("prefect", "deployment", "delete", "update-map/scheduled")
 
 
 def test_a_killed_worker_costs_nothing_but_an_epoch(server, make_map, worker):

@@ -17,11 +17,13 @@ def logs(server, number):
 def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server, make_map):
     """CI's own: deploy, sense a counts file, finish; then one line for one bad cell."""
     made = make_map("sensed", gates={"min_gain": -100.0, "coverage": [0.0, 1.0]})
-    assert server.deploy(made.config) == ["update-map/sensed"]
+    assert server.deploy(made.config, cron="0 0 1 1 *") == ["update-map/sensed"]
     server.worker()
     server.watch(made.config)
-    server.wait("a run", lambda: server.flow_runs(), 60)
-    (run,) = server.flow_runs()
+    # A year's first minute is far away, but the server has to have put the run down.
+    server.wait("the schedule", lambda: server.flow_runs("sensed", scheduled=True), 60)
+    server.wait("a run", lambda: server.flow_runs("sensed"), 60)
+    (run,) = server.flow_runs("sensed")
     state = server.ended(run["id"])
     assert (state["type"], state["name"]) == ("COMPLETED", "Completed"), state
     assert "published as v0001" in state["message"]
@@ -34,8 +36,8 @@ def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server,
     assert any(line.startswith("sensed: ingest: 24 areas") for line in logs(server, run["id"]))
 
     made.spoil()
-    server.wait("a second run", lambda: len(server.flow_runs()) == 2, 60)
-    bad = server.flow_runs()[-1]
+    server.wait("a second run", lambda: len(server.flow_runs("sensed")) == 2, 60)
+    bad = server.flow_runs("sensed")[-1]
     state = server.ended(bad["id"])
     assert state["type"] == "FAILED"
     assert state["message"].startswith(f"counts ({made.counts}) row 2 (id AR0001: 'lots'): ")
@@ -43,4 +45,4 @@ def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server,
     (only,) = server.task_runs(bad["id"])
     assert (only["state_name"], only["run_count"]) == ("Failed", 1)
     assert current_version(made.out / "published").name == "v0001"
-    assert len(server.flow_runs()) == 2
+    assert len(server.flow_runs("sensed")) == 2
