@@ -4,13 +4,15 @@
 PYTHON ?= python3
 VENV   ?= .venv
 DEMO   ?= demo
+CONFIG ?= $(DEMO)/disagg.yaml
+CRON   ?= 0 6 * * *
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST ?= -m "not slow"
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow faults lint types imports bench gpu clean
+.PHONY: help install demo serve test slow faults lint types imports bench gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -29,6 +31,9 @@ install: $(STAMP)  ## make the environment in .venv
 demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
 	$(BIN)/disagg demo $(DEMO) --size small --seed 1
 	$(BIN)/disagg run $(DEMO)/disagg.yaml
+
+serve: $(STAMP)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
+	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
 test: $(STAMP)  ## run the tests, but for the long ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
@@ -63,6 +68,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.psi_vgpmil
 	$(BIN)/python -m benchmarks.gpmil
 	$(BIN)/python -m benchmarks.labels --country
+	$(BIN)/python -m benchmarks.year
 
 gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'

@@ -87,10 +87,11 @@ def publish(config: Config, *, force: bool = False) -> Publication:
         fingerprint = _fingerprint(config, files)
         with versions_locked(directory):
             versions, current = list_versions(directory), current_version(directory)
+            backfilled = current is not None and _later(current.period, config.period)
             for same in [v for v in versions if v.fingerprint == fingerprint]:
-                if current is not None and same.number <= current.number:
+                if same == current or backfilled:
                     return Publication("unchanged", same.name, same.path)
-                if not force:
+                if current is not None and same.number > current.number and not force:
                     why = (
                         f"{same.name} holds exactly this map and was rolled back; to have it after "
                         f"all: disagg rollback {config.source or 'CONFIG'} --to {same.name}"
@@ -111,7 +112,7 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                 "files": {name: _sha256(path) for name, path in sorted(files.items())},
             }
             version = add_version(directory, files, about, fingerprint)
-            if current is not None and _later(current.period, config.period):
+            if current is not None and backfilled:
                 why = f"{current.name} is of the later period {current.period} and stays current"
                 dropped = tuple(drop_old(directory, config.publish.keep))
                 return Publication(

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +20,15 @@ from typing import Any
 import pytest
 import yaml
 
-from geo.errors import InputError
 from pipeline.demo import LAYERS, CountrySpec, simulate_country
 
 ROOT = Path(__file__).parents[2]
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+@pytest.fixture(scope="session", name="free_port")
+def _free_port() -> Callable[[], int]:
+    return free_port
 
 
 def free_port() -> int:
@@ -85,10 +90,11 @@ class Server:
         made = self.post(f"/deployments/{found['id']}/create_flow_run", body)
         return str(made["id"])
 
-    def flow_runs(self, flow: str = "update-map") -> list[dict[str, Any]]:
-        body = {"flows": {"name": {"any_": [flow]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    def flow_runs(self, name: str, *, scheduled: bool = False) -> list[dict[str, Any]]:
+        """List the runs of a map's deployment: those of its schedule, or all others."""
+        body = {"deployments": {"name": {"any_": [name]}}, "sort": "EXPECTED_START_TIME_ASC"}
         found: list[dict[str, Any]] = self.post("/flow_runs/filter", body)
-        return found
+        return [run for run in found if run["auto_scheduled"] is scheduled]
 
     def flow_run(self, number: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get(f"/flow_runs/{number}")
@@ -129,8 +135,21 @@ class Server:
             data=body,
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or "null")
+        for pause in (
+            0.5,
+            1,
+            2,
+            4,
+            0,
+        ):  # SQLite is locked now and then: 503, as Prefect's clients know
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.loads(answer.read() or "null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or not pause:
+                    raise
+                time.sleep(pause)
+        return None
 
     def wait(self, what: str, holds: Callable[[], Any], within: float = 60) -> None:
         end = time.monotonic() + within
@@ -158,20 +177,20 @@ class Server:
         self.processes.append(process)
         return process
 
+    @staticmethod
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        """Kill a process and what it started: a worker with its runs, as a power cut does."""
+        for number in descendants(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
     def stop(self) -> None:
         for process in reversed(self.processes):
-            kill_group(process)
+            self.kill(process)
         for process in self.processes:
             process.wait()
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started: a worker with its runs, as a power cut does."""
-    for number in descendants(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def descendants(number: int) -> list[int]:
@@ -183,13 +202,24 @@ def descendants(number: int) -> list[int]:
     return found
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("server"))
-    try:
-        yield made.start()
-    finally:
-        made.stop()
+@pytest.fixture(scope="session")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Start servers, each with a directory and a database of its own; all end at the end."""
+    made: list[Server] = []
+
+    def start(database: str | None = None) -> Server:
+        made.append(Server(tmp_path_factory.mktemp("server"), database))
+        return made[-1].start()
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture(scope="session")
+def server(start_server: Callable[..., Server]) -> Server:
+    """Start one server for all quick tests."""
+    return start_server()
 
 
 TINY = CountrySpec((48, 54), 1 / 6, 1300, 24, 12, 2e6, covariates=tuple(LAYERS)[:3], n_inducing=20)
@@ -253,10 +283,3 @@ def make_map(tmp_path: Path, country: Path) -> Callable[..., Map]:
         return Map(tmp_path / name, country, name, **sections)
 
     return make
-
-
-def input_line(call: Callable[[], Any]) -> str:
-    """Return what a call says of bad input."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)

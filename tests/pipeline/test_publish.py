@@ -98,6 +98,19 @@ def test_a_run_becomes_the_current_version_once(tmp_path):
     assert len(list_versions(publish_dir(config))) == 1
 
 
+def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
+    config = build(tmp_path)
+    for rate, version in ((0.05, "v0001"), (0.06, "v0002"), (0.05, "v0003")):
+        leave_run(config, rate)
+        done = publish(config)
+        assert (done.status, done.version) == ("published", version)
+    directory = publish_dir(config)
+    first, second, third = (v.fingerprint for v in list_versions(directory))
+    assert first == third != second
+    roll_back(directory, "v0001")  # v0003 is the same map: it is not withdrawn, nothing is new
+    assert publish(config).version == "v0001"
+
+
 def test_a_version_is_a_copy(tmp_path):
     config = build(tmp_path)
     leave_run(config, 0.05)
@@ -214,6 +227,7 @@ def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path):
     leave_run(config, 0.051)
     done = publish(config)
     assert done.status == "superseded"
+    assert publish(config).status == "unchanged"
     assert current_version(publish_dir(config)).period == "2026-03"
     assert list_versions(publish_dir(config))[-1].about["compared_with"] == "v0001"
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from geo.errors import InputError, Problem
+from pipeline.caretaker import Verdict, judge_run
 from pipeline.config import load_config
 from pipeline.errors import ClusterError, StoreError
 from pipeline.maplock import MapBusyError, hold_map, is_held, is_locked, lock_owner
@@ -24,6 +26,7 @@ from pipeline.notify import tell
 from pipeline.sensing import look, mark_seen, new_counts
 from pipeline.stages import exclusive
 from pipeline.transient import is_transient
+from pipeline.unattended import MapRun, Percent, slug, state_line
 
 HOLDER = """
 import sys, time
@@ -302,3 +305,56 @@ def test_who_cannot_be_told_stops_nothing_and_secrets_stay_secret(files, monkeyp
     said = json.dumps(config.model_dump(mode="json")) + "".join(troubles) + repr(config)
     assert "hunter2" not in said
     assert "4711" not in said
+
+
+def test_a_run_without_its_lock_is_dead(files):
+    config = load_config(write_config(files, update={"retries": 2}))
+    long_ago = datetime.now(UTC) - timedelta(seconds=30)
+
+    def judge(state="RUNNING", since=long_ago, times=1):
+        return judge_run(config, state, since, times, grace_s=20, looks=2)
+
+    assert judge() is Verdict.RETRY
+    assert judge(times=4) is Verdict.GIVE_UP
+    assert judge("CANCELLING") is Verdict.CANCELLED
+    assert judge(since=datetime.now(UTC)) is Verdict.ALIVE  # it may not have come to its lock yet
+    assert judge("PENDING") is Verdict.ALIVE  # its process may still be starting
+    with hold_map(config.output.dir, "it, or the one it waits for"):
+        assert judge() is Verdict.ALIVE
+
+
+def test_percentages_come_now_and_then_and_at_the_end():
+    said, shown = [], []
+    progress = Percent(
+        "my map 2026-03", said.append, lambda name: name, lambda *a: shown.append(a), 0
+    )
+    with progress.task("fit", 4) as task:
+        task.advance(1, bound=-1.5)
+    with progress.task("unknown", None) as task:
+        task.advance(1)
+    progress.log("fit: goes on")
+    assert said == ["my map 2026-03: fit: goes on"]
+    assert shown == [("fit", 25.0, "bound -1.5"), ("fit", 100.0, "bound -1.5")]
+    shown.clear()
+    rare = Percent("m", said.append, lambda name: name, lambda *a: shown.append(a), 60)
+    with rare.task("fit", 1000) as task:
+        for _ in range(1000):
+            task.advance(1)
+    assert [percent for _, percent, _ in shown] == [100.0]
+
+
+def test_a_run_is_addressed_not_carried(files):
+    path = write_config(files, counts={"path": "cases_{period}.csv", "value": "cases"})
+    text = (files.directory / "cases.csv").read_text()
+    (files.directory / "cases_2026-01.csv").write_text(text)
+    run = MapRun(str(path), changes={"fit": {"seed": 9}})
+    config = run.load()
+    assert (config.period, config.fit.seed) == ("2026-01", 9)
+    fixed = run.fixed(config)
+    (files.directory / "cases_2026-02.csv").write_text(text)  # arrives while the run is on
+    assert fixed.load().period == "2026-01"
+    assert run.load().period == "2026-02"
+    assert slug("Malaria, Nord", "2026-01") == "malaria-nord-2026-01"
+    assert state_line(InputError(Problem("a", "b", "c"))) == "a: b; c"
+    assert state_line(ZeroDivisionError()) is None
+    assert "free some space" in state_line(OSError(errno.ENOSPC, "No space left", "x.tif"))

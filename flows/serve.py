@@ -1,0 +1,50 @@
+"""Server, worker, schedule and watch on one machine, until interrupted.
+
+    python -m flows.serve CONFIG... [--cron "0 6 * * *"] [--port 4200] [--limit 2] [--every 60]
+
+The server keeps its records in SQLite, or in PostgreSQL where
+``PREFECT_API_DATABASE_CONNECTION_URL`` says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import ExitStack
+
+from pipeline.children import Child, wait_for_url
+
+
+def main() -> int:
+    """Start everything; stop it again, whatever ends it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", nargs="+")
+    parser.add_argument("--cron", default="0 6 * * *", help="when, by five fields")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", default="4200")
+    parser.add_argument("--limit", default="2", help="runs at the same time")
+    parser.add_argument("--every", default="60", help="seconds between looks for new counts")
+    options = parser.parse_args()
+    url = f"http://{options.host}:{options.port}"
+    os.environ["PREFECT_API_URL"] = f"{url}/api"
+    prefect = [sys.executable, "-m", "prefect"]
+    with ExitStack() as children:
+        where = ["--host", options.host, "--port", options.port]
+        children.enter_context(Child("server", [*prefect, "server", "start", *where]))
+        wait_for_url(f"{url}/api/health")
+        from flows.deploy import POOL, deploy
+
+        for config in options.config:
+            print(f"{deploy(config, options.cron)}: {options.cron}", flush=True)
+        pool = ["--pool", POOL, "--type", "process", "--limit", options.limit]
+        worker = Child("worker", [*prefect, "worker", "start", *pool])
+        children.enter_context(worker)
+        look = [sys.executable, "-m", "flows.watch", *options.config, "--every", options.every]
+        children.enter_context(Child("watch", look))
+        print(f"open {url}; Ctrl-C ends it", flush=True)
+        return worker.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The wiring of the flows, with stages that only pretend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from pathlib import Path
+
+import pytest
+import yaml
+from prefect.flows import load_flow_from_entrypoint
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_LOCAL_STORAGE_PATH,
+    temporary_settings,
+)
+from prefect.states import Failed
+
+import flows.tasks
+import flows.update
+from flows.tasks import may_pass
+from flows.update import HELD, SKIPPED, update_map
+from geo.errors import InputError, Problem
+from pipeline.gates import Check
+from pipeline.maplock import hold_map
+from pipeline.publish import Publication
+
+ROOT = Path(__file__).parents[2]
+BAD = InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number"))
+
+
+def test_entry_points_are_modules_and_their_parameters_exist():
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert {each["work_pool"]["name"] for each in deployments} == {
+        "maps", "maps-docker", "maps-kubernetes",
+    }  # fmt: skip
+    for each in deployments:
+        assert ":" not in each["entrypoint"]
+        flow = load_flow_from_entrypoint(each["entrypoint"])
+        assert set(each["parameters"]) <= set(inspect.signature(flow.fn).parameters)
+
+
+def test_no_file_is_named_after_a_package():
+    packages = set(importlib.metadata.packages_distributions())
+    assert not {path.stem for path in (ROOT / "flows").glob("*.py")} & (packages - {"flows"})
+
+
+@pytest.mark.parametrize(("error", "again"), [(ConnectionResetError(), True), (BAD, False)])
+def test_what_is_tried_again(error, again):
+    assert may_pass(None, None, Failed(data=error)) is again
+
+
+@pytest.fixture
+def harness(server, tmp_path):
+    """Have flows of this process report to the server; Prefect's own harness is another server."""
+    home = {PREFECT_HOME: tmp_path, PREFECT_LOCAL_STORAGE_PATH: tmp_path / "storage"}
+    with temporary_settings({PREFECT_API_URL: server.env["PREFECT_API_URL"], **home}):
+        yield
+
+
+@pytest.fixture
+def pretend(files, monkeypatch, harness):
+    """Pretend to do stages: `ran` has each try; `fail` says with what a stage fails next."""
+
+    class World:
+        ran: list[str] = []
+        fail: dict[str, list[BaseException]] = {}
+        keys: dict[str, tuple[str, bool]] = {}
+        answer = Publication("published", "v0001", files.directory)
+
+    world = World()
+    world.ran, world.fail, world.keys = [], {}, {}
+
+    def run_stages(config, names, progress):
+        (name,) = names
+        world.ran.append(name)
+        with progress.task(name, 10) as task:
+            task.advance(5)
+        if world.fail.get(name):
+            raise world.fail[name].pop(0)
+        return [name]
+
+    def summarise(results):
+        return [{"name": results[0], "seconds": 1.0, "skipped": False, "summary": {}}]
+
+    def key(name, config):
+        return world.keys.get(name, (f"{files.directory} {name}", False))
+
+    monkeypatch.setattr(flows.tasks, "run_stages", run_stages)
+    monkeypatch.setattr(flows.tasks, "summarise_stages", summarise)
+    monkeypatch.setattr(flows.tasks, "stage_key", key)
+    monkeypatch.setattr(flows.tasks, "publish", lambda config, force: world.answer)
+    monkeypatch.setattr(flows.update, "show_run", lambda config, publication: None)
+    files.options = {"update": {"retries": 2, "retry_delay_s": 0.01, "when_busy": "skip"}}
+    world.path = files.directory / "map.yaml"
+    world.path.write_text(yaml.safe_dump(files.mapping()))
+    world.out = files.directory / "out"
+    return world
+
+
+def update(world, **parameters):
+    return update_map(str(world.path), return_state=True, **parameters)
+
+
+def test_a_connection_is_tried_again_and_bad_input_is_not(pretend):
+    pretend.fail["fit"] = [ConnectionResetError("reset"), TimeoutError("slow")]
+    assert update(pretend).type.value == "COMPLETED"
+    assert pretend.ran == ["ingest", "fit", "fit", "fit", "predict", "evaluate"]
+    pretend.ran.clear()
+    pretend.fail["ingest"] = [BAD]
+    state = update(pretend)
+    assert (state.type.value, state.message) == ("FAILED", str(BAD))
+    assert pretend.ran == ["ingest"]
+    pretend.fail["ingest"] = [ZeroDivisionError("ours")]
+    state = update(pretend)
+    assert state.type.value == "FAILED"
+    assert "ZeroDivisionError" in state.message
+    assert pretend.ran == ["ingest"] * 2
+
+
+def test_a_cached_result_is_used_only_while_the_files_are_there(pretend):
+    assert update(pretend).type.value == "COMPLETED"
+    pretend.ran.clear()
+    pretend.keys["fit"] = (f"{pretend.path.parent} fit", True)
+    assert update(pretend).type.value == "COMPLETED"
+    assert pretend.ran == ["ingest", "predict", "evaluate"]
+    pretend.ran.clear()
+    pretend.keys["fit"] = ("another key", True)
+    assert update(pretend).type.value == "COMPLETED"
+    assert "fit" in pretend.ran
+
+
+def test_ends_have_their_names(pretend):
+    check = Check("coverage", 0.5, "0.8 to 0.97", False, "coverage: 0.5 of them")
+    pretend.answer = Publication("held", None, pretend.out, (check.reason,), (check,))
+    state = update(pretend)
+    assert (state.type.value, state.name) == ("COMPLETED", HELD)
+    assert "coverage: 0.5 of them" in state.message
+    with hold_map(pretend.out, "disagg run by hand"):
+        import threading
+
+        states = []
+        other = threading.Thread(target=lambda: states.append(update(pretend)))
+        other.start()
+        other.join()
+    assert states[0].name == SKIPPED
+    assert "disagg run by hand" in states[0].message
+    state = update(pretend, changes={"fit": {"max_epoch": 3}})
+    assert "did you mean fit.max_epochs?" in state.message
