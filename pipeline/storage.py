@@ -370,7 +370,7 @@ def _filesystem(scheme: str, options: StorageOptions, parts: bool) -> Any:
         made = fsspec.filesystem(scheme, **settings)
     except ImportError as error:
         package = _PACKAGES.get(scheme, "its fsspec package")
-        found = f"{scheme}://: not known here; install {package} (`pip install disagg[s3]` for S3)"
+        found = f"{scheme}://: not known here; install {package}"
         raise StorageError(found) from error
     if scheme in ("s3", "s3a"):
         made.retries = 1

@@ -199,7 +199,8 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     assert left == {}
 
 
-def test_what_fails_before_the_manifest_leaves_the_last_run(
+@pytest.mark.slow
+def test_a_run_that_fails_before_the_manifest_leaves_the_last_one(
     country, finished, there, s3, tmp_path, capsys
 ):
     def change(text: str) -> str:
@@ -289,6 +290,30 @@ def test_two_machines_see_each_others_runs_and_do_not_overwrite_them(bucket, tmp
     assert "a.txt" not in Folder(tmp_path / "three", bucket).read()
     assert Location(f"s3://{bucket}/map/a.txt").info() is None
     assert Location(f"s3://{bucket}/map/c.txt").read() == b"c"
+
+
+@pytest.mark.parametrize("at", ["object", "manifest"])
+def test_what_fails_before_the_manifest_leaves_the_last_run(bucket, s3, tmp_path, at):
+    one = Folder(tmp_path / "one", bucket)
+    one.write(a_txt="a", b_txt="b")
+    one.mirror.push()
+    end = MANIFEST if at == "manifest" else "/b.txt"
+    failing = lambda method, path: method == "PUT" and path.endswith(end)  # noqa: E731
+    with stormy(s3, Weather(error=1.0, only=failing)) as through:
+        storage.use_storage(storage.StorageOptions(through, 1, 10.0))
+        one = Folder(tmp_path / "one", bucket)
+        one.write(a_txt="A", b_txt="B")
+        with pytest.raises(StorageError, match="cannot be written after 2 attempts"):
+            one.mirror.push()
+    storage.use_storage(storage.StorageOptions(s3, 1, 10.0))
+    place = Location(f"s3://{bucket}/map")
+    assert (place / "a.txt").read() + (place / "b.txt").read() == b"ab"
+    two = Folder(tmp_path / "two", bucket)
+    assert two.read() == {"a.txt": "a", "b.txt": "b"}
+    two.write(a_txt="A", b_txt="B")
+    two.mirror.push()
+    assert (place / "a.txt").read() + (place / "b.txt").read() == b"AB"
+    assert Folder(tmp_path / "three", bucket).read() == {"a.txt": "A", "b.txt": "B"}
 
 
 def test_checkpoints_go_up_come_down_and_are_mended(bucket, s3, tmp_path):
