@@ -5,9 +5,9 @@
 Countries are simulated (``small`` and ``country`` as ``disagg demo`` makes them, ``waves`` as
 :mod:`benchmarks.big_country`, a million pixels and 18 covariates each but for ``small``), planned,
 and run stage by stage, each in a process of its own, with one worker, a few epochs of the fit and
-fewer draws of the areas. Bytes are compared with what lies on disk; seconds with those of the processor, for on a
-machine with other work the clock tells what others did (it is in the JSON besides). Writes
-``benchmarks/results/plan.json`` and prints a table.
+fewer draws of the areas. Bytes are compared with what lies on disk; seconds with those of the
+processor, for on a machine with other work the clock tells what others did (it is in the JSON
+besides). Writes ``benchmarks/results/plan.json`` and prints a table.
 """
 
 from __future__ import annotations
