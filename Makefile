@@ -63,6 +63,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.malaria
 	$(BIN)/python -m benchmarks.country
 	$(BIN)/python -m benchmarks.coordination
+	$(BIN)/python -m benchmarks.plan
 	$(BIN)/python -m benchmarks.blrt
 	$(BIN)/python -m benchmarks.vwsgp build
 	$(BIN)/python -m benchmarks.psi_vgpmil
