@@ -22,6 +22,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
 from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 from prefect.types._datetime import now
@@ -74,7 +75,10 @@ def deployment_of(config: Config) -> str:
 def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
     found = client.read_deployment_by_name(deployment)
     types = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+    # Order and limit are said: the synchronous client sends null for them, which the server refuses.
     return client.read_flow_runs(
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
+        limit=200,
         flow_run_filter=FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types))
         ),

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from pipeline.config import Config
-from pipeline.periods import MARK, natural, period_files, periods_of
+from pipeline.periods import MARK, has_periods, natural, period_files, periods_of
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def known_periods(config: str | Path) -> list[str]:
     """List the periods that there are counts of, the earliest first."""
     source = Path(config)
     load_watched(source)  # says what is wrong, if anything is
-    return periods_of(read_data(source), source.resolve().parent)
+    return _periods(source, read_data(source))
 
 
 def read_data(source: Path) -> dict[str, Any]:
@@ -149,9 +149,24 @@ def load_watched(config: str | Path) -> Config:
 
     problems: list[Any] = []
     loaded = read_config(config, problems)
+    if loaded is None and _waits_for_its_first(Path(config)):
+        problems.clear()
+        loaded = read_config(config, problems, "0")  # any period: what is asked of it has none
     if loaded is None or problems:
         raise InputError(problems)
     return loaded
+
+
+def _waits_for_its_first(source: Path) -> bool:
+    try:
+        data = read_data(source)
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(data, dict) and has_periods(data) and not _periods(source, data)
+
+
+def _periods(source: Path, data: dict[str, Any]) -> list[str]:
+    return periods_of(data, source.resolve().parent)
 
 
 def _memory(config: Config) -> Path:

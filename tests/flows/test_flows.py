@@ -25,6 +25,7 @@ from geo.errors import InputError, Problem
 from pipeline.gates import Check
 from pipeline.maplock import hold_map
 from pipeline.publish import Publication
+from pipeline.unattended import slug
 
 ROOT = Path(__file__).parents[2]
 BAD = InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number"))
@@ -60,17 +61,22 @@ def harness(server, tmp_path):
 
 
 @pytest.fixture
-def pretend(files, monkeypatch, harness):
+def pretend(make_map, monkeypatch, harness):
     """Pretend to do stages: `ran` has each try; `fail` says with what a stage fails next."""
 
     class World:
         ran: list[str] = []
         fail: dict[str, list[BaseException]] = {}
         keys: dict[str, tuple[str, bool]] = {}
-        answer = Publication("published", "v0001", files.directory)
+        answer = own_key = None
 
+    update = {"retries": 2, "retry_delay_s": 0.01, "when_busy": "skip"}
+    made = make_map("pretended", update=update)
     world = World()
     world.ran, world.fail, world.keys = [], {}, {}
+    world.path, world.out = made.config, made.out
+    world.answer = Publication("published", "v0001", made.out)
+    world.own_key = lambda name: slug(str(made.directory), name)
 
     def run_stages(config, names, progress):
         (name,) = names
@@ -85,17 +91,13 @@ def pretend(files, monkeypatch, harness):
         return [{"name": results[0], "seconds": 1.0, "skipped": False, "summary": {}}]
 
     def key(name, config):
-        return world.keys.get(name, (f"{files.directory} {name}", False))
+        return world.keys.get(name, (world.own_key(name), False))
 
     monkeypatch.setattr(flows.tasks, "run_stages", run_stages)
     monkeypatch.setattr(flows.tasks, "summarise_stages", summarise)
     monkeypatch.setattr(flows.tasks, "stage_key", key)
     monkeypatch.setattr(flows.tasks, "publish", lambda config, force: world.answer)
     monkeypatch.setattr(flows.update, "show_run", lambda config, publication: None)
-    files.options = {"update": {"retries": 2, "retry_delay_s": 0.01, "when_busy": "skip"}}
-    world.path = files.directory / "map.yaml"
-    world.path.write_text(yaml.safe_dump(files.mapping()))
-    world.out = files.directory / "out"
     return world
 
 
@@ -122,11 +124,11 @@ def test_a_connection_is_tried_again_and_bad_input_is_not(pretend):
 def test_a_cached_result_is_used_only_while_the_files_are_there(pretend):
     assert update(pretend).type.value == "COMPLETED"
     pretend.ran.clear()
-    pretend.keys["fit"] = (f"{pretend.path.parent} fit", True)
+    pretend.keys["fit"] = (pretend.own_key("fit"), True)
     assert update(pretend).type.value == "COMPLETED"
     assert pretend.ran == ["ingest", "predict", "evaluate"]
     pretend.ran.clear()
-    pretend.keys["fit"] = ("another key", True)
+    pretend.keys["fit"] = ("another-key", True)
     assert update(pretend).type.value == "COMPLETED"
     assert "fit" in pretend.ran
 

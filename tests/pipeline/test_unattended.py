@@ -140,6 +140,7 @@ def test_periods_that_arrive(files):
         counts.write_text(text)
         age(counts)
 
+    assert new_counts(path) == []  # watched before the first has come
     for month in ("2025-11", "2025-12", "2026-01"):
         deliver(month)
     (first,) = new_counts(path)  # history is for a backfill
