@@ -216,9 +216,9 @@ def fits(monkeypatch):
     """Return the list of what the engine was given to train on."""
     trained = []
 
-    def spy(model, store, *, bags, **options):
+    def spy(model, store, client, *, bags, **options):
         trained.append(bags)
-        return fit(model, store, bags=bags, **options)
+        return fit(model, store, client, bags=bags, **options)
 
     fit = evaluate.engine.fit
     monkeypatch.setattr(evaluate.engine, "fit", spy)
