@@ -27,6 +27,7 @@ from geo.errors import InputError, Problem
 from pipeline.config import Config
 from pipeline.fetch import local_inputs
 from pipeline.fingerprint import fingerprint_file, fingerprint_value
+from pipeline.leftovers import is_sound, remove_abandoned
 from pipeline.maplock import is_held
 from pipeline.mirror import mirrored
 from pipeline.progress import Progress
@@ -366,15 +367,7 @@ def read_record(directory: Path) -> dict[str, Any]:
         return {}
     if not isinstance(record, dict):
         return {}
-    return {name: entry for name, entry in record.items() if _is_sound(entry)}
-
-
-def _is_sound(entry: Any) -> bool:
-    """Say whether an entry is as it was written; one without a check is of an earlier version."""
-    if not isinstance(entry, dict):
-        return False
-    rest = {key: value for key, value in entry.items() if key != "check"}
-    return "check" not in entry or entry["check"] == fingerprint_value(rest)
+    return {name: entry for name, entry in record.items() if is_sound(entry)}
 
 
 def _record_path(directory: Path) -> Path:
@@ -495,19 +488,8 @@ def exclusive(directory: Path) -> Iterator[None]:
                     "wait until it ends, or give this run another output.dir",
                 )
             ) from None
-        _remove_abandoned(directory)
+        remove_abandoned(directory)
         yield
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove what runs that were killed left half written.
-
-    Who holds the lock is alone here: also what runs of other hosts left (a pod that comes back has
-    another name) is nobody's.
-    """
-    for pattern in (".predict.partial", "work/.*.zarr.partial-*", "work/.model-*"):
-        for left in directory.glob(pattern):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _write_json(path: Path, value: Any) -> None:

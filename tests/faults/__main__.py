@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin none after so many")
     parser.add_argument("--only", default="", help="KIND, or KIND:SEED for one trial again")
     parser.add_argument("--group", choices=["driver", "cluster"], help="one half of the kinds")
+    parser.add_argument("--reverse", action="store_true", help="the last of them first")
     parser.add_argument("--merge", nargs="+", type=Path, help="make one summary of several")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/faults.json")
     given = parser.parse_args()
@@ -42,6 +43,7 @@ def main() -> int:
         on_cluster = given.group == "cluster"
         of = {name: kind.provoke.__module__.endswith("clusters") for name, kind in kinds.items()}
         plan = [(kind, number) for kind, number in plan if of[kind] == on_cluster]
+    plan = plan[::-1] if given.reverse else plan
     started = time.monotonic()
     trials: list[dict[str, Any]] = []
     directory = Path(tempfile.mkdtemp(prefix="disagg-faults-"))
@@ -72,7 +74,10 @@ def main() -> int:
 def _merge(parts: list[Path], out: Path) -> int:
     """Make one summary of runs of one seed that were made side by side."""
     told = [json.loads(part.read_text()) for part in parts]
-    trials = [trial for each in told for trial in each["trials"]]
+    # Made from both ends, some may have been made twice: all count as wrong where one is.
+    once = {(t["kind"], t["seed"]): t for each in told for t in each["trials"]}
+    once |= {(t["kind"], t["seed"]): t for each in told for t in each["trials"] if t.get("wrong")}
+    trials = list(once.values())
     seconds, setup = (sum(each[k] for each in told) for k in ("seconds", "setup_seconds"))
     _write(out, told[0]["seed"], setup, seconds, trials)
     return int(any(trial.get("wrong") for trial in trials))
