@@ -161,10 +161,11 @@ def empty(n_step: int, in_process: tuple[int, ...], processes: tuple[int, ...]) 
     return {"steps": n_step, "bytes_each_way_a_worker": sent, **found}
 
 
-def country(directory: Path, n_step: int) -> dict[str, Any]:
+def country(directory: Path, n_step: int, batch_areas: int) -> dict[str, Any]:
     """Make steps of the country's fit on one worker and on two, in turns."""
     config = load_config(directory / "disagg.yaml")
-    model, store = new_model(config), BagStore.open(config.output.dir / "work/bags.zarr")
+    model = new_model(config).set_params(batch_bags=batch_areas)
+    store = BagStore.open(config.output.dir / "work/bags.zarr")
     source = StoreSource(store)
     state = start_training(model, source, **model.loop_params("start")).state
     n_bag = source.n_bag
@@ -272,6 +273,7 @@ def main() -> None:
     parser.add_argument("--country", type=Path, help="a directory with the country's store")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--country-steps", type=int, default=40)
+    parser.add_argument("--batch-areas", type=int, default=64)
     parser.add_argument("--only", choices=["empty", "country"])
     options = parser.parse_args()
     path = RESULTS / "coordination.json"
@@ -287,8 +289,9 @@ def main() -> None:
             if options.country is None:
                 run("demo", str(directory), "--size", "country", "--quiet")
                 run("ingest", str(directory / "disagg.yaml"), "--quiet")
-            result["country"] = country(directory, options.country_steps)
-        print(json.dumps(result["country"], indent=1))
+            key = f"country_{options.batch_areas}_areas_a_step"
+            result[key] = country(directory, options.country_steps, options.batch_areas)
+        print(json.dumps(result[key], indent=1))
     write_results(path, {"note": NOTE, **result})
 
 
