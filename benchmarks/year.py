@@ -173,7 +173,7 @@ def describe(api: Api, run: dict[str, Any], what: str, out: Path) -> dict[str, A
     return {
         "what": what,
         "state": run["state"]["name"],
-        "message": run["state"]["message"],
+        "message": run["state"]["message"].replace(f"{out.parent}/", ""),
         "wall_s": round(wall, 2),
         "stages_s": round(work, 2),
         "overhead_s": round(wall - work, 2),
@@ -183,7 +183,7 @@ def describe(api: Api, run: dict[str, Any], what: str, out: Path) -> dict[str, A
     }
 
 
-def replay(directory: Path) -> dict[str, Any]:
+def replay(directory: Path, stay_s: float = 0) -> dict[str, Any]:
     """Replay the year in a directory; return what the JSON holds."""
     config, deliveries = prepare(directory / "map")
     with socket.socket() as probe:
@@ -226,10 +226,12 @@ def replay(directory: Path) -> dict[str, Any]:
             runs.append(describe(api, api.wait_for_run(len(runs)), what, out))
             print(line(runs[-1]), flush=True)
         seconds = time.perf_counter() - start
+        time.sleep(stay_s)  # for those who want to look at it in the browser
     year = runs[: len(deliveries)]
     good = [run for run in year if run["state"] == "Completed"]
     return {
-        "note": "the machine did other work at the same time",
+        "note": "other work ran on the machine at the same time",
+        "load": [round(load, 1) for load in os.getloadavg()],
         "seconds": round(seconds, 1),
         "versions": [
             {"version": version.name, "period": version.period}
@@ -262,13 +264,14 @@ def main() -> None:
     """Replay, write the JSON and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("--stay", type=float, default=0, help="seconds that the server stays up")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     print(f"{'counts of':12} {'state':30} {'wall s':>7} {'stages s':>8} {'overhead s':>9}  cached")
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        result = replay(directory.resolve())
+        result = replay(directory.resolve(), options.stay)
     write_results(options.results / "year.json", result)
     print(f"published {result['published']}, held back {len(result['held_back'])}, ", end="")
     print(f"readers: {result['readers']['reads']} reads, {result['readers']['mixed']} mixed")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from prefect.artifacts import (
-    create_image_artifact,
     create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
@@ -41,17 +40,12 @@ def show_run(config: Config, publication: Publication) -> None:
     """Make the artifacts of a finished run."""
     key = functools.partial(slug, config.name)
     say = cards.headline(config, publication)
-    picture = cards.picture(config)
-    if picture is not None:
-        harmless(create_image_artifact)(image_url=picture, key=key("map"), description=say)
     markdown = harmless(create_markdown_artifact)
+    # The picture in Markdown: an image artifact would print its whole data: address below it.
+    page = cards.page(config, publication)
+    markdown(markdown=page, key=key("map"), description=say)
     table = cards.evaluation_table(config)
     markdown(markdown=table, key=key("evaluation"), description=say)
-    markdown(
-        markdown=f"{say}\n\n{cards.gates_table(publication)}", key=key("gates"), description=say
-    )
-    outputs = cards.outputs_list(config, publication)
-    markdown(markdown=outputs, key=key("outputs"), description=say)
     address = cards.link(config, publication)
     if address is not None:
         harmless(create_link_artifact)(link=address, key=key("link"), description=say)

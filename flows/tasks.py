@@ -14,6 +14,7 @@ from prefect import Task, task
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.states import State
+from prefect.task_engine import TaskRunTimeoutError
 from prefect.tasks import exponential_backoff
 
 from flows.show import progress_of
@@ -27,6 +28,8 @@ from pipeline.unattended import MapRun
 def may_pass(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:
     """Say whether a failed task is worth another try."""
     error = state.result(raise_on_failure=False)
+    if isinstance(error, TaskRunTimeoutError):  # it would take as long again: a person decides
+        return False
     return isinstance(error, BaseException) and is_transient(error)
 
 

@@ -11,6 +11,7 @@ from prefect.flows import Flow
 from prefect.logging import get_logger, get_run_logger
 from prefect.runtime import flow_run as this_run
 from prefect.states import Completed, Failed, State
+from prefect.task_engine import TaskRunTimeoutError
 
 from flows.show import show_run
 from flows.tasks import do_publish, do_stage
@@ -145,6 +146,9 @@ def _said(work: Callable[[], State[Any]]) -> State[Any]:
         return work()
     except MapBusyError as busy:
         return Completed(name=SKIPPED, message=str(busy))
+    except TaskRunTimeoutError:
+        late = "a stage took longer than update.timeout_s; retry, and it goes on where it stopped"
+        return Failed(name="TimedOut", message=late)
     except Exception as error:
         line = state_line(error)
         if line is None:

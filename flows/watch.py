@@ -75,8 +75,7 @@ def deployment_of(config: Config) -> str:
 def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
     found = client.read_deployment_by_name(deployment)
     types = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
-    # Order and limit are said: the synchronous client sends null for them, which the server
-    # refuses.
+    # Order and limit are said: the synchronous client sends null for them, and that is refused.
     return client.read_flow_runs(
         sort=FlowRunSort.EXPECTED_START_TIME_ASC,
         limit=200,

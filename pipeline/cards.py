@@ -30,6 +30,18 @@ def picture(config: Config, width_px: int = WIDTH_PX) -> str | None:
     return f"data:image/jpeg;base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
+def page(config: Config, publication: Publication) -> str:
+    """Write what a person on duty wants to see of a run, as Markdown: map, gates, scores, files."""
+    image = picture(config)
+    parts = [
+        "" if image is None else f"![{config.name}]({image})",
+        f"## Gates\n\n{gates_table(publication)}",
+        f"## Evaluation\n\n{evaluation_table(config)}",
+        f"## Files\n\n{outputs_list(config, publication)}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
 def evaluation_table(config: Config) -> str:
     """Write ``evaluation.json`` as a Markdown table: in sample, and each way of holding out."""
     path = config.output.dir / "evaluation.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import time
 from pathlib import Path
 
 import pytest
@@ -68,12 +69,13 @@ def pretend(make_map, monkeypatch, harness):
         ran: list[str] = []
         fail: dict[str, list[BaseException]] = {}
         keys: dict[str, tuple[str, bool]] = {}
+        slow: dict[str, int] = {}
         answer = own_key = None
 
     update = {"retries": 2, "retry_delay_s": 0.01, "when_busy": "skip"}
     made = make_map("pretended", update=update)
     world = World()
-    world.ran, world.fail, world.keys = [], {}, {}
+    world.ran, world.fail, world.keys, world.slow = [], {}, {}, {}
     world.path, world.out = made.config, made.out
     world.answer = Publication("published", "v0001", made.out)
     world.own_key = lambda name: slug(str(made.directory), name)
@@ -83,6 +85,8 @@ def pretend(make_map, monkeypatch, harness):
         world.ran.append(name)
         with progress.task(name, 10) as task:
             task.advance(5)
+        for _ in range(world.slow.get(name, 0)):
+            time.sleep(0.02)
         if world.fail.get(name):
             raise world.fail[name].pop(0)
         return [name]
@@ -119,6 +123,14 @@ def test_a_connection_is_tried_again_and_bad_input_is_not(pretend):
     assert state.type.value == "FAILED"
     assert "ZeroDivisionError" in state.message
     assert pretend.ran == ["ingest"] * 2
+
+
+def test_a_stage_that_takes_too_long_is_stopped_and_not_tried_again(pretend):
+    pretend.slow["fit"] = 500
+    state = update(pretend, changes={"update": {"timeout_s": 1.0}})
+    assert (state.type.value, state.name) == ("FAILED", "TimedOut")
+    assert "longer than update.timeout_s" in state.message
+    assert pretend.ran == ["ingest", "fit"]
 
 
 def test_a_cached_result_is_used_only_while_the_files_are_there(pretend):

@@ -30,9 +30,11 @@ def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server,
     tasks = {each["name"].split("-")[0]: each["state_name"] for each in server.task_runs(run["id"])}
     assert tasks == dict.fromkeys(["ingest", "fit", "predict", "evaluate", "publish"], "Completed")
     shown = server.artifacts()
-    assert {"sensed-map", "sensed-evaluation", "sensed-gates", "sensed-fit"} <= set(shown)
-    assert "| held-out gain | at least -100 nats an area |" in shown["sensed-gates"]["data"]
-    assert shown["sensed-map"]["data"].startswith("data:image/jpeg;base64,")
+    assert {"sensed-map", "sensed-evaluation", "sensed-fit"} <= set(shown)
+    page = shown["sensed-map"]["data"]
+    assert page.startswith("![sensed](data:image/jpeg;base64,")
+    assert "| held-out gain | at least -100 nats an area |" in page
+    assert str(made.out / "published" / "versions" / "v0001" / "rate_mean.tif") in page
     assert any(line.startswith("sensed: ingest: 24 areas") for line in logs(server, run["id"]))
 
     made.spoil()

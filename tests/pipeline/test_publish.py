@@ -1,6 +1,8 @@
 """Versions of a map: whole or invisible, swapped at once, held back by gates, rolled back."""
 
+import base64
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,8 +15,10 @@ import numpy as np
 import pytest
 import rasterio
 import yaml
+from PIL import Image
 
 from geo.errors import InputError
+from pipeline.cards import headline, page
 from pipeline.cli import main
 from pipeline.config import Config, load_config
 from pipeline.gates import check_gates, map_change
@@ -96,6 +100,30 @@ def test_a_run_becomes_the_current_version_once(tmp_path):
     leave_run(config, 0.05)  # another run.json, the same map
     assert publish(config).status == "unchanged"
     assert len(list_versions(publish_dir(config))) == 1
+
+
+def test_the_page_of_a_run(tmp_path):
+    from matplotlib import pyplot
+
+    config = build(
+        tmp_path, gates={"min_gain": 0.5}, publish={"url": "https://maps.example.org/m/"}
+    )
+    leave_run(config, 0.05)
+    pyplot.imsave(config.output.dir / "preview.png", np.zeros((600, 2000, 3)))
+    done = publish(config)
+    text = page(config, done)
+    image = Image.open(io.BytesIO(base64.b64decode(text.split("base64,")[1].split(")")[0])))
+    assert image.size == (900, 270)
+    lines = text.splitlines()
+    assert "| held-out gain | at least 0.5 nats an area | 1 | passed |" in lines
+    assert "| 90 % intervals hold | - | 0.9 | - |" in lines
+    url = "https://maps.example.org/m/versions/v0001/rate_mean.tif"
+    assert f"* [rate_mean.tif]({url})" in lines
+    assert headline(config, done).startswith("disagg: published as v0001 in ")
+    leave_run(config, 0.06, evaluation=report(gain=0.1))
+    held = publish(config)
+    assert "**not passed**" in page(config, held)
+    assert headline(config, held).startswith("disagg: finished, not fit to publish: held-out gain")
 
 
 def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
