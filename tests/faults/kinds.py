@@ -132,8 +132,11 @@ def _judge_signal(
 ) -> None:
     run, over = signalled(bench, rng, trial, number, place)
     ended = run.wait()
-    if ended.status == 0:
-        trial.moment = ""  # it came too late, or (threads) one change fewer was made
+    # It came too late: all was done, and the interpreter perhaps on its way out, deaf to signals
+    # (or, threads, one change fewer was made).
+    late = ended.status == -number and not ended.lines and not bench.check_complete()
+    if ended.status == 0 or late:
+        trial.moment = ""
         return
     if number == signal.SIGKILL:
         if ended.status != -number or ended.lines:
