@@ -7,7 +7,7 @@ Countries are simulated (``small`` and ``country`` as ``disagg demo`` makes them
 and run stage by stage, each in a process of its own, with one worker, a few epochs of the fit and
 fewer draws of the areas. Bytes are compared with what lies on disk; seconds with those of the
 processor, for on a machine with other work the clock tells what others did (it is in the JSON
-besides). Writes ``benchmarks/results/plan.json``, where runs not asked for stay, and prints a table.
+besides). Writes ``benchmarks/results/plan.json``, where other runs stay, and prints a table.
 """
 
 from __future__ import annotations
