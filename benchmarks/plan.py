@@ -7,7 +7,7 @@ Countries are simulated (``small`` and ``country`` as ``disagg demo`` makes them
 and run stage by stage, each in a process of its own, with one worker, a few epochs of the fit and
 fewer draws of the areas. Bytes are compared with what lies on disk; seconds with those of the
 processor, for on a machine with other work the clock tells what others did (it is in the JSON
-besides). Writes ``benchmarks/results/plan.json`` and prints a table.
+besides). Writes ``benchmarks/results/plan.json``, where other runs stay, and prints a table.
 """
 
 from __future__ import annotations
@@ -116,12 +116,14 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", choices=list(EPOCHS), default=list(EPOCHS))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    result: dict[str, Any] = {"note": "the machine had other work meanwhile", "runs": {}}
+    path = options.results / "plan.json"
+    kept = json.loads(path.read_text())["runs"] if path.is_file() else {}
+    result: dict[str, Any] = {"note": "the machine had other work meanwhile", "runs": kept}
     with tempfile.TemporaryDirectory() as temporary:
         for name in options.runs:
             directory = (options.directory or Path(temporary)) / name
             result["runs"][name] = compare(name, directory)
-            write_results(options.results / "plan.json", result)
+            write_results(path, result)
     for name, run_of in result["runs"].items():
         for key, row in run_of["foreseen_over_found"].items():
             print(

@@ -120,7 +120,7 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
             said = model.predict_bags(block, draws=functions)
             _ = said.observed(np.random.default_rng(0)).draws, said.log_density(block.y)
 
-        draw = _fastest(draws, repeats=1) / block.n_pix
+        draw = _fastest(draws, repeats=2) / block.n_pix
     return Probe(flops, timed, update, predict, draw)
 
 

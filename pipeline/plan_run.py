@@ -43,7 +43,7 @@ CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
 # Bytes, likewise.
-BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.42, "evaluate": 0.42}  # GiB of libraries
+BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
 ALGEBRA = 24  # matrices of landmarks by landmarks
@@ -279,7 +279,9 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
     width = np.dtype(config.model.precision).itemsize
     fit = _fit_bytes(config, sizes, model, threads)
-    draws = 8 * config.output.draws * sizes.n_areas * 5 if config.labels is None else 0
+    draws = 0
+    if config.labels is None:  # of all areas, and of the pixels of the blocks in hand
+        draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
     predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
     chunk = min(CHUNK_PIXELS, tile) * config.model.inducing * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))

@@ -105,7 +105,9 @@ def measure_inputs(config: Config) -> Sizes:
     sizes = np.maximum(1, np.rint(pixels[used])).astype(np.int64)
     order = bag_order(sizes.size, config.fit.seed)
     cuts = cut_blocks(sizes[order])
-    n_tile, n_inside = _tile_pixels(geometry[used], grid), float(pixels.sum())
+    n_tile = _tile_pixels(geometry[used], grid)
+    surface = _surface(geometry, grid)
+    n_inside = min(float(surface[used].sum()), n_tile)  # each pixel once, where areas share it
     rasters = [*inputs.covariates.values(), *([inputs.population] if inputs.population else [])]
     ways: dict[str, int] = {}
     for layer in rasters:
@@ -113,12 +115,12 @@ def measure_inputs(config: Config) -> Sizes:
         ways[way] = ways.get(way, 0) + 1
     n_feat = len(inputs.covariates)
     n_maps = len(layers(config)) if "pixels" in new_model(config).predicts else 0
-    n_mapped = n_tile if config.output.mask == "all" else min(n_inside, n_tile)
+    n_mapped = n_tile if config.output.mask == "all" else n_inside
     return Sizes(
         grid=grid,
         n_areas=int(used.sum()),
         area_pixels=pixels[used],
-        n_small=int((_surface(geometry, grid) < 1.0).sum()),
+        n_small=int((surface < 1.0).sum()),
         n_covariates=n_feat,
         n_tile_pixels=n_tile,
         n_blocks=cuts.size - 1,
