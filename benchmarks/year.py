@@ -31,7 +31,7 @@ import numpy as np
 import yaml
 
 from benchmarks.report import RESULTS, write_results
-from pipeline.children import Child, wait_for_url
+from pipeline.children import Child, end_on_signals, wait_for_url
 from pipeline.demo import LAYERS, CountrySpec, simulate_country
 from pipeline.versions import current_version, list_versions
 
@@ -267,6 +267,7 @@ def main() -> None:
     parser.add_argument("--stay", type=float, default=0, help="seconds that the server stays up")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
+    end_on_signals()
     print(f"{'counts of':12} {'state':30} {'wall s':>7} {'stages s':>8} {'overhead s':>9}  cached")
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary)

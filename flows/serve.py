@@ -13,7 +13,7 @@ import os
 import sys
 from contextlib import ExitStack
 
-from pipeline.children import Child, wait_for_url
+from pipeline.children import Child, end_on_signals, wait_for_url
 
 
 def main() -> int:
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--limit", default="2", help="runs at the same time")
     parser.add_argument("--every", default="60", help="seconds between looks for new counts")
     options = parser.parse_args()
+    end_on_signals()
     url = f"http://{options.host}:{options.port}"
     os.environ["PREFECT_API_URL"] = f"{url}/api"
     prefect = [sys.executable, "-m", "prefect"]

@@ -32,7 +32,7 @@ from pipeline.config import Config
 from pipeline.sensing import load_watched, mark_seen, new_counts
 from pipeline.unattended import slug
 
-GRACE_S = 60.0
+GRACE_S = 120.0  # a live run that is taken for dead would be started a second time
 
 
 @flow(name="watch", persist_result=False)

@@ -41,7 +41,7 @@ class Child:
     def __exit__(self, *_: object) -> None:
         """End it."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.terminate()  # not Ctrl-C: what runs in the background ignores that
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -54,6 +54,12 @@ class Child:
             return self._process.wait()
         except KeyboardInterrupt:
             return 0
+
+
+def end_on_signals() -> None:
+    """Take a service manager's request to end as Ctrl-C: the children have to go, too."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
 
 
 def wait_for_url(url: str, seconds: float = START_S) -> None:

@@ -97,7 +97,9 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
             )
         )
     if gates.max_change is not None and before is not None:
-        change, limit = map_change(before, out), gates.max_change
+        per = config.output.rate_per  # the published map may be of another unit
+        scale = per / _read_json(before / "version.json").get("rate_per", per)
+        change, limit = map_change(before, out, scale), gates.max_change
         checks.append(
             _check(
                 "change",
@@ -111,13 +113,15 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
     return checks
 
 
-def map_change(before: Path, after: Path) -> float | None:
+def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
     """Measure how much a map has changed.
 
     Parameters
     ----------
     before, after : Path
         Directories with ``rate_mean.tif`` or ``probability_mean.tif``.
+    scale : float
+        What rates before are multiplied by to have the unit of those after.
 
     Returns
     -------
@@ -143,7 +147,7 @@ def map_change(before: Path, after: Path) -> float | None:
             both = np.isfinite(a) & np.isfinite(b)
             if name == MAPS[0]:
                 both &= (a > 0) & (b > 0)
-                total += float(np.abs(np.log(b[both] / a[both])).sum())
+                total += float(np.abs(np.log(b[both] / (scale * a[both]))).sum())
             else:
                 total += float(np.abs(b[both] - a[both]).sum())
             n_pix += int(both.sum())

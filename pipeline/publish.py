@@ -105,6 +105,7 @@ def publish(config: Config, *, force: bool = False) -> Publication:
             about = {
                 "name": config.name,
                 "period": config.period,
+                "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
                 "forced": bool(reasons),
                 "gates": [asdict(check) for check in checks],

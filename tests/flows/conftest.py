@@ -207,11 +207,11 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     """Start servers, each with a directory and a database of its own; all end at the end."""
     made: list[Server] = []
 
-    def start(database: str | None = None) -> Server:
+    def begin(database: str | None = None, *, start: bool = True) -> Server:
         made.append(Server(tmp_path_factory.mktemp("server"), database))
-        return made[-1].start()
+        return made[-1].start() if start else made[-1]
 
-    yield start
+    yield begin
     for each in made:
         each.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import threading
 import time
 from pathlib import Path
 
@@ -151,14 +152,20 @@ def test_ends_have_their_names(pretend):
     state = update(pretend)
     assert (state.type.value, state.name) == ("COMPLETED", HELD)
     assert "coverage: 0.5 of them" in state.message
-    with hold_map(pretend.out, "disagg run by hand"):
-        import threading
+    held, over = threading.Event(), threading.Event()
 
-        states = []
-        other = threading.Thread(target=lambda: states.append(update(pretend)))
-        other.start()
-        other.join()
-    assert states[0].name == SKIPPED
-    assert "disagg run by hand" in states[0].message
+    def by_hand():
+        with hold_map(pretend.out, "disagg run by hand"):
+            held.set()
+            over.wait(60)
+
+    other = threading.Thread(target=by_hand)
+    other.start()
+    held.wait(60)
+    state = update(pretend)
+    over.set()
+    other.join()
+    assert (state.type.value, state.name) == ("COMPLETED", SKIPPED)
+    assert "disagg run by hand" in state.message
     state = update(pretend, changes={"fit": {"max_epoch": 3}})
     assert "did you mean fit.max_epochs?" in state.message

@@ -118,8 +118,9 @@ def test_a_killed_worker_costs_nothing_but_an_epoch(server, make_map, worker):
         server.kill(process)  # every worker with its runs, as a power cut does
     assert server.flow_run(number)["state"]["type"] == "RUNNING"
     server.worker("third", limit=3)
-    server.watch(made.config)
-    state = server.ended(number, 200)
+    # Longer than a process takes to come to its lock: a run that lives must not be started twice.
+    server.watch(made.config, grace=25.0)
+    state = server.ended(number, 300)
     assert state["type"] == "COMPLETED", state
     assert any("goes on from the checkpoint of epoch" in line for line in logs(server, number))
     assert server.flow_run(number)["run_count"] == 2

@@ -196,6 +196,16 @@ def test_the_change_is_measured_against_what_readers_see(tmp_path):
     assert "changed by 0.5 from v0001, 0.3 allowed" in held.reasons[0]
 
 
+def test_another_unit_is_no_change(tmp_path):
+    leave_run(build(tmp_path), 0.05)  # per 1,000
+    publish(build(tmp_path))
+    config = build(tmp_path, gates={"max_change": 0.3}, output={"rate_per": 100})
+    leave_run(config, 0.005 * np.exp(0.1))
+    done = publish(config)
+    assert (done.status, done.version) == ("published", "v0002")
+    assert done.checks[0].value == pytest.approx(0.1, rel=1e-4)
+
+
 def test_change_skips_what_only_one_map_has_and_refuses_another_grid(tmp_path):
     a, b = build(tmp_path / "a"), build(tmp_path / "b")
     rate = np.full((4, 5), 0.05)
