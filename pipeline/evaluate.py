@@ -155,6 +155,7 @@ def _fit_fold(
             progress=progress,
             n_thread=n_thread(config),
             **where(config),
+            wait=config.compute.wait,
         )
         return model
 

@@ -26,12 +26,11 @@ def n_thread(config: Config) -> int | None:
 
 
 def where(config: Config) -> dict[str, Any]:
-    """Return what computes blocks, how much of a GPU's memory they may fill, how long to wait."""
+    """Return what computes blocks, and how much of a GPU's memory they may fill."""
     memory = config.compute.device_memory
     return {
         "device": config.compute.device,
         "device_memory": None if memory == "auto" else int(parse_bytes(memory)),
-        "wait": config.compute.wait,
     }
 
 
@@ -62,6 +61,7 @@ def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
             progress=progress,
             n_thread=n_thread(config),
             **where(config),
+            wait=config.compute.wait,
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)

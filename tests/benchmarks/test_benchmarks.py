@@ -88,7 +88,8 @@ def test_every_benchmark_is_in_make_bench():
     root = Path(__file__).parents[2]
     named = (root / "Makefile").read_text()
     for script in (root / "benchmarks").glob("*.py"):
-        if script.stem not in ("report", "plain_trees", "__init__"):
+        # The last takes over an hour and 30 GB of disk: nobody's `make bench` should.
+        if script.stem not in ("report", "plain_trees", "big_country", "hundred_million"):
             assert f"benchmarks.{script.stem}" in named, script.stem
 
 
