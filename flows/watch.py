@@ -94,6 +94,11 @@ def _mend(client: SyncPrefectClient, config: Config, run: FlowRun, grace_s: floa
     verdict = judge_run(config, run.state.type.value, since, run.run_count, grace_s=grace_s)
     if verdict is Verdict.ALIVE:
         return []
+    # Read again: it may have ended while its lock was looked at. A worker that is handed a run
+    # whose process it still has breaks down.
+    fresh = client.read_flow_run(run.id).state
+    if fresh is None or fresh.id != run.state.id:
+        return []
     states: dict[Verdict, State[Any]] = {
         Verdict.RETRY: AwaitingRetry(
             scheduled_time=now("UTC"), message="its process died; goes on from the checkpoint"

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from pipeline.config import Config
-from pipeline.maplock import POLL_S, is_locked
+from pipeline.maplock import is_locked
 
+LOOK_S = 3.0  # between looks: a run that has just ended has let go of its lock, and tells so soon
 _PENDING_FACTOR = 5  # how much longer a process may take to start than to take its lock
 
 
@@ -33,6 +34,7 @@ def judge_run(
     *,
     grace_s: float,
     looks: int = 3,
+    look_s: float = LOOK_S,
 ) -> Verdict:
     """Judge a run that has not ended.
 
@@ -48,8 +50,8 @@ def judge_run(
         How often it was started.
     grace_s : float
         Seconds that it may be without the lock at first.
-    looks : int
-        Looks at the lock, longer apart than a waiting run's tries.
+    looks, look_s : int, float
+        Looks at the lock, and seconds between them: longer than between a waiting run's tries.
     """
     grace = grace_s * (_PENDING_FACTOR if state == "PENDING" else 1)
     if (datetime.now(UTC) - since).total_seconds() < grace:
@@ -58,7 +60,7 @@ def judge_run(
         if is_locked(config.output.dir):  # by this run, or by one that it waits for
             return Verdict.ALIVE
         if look < looks - 1:
-            time.sleep(POLL_S * 1.5 / (looks - 1))
+            time.sleep(look_s)
     if state == "CANCELLING":
         return Verdict.CANCELLED
     return Verdict.GIVE_UP if times > config.update.retries + 1 else Verdict.RETRY

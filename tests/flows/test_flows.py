@@ -15,6 +15,7 @@ from prefect.settings import (
     PREFECT_API_URL,
     PREFECT_HOME,
     PREFECT_LOCAL_STORAGE_PATH,
+    PREFECT_LOGGING_TO_API_ENABLED,
     temporary_settings,
 )
 from prefect.states import Failed
@@ -57,8 +58,13 @@ def test_what_is_tried_again(error, again):
 @pytest.fixture
 def harness(server, tmp_path):
     """Have flows of this process report to the server; Prefect's own harness is another server."""
-    home = {PREFECT_HOME: tmp_path, PREFECT_LOCAL_STORAGE_PATH: tmp_path / "storage"}
-    with temporary_settings({PREFECT_API_URL: server.env["PREFECT_API_URL"], **home}):
+    settings = {
+        PREFECT_API_URL: server.env["PREFECT_API_URL"],
+        PREFECT_HOME: tmp_path,
+        PREFECT_LOCAL_STORAGE_PATH: tmp_path / "storage",
+        PREFECT_LOGGING_TO_API_ENABLED: False,  # its thread would outlive the server
+    }
+    with temporary_settings(settings):
         yield
 
 

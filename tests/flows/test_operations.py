@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 
+from pipeline.sensing import mark_seen, new_counts
 from pipeline.versions import current_version, list_versions, roll_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -112,6 +113,8 @@ def test_a_killed_worker_costs_nothing_but_an_epoch(server, make_map, worker):
     made = make_map("killed", model=LONG[0], fit=LONG[1])
     reference = make_map("reference", model=LONG[0], fit=LONG[1])
     (name,) = server.deploy(made.config)
+    for each in new_counts(made.config):
+        mark_seen(made.config, each)
     number = server.trigger(name)
     wait_for_epoch(server, made)
     for process in server.processes[1:]:

@@ -313,7 +313,7 @@ def test_a_run_without_its_lock_is_dead(files):
     long_ago = datetime.now(UTC) - timedelta(seconds=30)
 
     def judge(state="RUNNING", since=long_ago, times=1):
-        return judge_run(config, state, since, times, grace_s=20, looks=2)
+        return judge_run(config, state, since, times, grace_s=20, looks=2, look_s=0.01)
 
     assert judge() is Verdict.RETRY
     assert judge(times=4) is Verdict.GIVE_UP
