@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from datetime import datetime
@@ -53,8 +54,15 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read() or "null")
+        for pause in (0.5, 1, 2, 4, 0):  # 503: SQLite is locked; Prefect's own clients wait, too
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.loads(answer.read() or "null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or not pause:
+                    raise
+                time.sleep(pause)
+        return None
 
     def runs(self) -> list[dict[str, Any]]:
         """List the updates, the earliest first."""
