@@ -22,6 +22,8 @@ import pyarrow.parquet
 from geo.counts import LABELS, MISSING, choose, id_text
 from geo.errors import InputError, Problem, name_first
 from pipeline.fingerprint import fingerprint_file
+from pipeline.places import place_of
+from pipeline.storage import Location
 from pipeline.store import BagStore, PixelRows, write_bags
 
 BLOCK_PIXELS = 8192  # of a block: bags of a table are mostly small
@@ -45,8 +47,8 @@ def import_table(
     ----------
     path : path
         CSV (comma, semicolon or tab) or Parquet, one row an instance.
-    store : path
-        Where the store will stand; it appears when complete.
+    store : path, or address
+        Where the store will stand, here or on an object store; it appears when complete.
     bag, label : str
         Columns: which bag an instance is in, and that bag's label, the same in all its rows:
         1 or 0 (or yes or no, true or false), or another number for models that take one.
@@ -69,11 +71,13 @@ def import_table(
     InputError
         Everything that is wrong with the table, at once.
     """
-    path, store = Path(path), Path(store)
+    path, place = Path(path), place_of(store)
     reader = _reader(path)
     names = _choose_features(path, reader.names, bag, label, features, drop)
-    store.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{store.name}-", dir=store.parent) as scratch:
+    beside = None if isinstance(place, Location) else place.parent
+    if beside is not None:
+        beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=beside) as scratch:
         found = _read(path, reader, names, bag, label, Path(scratch) / "x", advance)
         n_bag = len(found.ids)
         order = np.argsort(found.code, kind="stable")
@@ -91,7 +95,7 @@ def import_table(
 
         asked = repr([bag, label, names, seed]).encode()
         write_bags(
-            store,
+            place,
             sizes=sizes,
             rows=rows,
             y=found.label,
@@ -104,7 +108,7 @@ def import_table(
             block_pixels=BLOCK_PIXELS,
             block_bags=max(8, int(BLOCK_PIXELS // max(1, sizes.mean()))),
         )
-    return BagStore.open(store)
+    return BagStore.open(place)
 
 
 @dataclass(frozen=True)
