@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.exceptions import ObjectAlreadyExists
 
 from flows.update import update_map
+from geo.errors import InputError
 from pipeline.config import Config
 from pipeline.sensing import load_watched
-from pipeline.unattended import slug
+from pipeline.unattended import check_names, slug
 
 POOL = "maps"
 
@@ -97,8 +99,12 @@ def main() -> None:
     parser.add_argument("--pool", default=POOL)
     parser.add_argument("--type", default="process")
     options = parser.parse_args()
-    for config in options.config:
-        print(deploy(config, options.cron, options.pool, options.type))
+    try:
+        check_names(options.config)
+        for config in options.config:
+            print(deploy(config, options.cron, options.pool, options.type))
+    except (InputError, ValueError) as error:  # the latter of a cron expression
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

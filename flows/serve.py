@@ -13,7 +13,9 @@ import os
 import sys
 from contextlib import ExitStack
 
+from geo.errors import InputError
 from pipeline.children import Child, end_on_signals, wait_for_url
+from pipeline.unattended import check_names
 
 
 def main() -> int:
@@ -27,6 +29,11 @@ def main() -> int:
     parser.add_argument("--every", default="60", help="seconds between looks for new counts")
     options = parser.parse_args()
     end_on_signals()
+    try:
+        check_names(options.config)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     url = f"http://{options.host}:{options.port}"
     os.environ["PREFECT_API_URL"] = f"{url}/api"
     prefect = [sys.executable, "-m", "prefect"]
@@ -34,7 +41,7 @@ def main() -> int:
         where = ["--host", options.host, "--port", options.port]
         children.enter_context(Child("server", [*prefect, "server", "start", *where]))
         wait_for_url(f"{url}/api/health")
-        from flows.deploy import POOL, deploy
+        from flows.deploy import POOL, deploy  # Prefect reads its settings when it is imported
 
         for config in options.config:
             print(f"{deploy(config, options.cron)}: {options.cron}", flush=True)

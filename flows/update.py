@@ -20,6 +20,7 @@ from pipeline.maplock import MapBusyError, hold_map
 from pipeline.metrics import recorded
 from pipeline.notify import tell
 from pipeline.publish import Publication
+from pipeline.sensing import load_watched
 from pipeline.unattended import MapRun, slug, state_line, title
 
 HELD = "Finished, not fit to publish"
@@ -46,7 +47,7 @@ def tell_of_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> N
         return
     given = flow_run.parameters
     try:
-        config = MapRun(given["config"], given.get("period"), given.get("changes") or {}).load()
+        config = load_watched(given["config"])  # a file that is missing is what there is to tell
     except Exception as error:  # a configuration that cannot be read tells nobody
         get_logger("flows").error("%s: nobody was told: %s", flow_run.name, error)
         return

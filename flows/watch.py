@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -48,6 +49,7 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
     grace_s : float
         Seconds for which a run may be without the map's lock before it is taken for dead.
     """
+    config = str(Path(config).resolve())  # runs have another working directory
     loaded = load_watched(config)
     name = deployment or deployment_of(loaded)
     done = []

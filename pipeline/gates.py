@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.config import Config
 
 MAPS = ("rate_mean.tif", "probability_mean.tif")
+COMMON = 0.9  # of the pixels: with fewer in both, a change of the map is not measured
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
     -------
     float or None
         Mean over the pixels of both of |log(after / before)| for rates, |after - before| for
-        probabilities; None where the maps are not of one grid, or have no pixel in common.
+        probabilities; None where the maps are not of one grid, or less than `COMMON` of the
+        larger one's pixels are in both.
     """
     import numpy as np
     import rasterio
@@ -137,7 +139,7 @@ def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
             break
     else:
         return None
-    total, n_pix = 0.0, 0
+    total, n_pix, n_old, n_new = 0.0, 0, 0, 0
     with rasterio.open(before / name) as old, rasterio.open(after / name) as new:
         if (old.shape, old.transform, old.crs) != (new.shape, new.transform, new.crs):
             return None
@@ -145,13 +147,14 @@ def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
             a = old.read(1, window=window).astype(np.float64)
             b = new.read(1, window=window).astype(np.float64)
             both = np.isfinite(a) & np.isfinite(b)
+            n_old, n_new = n_old + int(np.isfinite(a).sum()), n_new + int(np.isfinite(b).sum())
             if name == MAPS[0]:
                 both &= (a > 0) & (b > 0)
                 total += float(np.abs(np.log(b[both] / (scale * a[both]))).sum())
             else:
                 total += float(np.abs(b[both] - a[both]).sum())
             n_pix += int(both.sum())
-    return total / n_pix if n_pix else None
+    return total / n_pix if n_pix and n_pix >= COMMON * max(n_old, n_new) else None
 
 
 def _check(

@@ -173,7 +173,8 @@ class Mirror:
 
     def _names(self) -> list[str]:
         """Name the files of the folder that belong into the manifest."""
-        apart = tuple(f"{name}/" for name in (*STORES, *KEPT))
+        # What is published from here, and what a watch has seen, are this machine's.
+        apart = (*(f"{name}/" for name in (*STORES, *KEPT)), "published/", "work/seen.json")
         names = (p.relative_to(self.local) for p in self.local.rglob("*") if p.is_file())
         return sorted(
             name.as_posix()

@@ -21,6 +21,7 @@ from pipeline.versions import (
     drop_old,
     list_versions,
     make_current,
+    read_withdrawn,
     versions_locked,
 )
 
@@ -63,8 +64,19 @@ class Publication:
 
 
 def publish_dir(config: Config) -> Path:
-    """Directory of the versions of a map."""
-    return config.publish.dir or config.output.dir / "published"
+    """Directory of the versions of a map.
+
+    Raises
+    ------
+    InputError
+        If results lie on an object store, whose local copy is no place for readers.
+    """
+    if config.publish.dir is not None:
+        return config.publish.dir
+    if config.output.url is not None:
+        found = f"not given, and output.dir is {config.output.url}"
+        raise InputError(Problem("publish.dir", found, "give a local directory for versions"))
+    return config.output.dir / "published"
 
 
 def publish(config: Config, *, force: bool = False) -> Publication:
@@ -87,11 +99,26 @@ def publish(config: Config, *, force: bool = False) -> Publication:
         fingerprint = _fingerprint(config, files)
         with versions_locked(directory):
             versions, current = list_versions(directory), current_version(directory)
+            if current is None and (directory / "current").is_symlink():
+                found = "the version that readers are given is damaged"
+                remedy = f"disagg rollback {config.source or 'CONFIG'} --to another, then publish"
+                raise InputError(Problem(str(directory / "current"), found, remedy))
             backfilled = current is not None and _later(current.period, config.period)
-            for same in [v for v in versions if v.fingerprint == fingerprint]:
-                if same == current or backfilled:
+            withdrawn = read_withdrawn(directory)
+            equal = [v for v in versions if v.fingerprint == fingerprint]
+            if current in equal:
+                return Publication("unchanged", current.name, current.path)
+            for same in equal:
+                if backfilled:
                     return Publication("unchanged", same.name, same.path)
-                if current is not None and same.number > current.number and not force:
+                if (
+                    current is not None
+                    and same.number > current.number
+                    and not (fingerprint in withdrawn or same.about.get("superseded"))
+                ):  # complete, but a crash came before the link
+                    make_current(directory, same)
+                    return Publication("published", same.name, same.path)
+                if fingerprint in withdrawn and not force:
                     why = (
                         f"{same.name} holds exactly this map and was rolled back; to have it after "
                         f"all: disagg rollback {config.source or 'CONFIG'} --to {same.name}"
@@ -108,6 +135,7 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                 "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
                 "forced": bool(reasons),
+                "superseded": backfilled,  # of an earlier period: readers never had it
                 "gates": [asdict(check) for check in checks],
                 "compared_with": None if base is None else base.name,
                 "files": {name: _sha256(path) for name, path in sorted(files.items())},
@@ -150,8 +178,27 @@ def _finished_files(config: Config) -> dict[str, Path]:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
             files[path] = out / path
     if (out / "run.json").is_file():
+        _check_same_run(config, out / "run.json", remedy)
         files["run.json"] = out / "run.json"
     return files
+
+
+def _check_same_run(config: Config, path: Path, remedy: str) -> None:
+    """See that the run was of the map, the period and the unit that the configuration says."""
+    ran = json.loads(path.read_text(encoding="utf-8")).get("config")
+    if ran is None:
+        return
+    wanted = config.model_dump(mode="json")
+    for key, of in (
+        ("name", lambda c: c["name"]),
+        ("period", lambda c: c["period"]),
+        ("output.rate_per", lambda c: c["output"]["rate_per"]),
+    ):
+        if of(ran) != of(wanted):
+            found = f"the run in it had {key} {of(ran)}, not {of(wanted)}"
+            if key == "period":
+                remedy += f", or give --period {of(ran)}"
+            raise InputError(Problem(str(path.parent), found, remedy))
 
 
 def _fingerprint(config: Config, files: dict[str, Path]) -> str:

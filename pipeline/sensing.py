@@ -14,6 +14,7 @@ import yaml
 
 from pipeline.config import Config
 from pipeline.periods import MARK, has_periods, natural, period_files, periods_of
+from pipeline.storage import use_storage
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ def load_watched(config: str | Path) -> Config:
         loaded = read_config(config, problems, "0")  # any period: what is asked of it has none
     if loaded is None or problems:
         raise InputError(problems)
+    use_storage(loaded.storage.options())
     return loaded
 
 

@@ -40,6 +40,10 @@ class StorageError(StoreError):
     """An object store cannot be reached, refuses, or goes on failing; nothing is half-written."""
 
 
+class StorageUnreachableError(StorageError):
+    """An object store went on failing through all attempts: it may be back later."""
+
+
 @dataclass(frozen=True)
 class StorageOptions:
     """How object stores are spoken to.
@@ -294,7 +298,7 @@ class Location:
                         f"{self.url}: cannot be {done} after {attempt + 1} attempts in "
                         f"{seconds:.0f} s ({_cause(error)}); {_RETRY}"
                     )
-                    raise StorageError(found) from error
+                    raise StorageUnreachableError(found) from error
                 _LOG.info("%s: not %s (%s), trying again", self.url, done, _cause(error))
                 wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
                 time.sleep(random.uniform(0, wait))

@@ -6,6 +6,7 @@ import errno
 
 from geo.errors import InputError
 from pipeline.errors import ClusterError, StoreError, StoreInputError
+from pipeline.storage import StorageUnreachableError
 
 _PASSING = {
     errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET,
@@ -17,9 +18,9 @@ _PASSING = {
 def is_transient(error: BaseException) -> bool:
     """Say whether an error may be gone at the next try, with nothing changed.
 
-    Connections, timeouts and the input and output errors of network file systems may; bad input
-    never, except that no Dask scheduler answers (it may be restarting); memory, a full disk,
-    missing permissions and defects of ours need a person.
+    Connections, object stores that do not answer, timeouts and the input and output errors of
+    network file systems may; bad input never, except that no Dask scheduler answers (it may be
+    restarting); memory, a full disk, missing permissions and defects of ours need a person.
     """
     from models.errors import ModelError  # with it come all models: not before something failed
 
@@ -27,7 +28,7 @@ def is_transient(error: BaseException) -> bool:
         return all(problem.place == "compute.scheduler" for problem in error.problems)
     if isinstance(error, ModelError | StoreInputError):
         return False
-    if isinstance(error, ClusterError | ConnectionError | TimeoutError):
+    if isinstance(error, ClusterError | StorageUnreachableError | ConnectionError | TimeoutError):
         return True
     if isinstance(error, StoreError):
         return False  # a damaged store stays one

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from geo.errors import InputError, Problem
 from pipeline.config import Config, load_config
 from pipeline.console import explain
 from pipeline.errors import PipelineError
 from pipeline.progress import Task
+from pipeline.sensing import load_watched
+from pipeline.storage import use_storage
 
 EVERY_S = 2.0
 
@@ -41,7 +44,9 @@ class MapRun:
 
     def load(self) -> Config:
         """Read the configuration, checked in full."""
-        return load_config(Path(self.config), self.period, self.changes)
+        config = load_config(Path(self.config), self.period, self.changes)
+        use_storage(config.storage.options())
+        return config
 
     def fixed(self, config: Config) -> MapRun:
         """Return the address with the period that the latest one was when it was read."""
@@ -59,10 +64,19 @@ def slug(*parts: str | None) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "map"
 
 
+def check_names(configs: Sequence[str]) -> None:
+    """Raise InputError unless every configuration can be read and has a name of its own."""
+    seen: dict[str, str] = {}
+    for config in configs:
+        key = slug(load_watched(config).name)
+        if key in seen:
+            found = f"has the name of {seen[key]}, but for letters that a key cannot have ({key})"
+            raise InputError(Problem(config, found, "give each map a name of its own"))
+        seen[key] = config
+
+
 def state_line(error: Exception) -> str | None:
     """Return the line or lines that tell a person what to do; None for a defect of ours."""
-    from geo.errors import InputError
-
     if isinstance(error, InputError):
         return str(error)
     problem = explain(error, "retry")

@@ -3,6 +3,7 @@
 ```
 DIR/versions/v0001/   the files of a version, version.json, complete.json (written last)
 DIR/current           symbolic link to the version that readers are given
+DIR/withdrawn.json    fingerprints of maps that a rollback took away: not published again unasked
 ```
 
 A version is written under a hidden name and renamed when its last byte is on disk
@@ -30,6 +31,7 @@ from pipeline.errors import StoreError
 
 KIND, VERSION = "disagg-version", 1
 ABOUT = "version.json"
+WITHDRAWN = "withdrawn.json"
 _NAME = re.compile(r"^v(\d{4,})$")
 
 
@@ -159,7 +161,8 @@ def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, V
         versions, current = list_versions(directory), current_version(directory)
         names = ", ".join(version.name for version in versions) or "none"
         if to is None:
-            before = [v for v in versions if current is None or v.number < current.number]
+            shown = [v for v in versions if not v.about.get("superseded")]
+            before = [v for v in shown if current is None or v.number < current.number]
             if not before:
                 found = "there is no version before the current one"
                 raise InputError(Problem(str(directory), found, f"versions: {names}; give --to"))
@@ -169,8 +172,24 @@ def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, V
             if not wanted:
                 raise InputError(Problem(str(directory), f"no version {to}", f"one of: {names}"))
             target = wanted[0]
+        later = {v.fingerprint for v in versions if v.number > target.number}
+        _write_withdrawn(directory, (read_withdrawn(directory) | later) - {target.fingerprint})
         make_current(directory, target)
     return current, target
+
+
+def read_withdrawn(directory: Path) -> set[str]:
+    """Return the fingerprints of the maps that were rolled back."""
+    try:
+        return set(json.loads((directory / WITHDRAWN).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return set()
+
+
+def _write_withdrawn(directory: Path, fingerprints: set[str]) -> None:
+    draft = directory / f".{WITHDRAWN}"
+    draft.write_text(json.dumps(sorted(fingerprints)) + "\n", encoding="utf-8")
+    draft.replace(directory / WITHDRAWN)
 
 
 def drop_old(directory: Path, keep: int) -> list[str]:
@@ -182,8 +201,9 @@ def drop_old(directory: Path, keep: int) -> list[str]:
         Names of those removed.
     """
     versions, current = list_versions(directory), current_version(directory)
-    at = next((n for n, version in enumerate(versions) if version == current), len(versions))
-    spared = {version.name for version in versions[max(0, at - 1) : at + 1]}
+    shown = [version for version in versions if not version.about.get("superseded")]
+    at = next((n for n, version in enumerate(shown) if version == current), len(shown))
+    spared = {version.name for version in shown[max(0, at - 1) : at + 1]}
     dropped = [version for version in versions[: max(0, len(versions) - keep)]]
     dropped = [version for version in dropped if version.name not in spared]
     for version in dropped:

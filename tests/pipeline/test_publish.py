@@ -211,13 +211,78 @@ def test_change_skips_what_only_one_map_has_and_refuses_another_grid(tmp_path):
     rate = np.full((4, 5), 0.05)
     leave_run(a, rate)
     rate = rate * 2
-    rate[0] = np.nan
+    rate[0, 0] = np.nan
     leave_run(b, rate)
     assert map_change(a.output.dir, b.output.dir) == pytest.approx(np.log(2), rel=1e-6)
     with rasterio.open(b.output.dir / "rate_mean.tif", "r+") as file:
         file.transform = rasterio.Affine(500, 0, 0, 0, -500, 0)
     assert map_change(a.output.dir, b.output.dir) is None
     assert check_gates(build(tmp_path / "b", gates={"max_change": 1}), a.output.dir)[0].reason
+
+
+def test_a_map_that_has_lost_its_pixels_is_not_taken_for_unchanged(tmp_path):
+    a, b = build(tmp_path / "a"), build(tmp_path / "b", gates={"max_change": 1})
+    leave_run(a, np.full((4, 5), 0.05))
+    rate = np.full((4, 5), np.nan)
+    rate[0, 0] = 0.05
+    leave_run(b, rate)
+    (check,) = check_gates(b, a.output.dir)
+    assert not check.passed
+
+
+def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeypatch):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    publish(config)
+    leave_run(config, 0.06)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.publish.make_current", crash)
+        with pytest.raises(KeyboardInterrupt):
+            publish(config)
+    assert current_version(publish_dir(config)).name == "v0001"
+    assert publish(config).status == "published"
+    assert current_version(publish_dir(config)).name == "v0002"
+
+
+def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path):
+    for month, rate in (("2026-11", 0.05), ("2026-12", 0.06), ("2024-01", 0.07)):
+        config = build(tmp_path, month)
+        leave_run(config, rate)
+        publish(config)
+    directory = publish_dir(config)
+    assert current_version(directory).period == "2026-12"
+    assert roll_back(directory)[1].period == "2026-11"
+    config = build(tmp_path, "2026-11")  # a correction comes as the next version
+    leave_run(config, 0.051)
+    assert publish(config).status == "published"
+    config = build(tmp_path, "2026-12")
+    leave_run(config, 0.06)
+    again = publish(config)
+    assert again.status == "unchanged"
+    assert "rolled back" in again.reasons[0]
+
+
+def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
+    config = build(tmp_path, "2026-02")
+    leave_run(config, 0.05)
+    ran = build(tmp_path, "2026-01").model_dump(mode="json")
+    (config.output.dir / "run.json").write_text(json.dumps({"config": ran}))
+    with pytest.raises(InputError, match="had period 2026-01, not 2026-02"):
+        publish(config)
+
+
+def test_a_damaged_current_version_is_not_passed_over(tmp_path):
+    config = build(tmp_path, gates={"max_change": 0.1})
+    leave_run(config, 0.05)
+    publish(config)
+    (publish_dir(config) / "current" / "areas.csv").write_text("")
+    leave_run(config, 0.5)
+    with pytest.raises(InputError, match="damaged"):
+        publish(config)
 
 
 def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path):
