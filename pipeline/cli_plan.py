@@ -35,9 +35,14 @@ def plan(
     talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg plan {config}", resumable=False):
         from pipeline.config import load_config
+        from pipeline.fetch import local_inputs
         from pipeline.plan_run import plan_run
+        from pipeline.storage import use_storage
 
-        found = plan_run(load_config(config), workers)
+        loaded = load_config(config)
+        use_storage(loaded.storage.options())
+        with local_inputs(loaded) as local:
+            found = plan_run(local, workers)
         talk.give(found.to_dict())
         if not (quiet or as_json):
             _print(found)

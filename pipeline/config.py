@@ -88,7 +88,7 @@ def _memory(value: Any) -> Any:
 
 def _scheduler(value: Any) -> Any:
     known = ("local", "processes", "kubernetes", "gateway")
-    if value in known or (isinstance(value, str) and "://" in value):
+    if value in known or (isinstance(value, str) and value.startswith(("tcp://", "tls://"))):
         return value
     raise _wrong(
         remedy="give 'local', 'processes' or an address such as tcp://host:8786, or 'kubernetes' "

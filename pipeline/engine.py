@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from models.training import (
     train,
 )
 from pipeline.checkpoint import load_checkpoint, save_checkpoint
+from pipeline.errors import ClusterError
 from pipeline.executor import WAIT_SECONDS, DaskExecutor
 from pipeline.progress import Progress, Silent, Task
 from pipeline.source import StoreSource
@@ -164,13 +166,21 @@ def _map_on_cluster(
     client: Client, function: Callable[[Any], Any], items: Sequence[Any]
 ) -> Iterator[Any]:
     """Run one task an item on the cluster; the function, with its data, is sent to each once."""
-    (sent,) = client.scatter([function], hash=False, broadcast=True)
-    futures = client.map(_call, [sent] * len(items), list(items), pure=False)
+    from distributed import KilledWorker
+
+    futures: list[Any] = []
     try:
+        (sent,) = client.scatter([function], hash=False, broadcast=True)
+        futures = client.map(_call, [sent] * len(items), list(items), pure=False)
         for future in futures:
             yield future.result()
+    except (CancelledError, KilledWorker, OSError) as error:  # a time-out is an OSError
+        found = "the cluster lost its workers or its scheduler"
+        msg = f"{found}; start them again, then go on"
+        raise ClusterError(msg) from error
     finally:
-        client.cancel(futures)
+        if client.status == "running":
+            client.cancel(futures)
 
 
 def _call(function: Callable[[Any], Any], item: Any) -> Any:

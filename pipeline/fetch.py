@@ -1,21 +1,24 @@
 """Inputs on object stores: brought here whole, once for each content, and read as local files.
 
 Fingerprints are of contents, so that every byte is read anyway; and a local copy cannot change, or
-break off, while a raster is read by windows. Copies stay in ``<scratch>/inputs`` until the object
-changes.
+break off, while a raster is read by windows. Copies stay in ``<scratch>/inputs``, those of earlier
+contents for a week.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from geo.errors import InputError, Problem
 from pipeline.config import Config, Section
+from pipeline.places import GRACE
 from pipeline.storage import Location, ObjectInfo, StorageError, is_object_address, storage_options
 
 #: Files beside a file that change what it means to a reader.
@@ -54,20 +57,32 @@ def local_copy(url: str) -> Path | None:
     text = "".join(f"{name} {each.size} {each.tag} " for name, each in sorted(found.items()))
     above = storage_options().scratch_dir / "inputs" / _short(url)
     folder = above / _short(text)
-    if not folder.is_dir():
-        partial = above / f".{folder.name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        for name, each in found.items():
-            got = (place.parent / name).download(partial / name)
-            if got.tag != each.tag:
-                shutil.rmtree(partial, ignore_errors=True)
-                message = f"{url}: changes while it is read; wait until its writer has finished"
-                raise StorageError(message)
-        for old in above.iterdir():
-            if old != partial:
-                shutil.rmtree(old, ignore_errors=True)
-        partial.rename(folder)
+    above.mkdir(parents=True, exist_ok=True)
+    with (above / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may want the same raster
+        if not folder.is_dir():
+            _download(place, found, folder)
     return folder / place.name
+
+
+def _download(place: Location, found: dict[str, ObjectInfo], folder: Path) -> None:
+    above = folder.parent
+    partial = above / f".{folder.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    for name, each in found.items():
+        got = (place.parent / name).download(partial / name)
+        if got.tag != each.tag:
+            shutil.rmtree(partial, ignore_errors=True)
+            message = f"{place.url}: changes while it is read; wait until its writer has finished"
+            raise StorageError(message)
+    partial.rename(folder)
+    for old in above.iterdir():  # other contents; a run that began before may still read them
+        if (
+            old.is_dir()
+            and old != folder
+            and time.time() - old.stat().st_mtime > GRACE.total_seconds()
+        ):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,14 @@ def where(config: Config) -> dict[str, Any]:
     }
 
 
+def where_here(config: Config) -> dict[str, Any]:
+    """Return the same for the driver's own work: a cluster's GPUs are not this machine's."""
+    found = where(config)
+    if config.compute.scheduler not in ("local", "processes") and found["device"] == "gpu":
+        found["device"] = "auto"
+    return found
+
+
 def fit_stage(config: Config, progress: Progress) -> dict[str, Any]:
     """Fit the configured model to ``work/bags.zarr`` and save it in ``work/model``.
 

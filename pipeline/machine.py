@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.config import Compute
 
 KEPT_SHARE = 0.1  # of the memory, for the driver and the scheduler
+LEAST = 256 << 20  # bytes of a worker's memory: it has to load its libraries
 
 
 @dataclass(frozen=True)
@@ -98,4 +99,8 @@ def share_out(compute: Compute, n_gpu: int = 0) -> Workers:
     if count * each > available:
         found = f"{count} workers of {compute.memory}, and {format_bytes(available)} for us"
         raise InputError(Problem("compute.memory", found, "give less, or auto"))
+    if each < LEAST:
+        found = f"{compute.memory} a worker"
+        remedy = f"a worker's libraries alone need more: give {format_bytes(LEAST)} at least"
+        raise InputError(Problem("compute.memory", found, remedy))
     return Workers(count, threads, each)

@@ -29,7 +29,7 @@ from models.xp import Device, to_host
 from pipeline.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.config import Config
 from pipeline.cube import open_cube, read_part
-from pipeline.fitting import n_thread, where
+from pipeline.fitting import n_thread, where_here
 from pipeline.kinds import model_settings
 from pipeline.label_preview import render_label_preview
 from pipeline.labels import LabelPredictor, tabulate_labels
@@ -103,7 +103,7 @@ def predict_stage(config: Config, progress: Any) -> dict[str, Any]:
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
-                **where(config),
+                **where_here(config),
             )
         with progress.task("areas", store.n_bag) as task:
             table = _table(config, model, store, task.advance)

@@ -30,8 +30,9 @@ from pipeline.fingerprint import fingerprint_file, fingerprint_value
 from pipeline.leftovers import is_sound, remove_abandoned
 from pipeline.maplock import is_held
 from pipeline.mirror import mirrored
+from pipeline.places import MARKER, place_of
 from pipeline.progress import Progress
-from pipeline.storage import use_storage
+from pipeline.storage import Location, use_storage
 
 StageFunction = Callable[[Config, Progress], dict[str, Any]]
 
@@ -399,7 +400,11 @@ def _remove_damaged(record: Any, inputs: Mapping[str, str], directory: Path) -> 
     for name, fingerprint in record["outputs"].items():
         path = directory / name
         if path.is_dir() and _output_fingerprint(path) != fingerprint:
-            shutil.rmtree(path)
+            place = place_of(path)
+            if isinstance(place, Location):  # the link stays, or the new store would be local
+                place.remove([MARKER])
+            else:
+                shutil.rmtree(path)
 
 
 def _output_fingerprints(patterns: Sequence[str], directory: Path) -> dict[str, str]:

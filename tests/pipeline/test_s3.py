@@ -162,6 +162,26 @@ def test_what_has_not_changed_is_skipped_on_any_machine(
     assert stale_stages(loaded, "evaluate") == ["ingest"]
 
 
+def test_a_store_with_a_flipped_bit_is_made_again_where_it_was(
+    country, finished, there, s3, tmp_path, capsys
+):
+    copy_bucket(s3, finished[0], there)
+    config = country.config(tmp_path, there, s3)
+    loaded = load_config(config)
+    storage.use_storage(loaded.storage.options())
+    chunks = storage.Location(f"s3://{there}/map/work/bags.zarr")
+    (name,) = [name for name in chunks.list() if name.endswith("/x/c/0/0")]
+    whole = (chunks / name).read()
+    (chunks / name).write(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+    assert main(["run", str(config), "-q"]) == 0
+    assert (loaded.output.dir / "work/bags.zarr" / "at.json").is_file()
+    capsys.readouterr()
+    assert main(["run", str(config), "--json", "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [stage["skipped"] for stage in told["stages"]] == [True] * 4
+    assert_same(country, s3, there)
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_through_a_storm(country, there, s3, tmp_path):
     sky = Weather(
