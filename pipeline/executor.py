@@ -12,6 +12,7 @@ is made up for by the others, or by the one that is started in its place.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -122,7 +123,24 @@ class DaskExecutor:
         ClusterError
             If the cluster cannot be reached, or loses its workers again and again.
         """
-        kept = local or {}
+        try:
+            return self._sum(params, blocks, local or {}, fresh, ahead)
+        except (ClusterError, StoreError):
+            raise
+        except (CancelledError, OSError, RuntimeError) as error:
+            # Which of them a scheduler leaves that dies under a call depends on the moment.
+            if self._client.status == "running" and not isinstance(error, CancelledError | OSError):
+                raise
+            raise self._unreachable() from error
+
+    def _sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        kept: Local,
+        fresh: Local | None,
+        ahead: Sequence[int],
+    ) -> Stats:
         todo = list(blocks)
         parts: list[Partial] = []
         for _ in range(RESENDS):
@@ -261,7 +279,9 @@ class DaskExecutor:
     def _forget(self, address: str) -> None:
         member = self._members.pop(address, None)
         if member is not None and self._client.status == "running":
-            self._client.cancel([member.future], force=True)
+            # Of a scheduler that is gone by now nothing has to be forgotten.
+            with contextlib.suppress(CancelledError, OSError, RuntimeError):
+                self._client.cancel([member.future], force=True)
 
     def _settle(self, address: str, future: Any) -> bool:
         """Wait for an actor to be ready; false where its worker is gone meanwhile."""
@@ -295,9 +315,11 @@ class DaskExecutor:
                     for address, info in workers.items()
                     if info["status"] == "running"
                 }
+        raise self._unreachable()
+
+    def _unreachable(self) -> ClusterError:
         found = f"{self._address}: the scheduler cannot be reached"
-        msg = f"{found}; start it again, then go on"
-        raise ClusterError(msg)
+        return ClusterError(f"{found}; start it again, then go on")
 
     @property
     def _address(self) -> str:
