@@ -231,7 +231,7 @@ def versions_locked(directory: Path) -> Iterator[None]:
 
 def _read(path: Path) -> Version | None:
     try:
-        marker = read_marker(path, KIND, VERSION)
+        marker = read_marker(path, KIND, VERSION, free=".qml")
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     except (StoreError, OSError, ValueError):
         return None

@@ -275,6 +275,17 @@ def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
         publish(config)
 
 
+def test_a_style_may_be_edited_in_the_version_that_readers_have(tmp_path):
+    source = tmp_path / "a.qml"
+    source.write_text("<qgis/>")
+    version = add_version(tmp_path / "maps", {"rate_mean.qml": source}, {}, "f")
+    make_current(tmp_path / "maps", version)
+    (tmp_path / "maps" / "current" / "rate_mean.qml").write_text("<qgis>my colours</qgis>")
+    assert current_version(tmp_path / "maps") == version
+    (tmp_path / "maps" / "current" / "rate_mean.qml").unlink()
+    assert current_version(tmp_path / "maps") is None
+
+
 def test_a_damaged_current_version_is_not_passed_over(tmp_path):
     config = build(tmp_path, gates={"max_change": 0.1})
     leave_run(config, 0.05)
