@@ -73,7 +73,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 
 gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, the demo and all caches

@@ -35,16 +35,16 @@ from distributed import Client, LocalCluster
 
 from benchmarks.country import run
 from benchmarks.report import RESULTS, write_results
-from models.base import Estimator
-from models.blas import one_blas_thread
-from models.plan import plan_epoch
-from models.protocol import Stats
-from models.training import start_training
-from pipeline.config import load_config
-from pipeline.executor import DaskExecutor
-from pipeline.kinds import new_model
-from pipeline.source import StoreSource
-from pipeline.store import BagStore, PixelRows, write_bags
+from models.backend.blas import one_blas_thread
+from models.core.protocol import Stats
+from models.training.estimator import Estimator
+from models.training.loop import start_training
+from models.training.schedule import plan_epoch
+from pipeline.config.model_factory import new_model
+from pipeline.config.reader import load_config
+from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.source import StoreSource
+from pipeline.training.dask_executor import DaskExecutor
 
 FIGURE = Path(__file__).parents[1] / "docs/figures/coordination.png"
 SIZES = (8, 576)  # landmarks

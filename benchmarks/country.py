@@ -23,7 +23,7 @@ from benchmarks.report import RESULTS, write_results
 
 def run(*arguments: str) -> dict[str, float]:
     """Run one ``disagg`` command; return its seconds and the peak memory of its process, GiB."""
-    code = "import sys; from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
     started = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", code, *arguments])
     _, status, usage = os.wait4(process.pid, 0)

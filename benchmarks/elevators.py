@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from benchmarks.report import RESULTS, write_results
 from models import Bags, Network, Nystrom, VBAgg
-from models.base import Estimator
+from models.training.estimator import Estimator
 from models.tuning import Split, four_way_split, tune
 
 SIZES = (225, 33, 33, 33)

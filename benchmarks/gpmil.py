@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.report import RESULTS, write_results
 from models import Bags
-from models.gpmil import GPMIL
+from models.mil.gpmil import GPMIL
 
 DATA = Path(os.environ.get("DISAGG_SHARED_DATA", "../shared/data")) / "mil"
 LENGTHSCALE, HALF_WIDTH, N_POOL, N_BAG, LARGEST = 3.0, 30.0, 1000, 100, 10

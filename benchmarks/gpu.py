@@ -29,12 +29,18 @@ import numpy as np
 from benchmarks.report import RESULTS, write_results
 from benchmarks.speed import BAG_PIXELS, N_FEAT, make_bags
 from models import VBAgg
-from models.block import BagBlock
-from models.device import DEVICE_PIXELS, DeviceSource, OnDevice, block_executor, find_device
-from models.errors import ParameterError
-from models.protocol import Summary
-from models.training import BagsSource, ThreadExecutor, start_training, train
-from models.xp import Device, namespace
+from models.backend.arrays import Device, namespace
+from models.core.block import BagBlock
+from models.core.errors import ParameterError
+from models.core.protocol import Summary
+from models.training.device import (
+    DEVICE_PIXELS,
+    DeviceSource,
+    OnDevice,
+    block_executor,
+    find_device,
+)
+from models.training.loop import BagsSource, ThreadExecutor, start_training, train
 
 GEMM = 8192  # rows of the matrices of the yardstick
 STEP_BAGS = 4096  # of the epoch
@@ -67,7 +73,7 @@ class HostSource:
         self.block_bags = np.diff(self._edges)
 
     def summary(self, rng: np.random.Generator) -> Summary:
-        """See :class:`models.training.BlockSource`."""
+        """See :class:`models.training.loop.BlockSource`."""
         rows = np.sort(rng.integers(0, self.x.shape[0], 20_000))
         x = self.x[rows].astype(np.float64)
         by_bag = self.weight.reshape(-1, BAG_PIXELS).sum(axis=1)
@@ -76,7 +82,7 @@ class HostSource:
         )
 
     def read(self, number: int) -> BagBlock:
-        """See :class:`models.training.BlockSource`."""
+        """See :class:`models.training.loop.BlockSource`."""
         first, last = int(self._edges[number]), int(self._edges[number + 1])
         rows = slice(first * BAG_PIXELS, last * BAG_PIXELS)
         return BagBlock(
@@ -89,7 +95,7 @@ class HostSource:
         )
 
     def read_ahead(self, numbers: Any) -> None:
-        """See :class:`models.training.BlockSource`; they are here."""
+        """See :class:`models.training.loop.BlockSource`; they are here."""
 
 
 def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:

@@ -42,10 +42,12 @@ def stage(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]
 
         make_country(directory, side, workers=workers)
         return {"gigabytes": _gigabytes(directory.glob("*.*"))}
-    from pipeline.config import load_config
-    from pipeline.predict import layers, predict_raster
-    from pipeline.progress import Silent
-    from pipeline.stages import run_stages, work_dir
+    from pipeline.config.reader import load_config
+    from pipeline.config.schema import work_dir
+    from pipeline.core.progress import Silent
+    from pipeline.prediction.products import layers
+    from pipeline.prediction.raster import predict_raster
+    from pipeline.run.runner import run_stages
 
     config = load_config(config_path)
     work = work_dir(config)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, write_results
-from pipeline.cli import main as disagg
+from pipeline.cli.main import main as disagg
 
 DENSITIES = {"G": "gamma", "PG": "hyperbolic_secant"}
 

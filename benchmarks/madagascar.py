@@ -21,14 +21,16 @@ from scipy.stats import spearmanr
 
 from benchmarks.report import RESULTS, write_results
 from geo.errors import InputError
-from pipeline import BagStore, engine
-from pipeline.areas import AreaDraws, draw_areas
-from pipeline.config import Config, load_config
-from pipeline.fitting import n_thread, new_model
-from pipeline.folds import random_folds, read_folds
-from pipeline.ingest import ingest
-from pipeline.progress import Silent
-from pipeline.stages import work_dir
+from pipeline import BagStore
+from pipeline.cluster.local import n_thread
+from pipeline.config.reader import load_config
+from pipeline.config.schema import Config, work_dir
+from pipeline.core.progress import Silent
+from pipeline.evaluation.folds import random_folds, read_folds
+from pipeline.ingest.stage import ingest
+from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.training import fit as engine
+from pipeline.training.stage import new_model
 
 EXAMPLE = Path(__file__).parents[1] / "examples/madagascar/disagg.yaml"
 # R disaggregation 0.4.1 on the folds of folds.csv: Poisson, log link, Matern field and district

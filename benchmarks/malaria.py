@@ -24,15 +24,15 @@ import numpy as np
 from benchmarks.report import RESULTS, write_results
 from geo.raster import RasterSource
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
-from models.bag_variance import choose_nodes
-from models.base import Estimator
+from models.aggregate.bag_variance import choose_nodes
+from models.training.estimator import Estimator
 from models.tuning import four_way_split
 from pipeline import BagStore
-from pipeline.config import load_config
-from pipeline.demo import simulate_country
-from pipeline.ingest import ingest
-from pipeline.progress import Silent
-from pipeline.stages import work_dir
+from pipeline.config.reader import load_config
+from pipeline.config.schema import work_dir
+from pipeline.core.progress import Silent
+from pipeline.demo.country import simulate_country
+from pipeline.ingest.stage import ingest
 
 SHARES = (576, 95, 95, 191)
 

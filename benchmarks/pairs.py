@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import RESULTS, write_results
-from models import pixel_pass, sparse_gp
-from models.bag_variance import bag_variance
-from models.blas import one_blas_thread
-from models.kernels import parse_kernel
-from models.links import LINKS
-from models.sparse_gp import Whitened
+from models.aggregate.bag_variance import bag_variance
+from models.backend.blas import one_blas_thread
+from models.gp import pixel_pass, sparse_gp
+from models.gp.kernel_text import parse_kernel
+from models.gp.sparse_gp import Whitened
+from models.likelihoods.links import LINKS
 
 NODES = (32, 64, 128, 256, 512, 1024)
 

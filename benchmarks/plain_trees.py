@@ -2,7 +2,7 @@
 
 Every candidate rule is evaluated on all the node's instances, and scored by the textbook's
 impurity: slow, and easy to check against the paper. From the same seed it makes the same draws as
-:mod:`models.bag_trees`, so that the two have to grow the same tree.
+:mod:`models.mil.bag_trees`, so that the two have to grow the same tree.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def grow_plain(
         ``K`` and ``T``.
     seed : int
     criterion, variant, categorical
-        As :class:`models.blrt.BLRT` takes them.
+        As :class:`models.mil.blrt.BLRT` takes them.
     """
     if criterion != "variance":
         y = np.unique(y, return_inverse=True)[1]

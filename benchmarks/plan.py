@@ -27,10 +27,10 @@ from benchmarks.report import RESULTS, write_results
 
 DRAWS = 100  # of areas; a run's 500 would be most of its time
 EPOCHS = {"small": 5, "country": 1, "waves": 1}
-CALL = "import sys; from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
+CALL = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
 # The peak is asked of the process itself: what its parent held would count as its own.
 PEAK = (
-    "import sys; from pathlib import Path; from pipeline.cli import main;"
+    "import sys; from pathlib import Path; from pipeline.cli.main import main;"
     " status = main(sys.argv[2:]);"
     " Path(sys.argv[1]).write_text(Path('/proc/self/status').read_text()); sys.exit(status)"
 )

@@ -36,12 +36,12 @@ from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.report import RESULTS, write_results
 from models import Bags, PsiVGPMIL
-from models.blas import one_blas_thread
-from models.block import BagBlock
-from models.kernels import parse_kernel
-from models.psi import Gamma
-from models.psi_prior import PriorDraws, log_z
-from models.training import BagsSource, ThreadExecutor, start_training, train
+from models.backend.blas import one_blas_thread
+from models.core.block import BagBlock
+from models.gp.kernel_text import parse_kernel
+from models.mil.psi_prior import PriorDraws, log_z
+from models.mil.sigmoid_densities import Gamma
+from models.training.loop import BagsSource, ThreadExecutor, start_training, train
 
 Settings = dict[str, Any]
 PAPER = {  # table 6: bag AUC by number of inducing points; its folds mix training and test bags

@@ -25,9 +25,9 @@ import numpy as np
 
 from benchmarks.report import RESULTS, write_results
 from models import Bags, VBAgg
-from models.blas import one_blas_thread
-from models.sparse_gp import JITTER
-from models.training import BagsSource, ThreadExecutor, start_training
+from models.backend.blas import one_blas_thread
+from models.gp.sparse_gp import JITTER
+from models.training.loop import BagsSource, ThreadExecutor, start_training
 
 N_FEAT, BAG_PIXELS = 18, 500
 DTYPES = ("float64", "float32")

@@ -22,7 +22,7 @@ from sklearn.datasets import make_swiss_roll
 
 from benchmarks.report import RESULTS, write_results
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
-from models.base import Estimator
+from models.training.estimator import Estimator
 
 N_DIM = 18
 LEVELS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

@@ -36,13 +36,14 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.report import RESULTS, write_results
 from benchmarks.speed import gemm_rate
-from models import Bags, bag_evidence
-from models.blas import one_blas_thread
-from models.optim import Plateau
-from models.sparse_gp import Whitened
-from models.training import BagsSource, ThreadExecutor, start_training, train
-from models.vwsgp import VWSGP
-from models.vwsgp_svi import VWSGPSVI
+from models import Bags
+from models.backend.blas import one_blas_thread
+from models.gp import evidence_pass as bag_evidence
+from models.gp.sparse_gp import Whitened
+from models.mil.vwsgp import VWSGP
+from models.mil.vwsgp_svi import VWSGPSVI
+from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.optim import Plateau
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"
 N_INSTANCE, N_FEAT, BAG, N_IND, N_UPDATE = 10_020_341, 100, 2000, 250, 10
@@ -100,7 +101,7 @@ class Images:
 
 def simulate(path: Path, n_pix: int) -> None:
     """Write the store."""
-    from pipeline.store_writer import PixelRows, write_bags
+    from pipeline.store.bag_writer import PixelRows, write_bags
 
     images = Images(bag_sizes(n_pix), POSITIVE)
 
@@ -126,8 +127,8 @@ def simulate(path: Path, n_pix: int) -> None:
 
 def fit_store(path: Path) -> dict[str, Any]:
     """Fit to the store and say what it took; run in a process of its own."""
-    from pipeline import engine
-    from pipeline.store import BagStore
+    from pipeline.store.bag_store import BagStore
+    from pipeline.training import fit as engine
 
     model = VWSGP(
         n_inducing=N_IND, dtype="float32", max_epochs=N_UPDATE, tolerance=1e-12, intercept_sd=0.0

@@ -32,9 +32,9 @@ import numpy as np
 import yaml
 
 from benchmarks.report import RESULTS, write_results
-from pipeline.children import Child, end_on_signals, wait_for_url
-from pipeline.demo import LAYERS, CountrySpec, simulate_country
-from pipeline.versions import current_version, list_versions
+from flows.processes import Child, end_on_signals, wait_for_url
+from pipeline.demo.country import LAYERS, CountrySpec, simulate_country
+from pipeline.publishing.versions import current_version, list_versions
 
 SIZE = CountrySpec((48, 54), 1 / 6, 1300, 24, 12, 2e6, covariates=tuple(LAYERS)[:3], n_inducing=30)
 STAGES = ("ingest", "fit", "predict", "evaluate")

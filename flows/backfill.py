@@ -11,8 +11,8 @@ from prefect.states import Completed, Failed, State
 
 from flows.update import HELD, name_run, update_map
 from geo.errors import InputError
-from pipeline.periods import between
-from pipeline.sensing import known_periods
+from pipeline.config.periods import between
+from pipeline.updates.arrivals import known_periods
 
 
 @flow(name="backfill", flow_run_name=name_run, persist_result=False)

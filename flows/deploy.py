@@ -24,9 +24,9 @@ from prefect.exceptions import ObjectAlreadyExists
 
 from flows.update import update_map
 from geo.errors import InputError
-from pipeline.config import Config
-from pipeline.sensing import load_watched
-from pipeline.unattended import check_names, slug
+from pipeline.config.schema import Config
+from pipeline.updates.arrivals import load_watched
+from pipeline.updates.map_run import check_names, slug
 
 POOL = "maps"
 

@@ -13,9 +13,9 @@ import os
 import sys
 from contextlib import ExitStack
 
+from flows.processes import Child, end_on_signals, wait_for_url
 from geo.errors import InputError
-from pipeline.children import Child, end_on_signals, wait_for_url
-from pipeline.unattended import check_names
+from pipeline.updates.map_run import check_names
 
 
 def main() -> int:

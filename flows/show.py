@@ -14,10 +14,11 @@ from prefect.artifacts import (
 )
 from prefect.logging import get_run_logger
 
-from pipeline import cards
-from pipeline.config import Config
-from pipeline.publish import Publication
-from pipeline.unattended import Percent, slug, title
+from pipeline.config.schema import Config
+from pipeline.evaluation.report import evaluation_table
+from pipeline.publishing import summary as cards
+from pipeline.publishing.publish import Publication
+from pipeline.updates.map_run import Percent, slug, title
 
 
 def progress_of(config: Config) -> Percent:
@@ -44,7 +45,7 @@ def show_run(config: Config, publication: Publication) -> None:
     # The picture in Markdown: an image artifact would print its whole data: address below it.
     page = cards.page(config, publication)
     markdown(markdown=page, key=key("map"), description=say)
-    table = cards.evaluation_table(config)
+    table = evaluation_table(config)
     markdown(markdown=table, key=key("evaluation"), description=say)
     address = cards.link(config, publication)
     if address is not None:

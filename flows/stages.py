@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.states import State
 
 from flows.update import WhenBusy, name_run, run_map, tell_of_end
-from pipeline.unattended import MapRun
+from pipeline.updates.map_run import MapRun
 
 _TOLD: dict[str, Any] = {
     "flow_run_name": name_run,

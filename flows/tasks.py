@@ -1,7 +1,7 @@
 """The tasks that flows are made of: one for each stage, and publishing.
 
 They get a run's address and a fingerprint, never data. A stage's result is cached by the key that
-`pipeline.stages.stage_key` makes of its inputs' content, its part of the configuration and the
+`pipeline.run.record.stage_key` makes of its inputs' content, its part of the configuration and the
 code's version; and only while what it left on the disk is still there (`refresh_cache` otherwise:
 Prefect's record may outlive the files).
 """
@@ -18,11 +18,12 @@ from prefect.task_engine import TaskRunTimeoutError
 from prefect.tasks import exponential_backoff
 
 from flows.show import progress_of
-from pipeline.config import Config
-from pipeline.publish import publish
-from pipeline.stages import run_stages, stage_key, summarise_stages
-from pipeline.transient import is_transient
-from pipeline.unattended import MapRun
+from pipeline.config.schema import Config
+from pipeline.publishing.publish import publish
+from pipeline.run.record import stage_key
+from pipeline.run.runner import run_stages, summarise_stages
+from pipeline.updates.map_run import MapRun
+from pipeline.updates.retry import is_transient
 
 
 def may_pass(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:

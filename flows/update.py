@@ -15,13 +15,13 @@ from prefect.task_engine import TaskRunTimeoutError
 
 from flows.show import show_run
 from flows.tasks import do_publish, do_stage
-from pipeline.cards import headline
-from pipeline.maplock import MapBusyError, hold_map
-from pipeline.metrics import recorded
-from pipeline.notify import tell
-from pipeline.publish import Publication
-from pipeline.sensing import load_watched
-from pipeline.unattended import MapRun, slug, state_line, title
+from pipeline.publishing.metrics import recorded
+from pipeline.publishing.notify import tell
+from pipeline.publishing.publish import Publication
+from pipeline.publishing.summary import headline
+from pipeline.storage.lock import MapBusyError, hold_map
+from pipeline.updates.arrivals import load_watched
+from pipeline.updates.map_run import MapRun, slug, state_line, title
 
 HELD = "Finished, not fit to publish"
 SKIPPED = "Skipped"

@@ -28,10 +28,10 @@ from prefect.deployments import run_deployment
 from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 from prefect.types._datetime import now
 
-from pipeline.caretaker import Verdict, judge_run
-from pipeline.config import Config
-from pipeline.sensing import load_watched, mark_seen, new_counts
-from pipeline.unattended import slug
+from pipeline.config.schema import Config
+from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
+from pipeline.updates.map_run import slug
+from pipeline.updates.recovery import Verdict, judge_run
 
 GRACE_S = 120.0  # a live run that is taken for dead would be started a second time
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from models.bag_pixel import BagPixel, Dasymetric
-from models.base import Estimator
-from models.block import BagBlock, Bags
-from models.blrt import BLRT
-from models.constant import Constant
-from models.errors import FormatError
-from models.gpmil import GPMIL
-from models.gpmil_sparse import GPMILS
-from models.network import Network
-from models.nystrom import Nystrom
-from models.persist import read_meta
-from models.probability import Probability, ProbabilityDraws
-from models.psi_vgpmil import PsiVGPMIL
-from models.psi_vgpmil_svi import PsiVGPMILSVI
-from models.vbagg import VBAgg
-from models.vwsgp import VWSGP
-from models.vwsgp_svi import VWSGPSVI
+from models.aggregate.bag_pixel import BagPixel, Dasymetric
+from models.aggregate.constant import Constant
+from models.aggregate.network import Network
+from models.aggregate.nystrom import Nystrom
+from models.aggregate.vbagg import VBAgg
+from models.core import errors
+from models.core.block import BagBlock, Bags
+from models.core.errors import FormatError
+from models.core.persist import read_meta
+from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil.blrt import BLRT
+from models.mil.gpmil import GPMIL
+from models.mil.gpmil_sparse import GPMILS
+from models.mil.psi_vgpmil import PsiVGPMIL
+from models.mil.psi_vgpmil_svi import PsiVGPMILSVI
+from models.mil.vwsgp import VWSGP
+from models.mil.vwsgp_svi import VWSGPSVI
+from models.training.estimator import Estimator
 
 __all__ = [
     "BLRT",
@@ -41,6 +42,7 @@ __all__ = [
     "PsiVGPMIL",
     "PsiVGPMILSVI",
     "VBAgg",
+    "errors",
     "load",
 ]
 
@@ -69,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> Estimator:
 
     Raises
     ------
-    models.errors.FormatError
+    models.core.errors.FormatError
         If it is damaged, or of an unknown class or version.
     """
     meta = read_meta(Path(path))

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from models.bag_pixel import BagPixel, Dasymetric
-from models.base import Estimator
-from models.block import BagBlock
-from models.errors import NumericalError, ParameterError
-from models.point import PointModel
-from models.training import BagsSource, ThreadExecutor, Training, start_training, train
+from models.aggregate.bag_pixel import BagPixel, Dasymetric
+from models.aggregate.point_model import PointModel
+from models.core.block import BagBlock
+from models.core.errors import NumericalError, ParameterError
+from models.training.estimator import Estimator
+from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
 
 PATIENCE = 10  # epochs without a better score on the watched bags, after which a fit stops
 STOP_EARLY = (PointModel, BagPixel, Dasymetric)

@@ -7,9 +7,9 @@ from typing import Any
 
 # Imported on first use, so that the command line starts before NumPy, Zarr and GDAL are loaded.
 _LAZY = {
-    "BagStore": "pipeline.store",
-    "fit": "pipeline.engine",
-    "predict_raster": "pipeline.predict",
+    "BagStore": "pipeline.store.bag_store",
+    "fit": "pipeline.training.fit",
+    "predict_raster": "pipeline.prediction.stage",
 }
 __all__ = ["BagStore", "fit", "predict_raster"]
 

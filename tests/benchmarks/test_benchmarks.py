@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import coordination, elevators, madagascar, malaria, pairs, speed, swiss_roll
 from benchmarks.report import write_results
-from pipeline.config import load_config
-from pipeline.demo import CountrySpec, simulate_country
+from pipeline.config.reader import load_config
+from pipeline.demo.country import CountrySpec, simulate_country
 
 TINY = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12

@@ -13,7 +13,7 @@ import shapely
 
 from benchmarks import big_country, hundred_million, plan
 from benchmarks.big_country import log_rate, make_areas, make_country, make_waves
-from pipeline.store import BagStore
+from pipeline.store.bag_store import BagStore
 
 SIDE = 150
 

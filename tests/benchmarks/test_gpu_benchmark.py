@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import util
-from pathlib import Path
 
 import pytest
 
 from benchmarks import gpu
+from tests.models.backend import strict_cupy as strict
 
 
-@pytest.fixture
-def strict():
-    if "strict_cupy" not in sys.modules:
-        place = Path(__file__).parents[1] / "models/strict_cupy.py"
-        spec = util.spec_from_file_location("strict_cupy", place)
-        sys.modules["strict_cupy"] = util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["strict_cupy"])
-    return sys.modules["strict_cupy"]
-
-
-def test_every_figure_is_made(strict, tmp_path, monkeypatch, capsys):
+def test_every_figure_is_made(tmp_path, monkeypatch, capsys):
     strict.install(monkeypatch)
     monkeypatch.setattr(gpu, "STEP_BAGS", 4)
     monkeypatch.setattr(gpu, "DEVICE_PIXELS", 1500)
@@ -39,7 +28,7 @@ def test_every_figure_is_made(strict, tmp_path, monkeypatch, capsys):
     assert "pass_share_of_gemm" in capsys.readouterr().out
 
 
-def test_no_gpu_is_one_line(strict, monkeypatch, capsys):
+def test_no_gpu_is_one_line(monkeypatch, capsys):
     strict.install(monkeypatch, n_device=0)
     monkeypatch.setattr(sys, "argv", ["gpu.py"])
     with pytest.raises(SystemExit) as stop:

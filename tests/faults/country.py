@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipeline.demo import CountrySpec, simulate_country
+from pipeline.demo.country import CountrySpec, simulate_country
 
 SPEC = CountrySpec(
     (56, 64), 1 / 8, 1500, 16, 14, 1e6,

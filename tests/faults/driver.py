@@ -92,7 +92,9 @@ def perform(request: dict[str, Any]) -> int:
     sys.addaudithook(watch)
     import functools
 
-    from pipeline import cli, executor, ingest
+    from pipeline.cli import main as cli
+    from pipeline.ingest import stage as ingest
+    from pipeline.training import dask_executor as executor
 
     ingest.write_bags = functools.partial(ingest.write_bags, **BLOCKS)
     executor.LOOK_SECONDS = 0.5
@@ -154,14 +156,21 @@ def serve() -> None:
 def _import_all() -> None:
     import importlib
 
-    from pipeline.stages import STAGES
+    from pipeline.run.stages import STAGES
 
     for stage in STAGES.values():
         stage.load()
     for name in (
         *("distributed", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "pyogrio"),
-        *("rasterio.shutil", "rich.table", "rich.progress", "yaml", "pipeline.yamlconfig"),
-        *("pipeline.cli", "pipeline.ingest", "pipeline.preview", "zarr", "pandas", "dask.delayed"),
+        *("rasterio.shutil", "rich.table", "rich.progress", "yaml", "pipeline.config.reader"),
+        *(
+            "pipeline.cli.main",
+            "pipeline.ingest.stage",
+            "pipeline.prediction.preview",
+            "zarr",
+            "pandas",
+            "dask.delayed",
+        ),
     ):
         importlib.import_module(name)
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.demo import LAYERS, CountrySpec, simulate_country
+from pipeline.demo.country import LAYERS, CountrySpec, simulate_country
 
 ROOT = Path(__file__).parents[2]
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")

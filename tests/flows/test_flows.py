@@ -25,10 +25,10 @@ import flows.update
 from flows.tasks import may_pass
 from flows.update import HELD, SKIPPED, update_map
 from geo.errors import InputError, Problem
-from pipeline.gates import Check
-from pipeline.maplock import hold_map
-from pipeline.publish import Publication
-from pipeline.unattended import slug
+from pipeline.publishing.gates import Check
+from pipeline.publishing.publish import Publication
+from pipeline.storage.lock import hold_map
+from pipeline.updates.map_run import slug
 
 ROOT = Path(__file__).parents[2]
 BAD = InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number"))

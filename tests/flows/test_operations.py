@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import rasterio
 
-from pipeline.sensing import mark_seen, new_counts
-from pipeline.versions import current_version, list_versions, roll_back
+from pipeline.publishing.versions import current_version, list_versions, roll_back
+from pipeline.updates.arrivals import mark_seen, new_counts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,7 +29,14 @@ def rates(path):
 
 def alone(directory, env):
     """Run the same map without Prefect."""
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(directory / "disagg.yaml"), "-q"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.cli.main",
+        "run",
+        str(directory / "disagg.yaml"),
+        "-q",
+    ]
     subprocess.run(command, env=env, check=True)
     return rates(directory / "out" / "rate_mean.tif")
 

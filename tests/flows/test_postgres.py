@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.versions import current_version
+from pipeline.publishing.versions import current_version
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

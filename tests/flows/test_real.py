@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.versions import current_version
+from pipeline.publishing.versions import current_version
 
 
 def logs(server, number):

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from pipeline.versions import current_version
+from pipeline.publishing.versions import current_version
 
 
 @pytest.mark.slow

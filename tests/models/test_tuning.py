@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models import Bags, Constant, Network, Nystrom, VBAgg
-from models.errors import NumericalError, ParameterError
+from models.core.errors import NumericalError, ParameterError
 from models.tuning import fit_watched, four_way_split, log_score, tune
 
 

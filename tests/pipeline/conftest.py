@@ -17,10 +17,10 @@ from shapely.geometry import box
 
 from geo.grid import Grid, coords_km
 from models import Bags, VBAgg
-from pipeline.commit import staged
-from pipeline.config import Config
-from pipeline.cube import FORMAT, VERSION
-from pipeline.store import BagStore, PixelRows, write_bags
+from pipeline.config.schema import Config
+from pipeline.storage.local_commit import staged
+from pipeline.store.aligned_grid import FORMAT, VERSION
+from pipeline.store.bag_store import BagStore, PixelRows, write_bags
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -223,7 +223,7 @@ def files(tmp_path: Path) -> Files:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run an S3 server on loopback; give its address."""
-    from tests.pipeline.s3_server import KEYS, moto_server
+    from tests.pipeline.storage.s3_server import KEYS, moto_server
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KEYS.items():
@@ -236,8 +236,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Make a bucket, and have this test's addresses lead to it, with short waits."""
-    from pipeline import storage
-    from tests.pipeline.s3_server import new_bucket
+    from pipeline.storage import location as storage
+    from tests.pipeline.storage.s3_server import new_bucket
 
     monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
     before = storage.storage_options()

@@ -1,0 +1,63 @@
+"""One BLAS thread for the whole process, for as long as anybody in it needs that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+_lock = threading.RLock()  # a finalizer may leave while its thread is in here
+_users = 0
+_limit: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold matrix products to one thread; may be nested and entered from several threads.
+
+    BLAS keeps one number for the process, and ``threadpoolctl`` puts back what it found on entry:
+    of two uses that overlap, the first to leave frees the threads under the other, and the last
+    leaves a limit of 1 behind for good. Here the first to enter sets the limit and the last to
+    leave lifts it, whichever threads they are.
+    """
+    global _users, _limit
+    with _lock:
+        if _users == 0:
+            _take_control()
+            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _take_control()
+                _limit.restore_original_limits()
+                _limit = None
+                _take_control()
+
+
+def _take_control() -> None:
+    """Let the calling thread change OpenBLAS's number of threads.
+
+    From threadpoolctl 3.8 on the first thread that changed it owns it, and limits that another
+    thread sets or lifts do nothing, without a word.
+    """
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+def in_threads(
+    function: Callable[[int], Any], items: Sequence[int], n: int | None
+) -> Iterable[Any]:
+    """Map in threads, after the first alone: the compiler would make the others wait."""
+    yield function(items[0])
+    with ThreadPoolExecutor(n or os.cpu_count() or 1) as pool:
+        yield from pool.map(function, items[1:])

@@ -1,0 +1,237 @@
+"""Bags of pixels as plain arrays: the only shape in which data reaches a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.core.errors import BagsError
+
+BLOCK_PIXELS, BLOCK_BAGS = 4096, 8
+
+
+@dataclass(frozen=True)
+class BagBlock:
+    """Some whole bags, their pixels stored one bag after the other (CSR).
+
+    Attributes
+    ----------
+    x : (n_pix, n_feat) float array
+        Covariates as measured, not scaled.
+    weight : (n_pix,) float array
+        Exposure of the pixel inside its bag, >= 0 (people, say).
+    coords : (n_pix, 2) float64 array or None
+        Position, km.
+    offsets : (n_bag + 1,) int64 array
+        Pixels of bag ``a`` are ``offsets[a]:offsets[a + 1]``.
+    y : (n_bag,) float64 array
+        Observed response of each bag.
+    bag : (n_bag,) int64 array
+        Number of each bag in the whole data set.
+    trials : (n_bag,) float64 array or None
+        Number tested in each bag, where ``y`` counts the positives among them.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    coords: np.ndarray | None
+    offsets: np.ndarray
+    y: np.ndarray
+    bag: np.ndarray
+    trials: np.ndarray | None = None
+
+    @property
+    def n_pix(self) -> int:
+        """Number of pixels."""
+        return int(self.x.shape[0])
+
+    @property
+    def n_bag(self) -> int:
+        """Number of bags."""
+        return int(self.y.shape[0])
+
+    def select(self, keep: np.ndarray) -> BagBlock:
+        """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
+        if keep.all():
+            return self
+        sizes = np.diff(self.offsets)
+        pixel = np.repeat(keep, sizes)
+        offsets = np.concatenate([[0], np.cumsum(sizes[keep])]).astype(np.int64)
+        coords = None if self.coords is None else self.coords[pixel]
+        trials = None if self.trials is None else self.trials[keep]
+        return BagBlock(
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep], trials
+        )
+
+    @staticmethod
+    def join(blocks: Sequence[BagBlock]) -> BagBlock:
+        """Put the bags of several blocks one after the other."""
+
+        def joined(name: str) -> Any:
+            parts = [getattr(block, name) for block in blocks]
+            return None if parts[0] is None else np.concatenate(parts)
+
+        sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        named = ("y", "bag", "trials")
+        return BagBlock(
+            joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
+        )
+
+
+class Bags(BagBlock):
+    """Bags given by hand: checks the arrays, then is an ordinary :class:`BagBlock`.
+
+    Parameters
+    ----------
+    x : (n_pix, n_feat) array_like
+        Covariates.
+    offsets : (n_bag + 1,) array_like of int
+        CSR offsets: starts at 0, ends at ``n_pix``, strictly increasing.
+    y : (n_bag,) array_like
+        Responses.
+    weight : (n_pix,) array_like, optional
+        Exposure of each pixel; 1 where not given.
+    coords : (n_pix, 2) array_like, optional
+        Positions, km; needed by kernels with a spatial part.
+    trials : (n_bag,) array_like, optional
+        Number tested in each bag, at least ``y``; needed by the binomial likelihood.
+    allow_missing : bool
+        Let ``x`` hold NaN for what is unknown, for models that say they can do with it.
+
+    Raises
+    ------
+    BagsError
+        If shapes disagree, a value is not finite, a weight is negative or a bag is empty.
+    """
+
+    def __init__(  # type: ignore[no-untyped-def]
+        self, x, offsets, y, weight=None, coords=None, trials=None, *, allow_missing=False
+    ) -> None:
+        x = np.asarray(x)
+        if x.dtype not in (np.float32, np.float64):
+            x = x.astype(np.float64)
+        offsets = np.asarray(offsets, dtype=np.int64)
+        y = np.asarray(y, dtype=np.float64)
+        n_pix = x.shape[0] if x.ndim else 0
+        weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
+        coords = None if coords is None else np.asarray(coords, dtype=np.float64)
+        trials = None if trials is None else np.asarray(trials, dtype=np.float64)
+        _check(x, offsets, y, weight, coords, trials, bool(allow_missing))
+        for name, value in zip(
+            ("x", "weight", "coords", "offsets", "y", "bag", "trials"),
+            (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64), trials),
+            strict=True,
+        ):
+            object.__setattr__(self, name, value)
+
+
+def _check(
+    x: np.ndarray,
+    offsets: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    coords: np.ndarray | None,
+    trials: np.ndarray | None,
+    allow_missing: bool,
+) -> None:
+    found = None
+    if x.ndim != 2:
+        found = f"x has shape {x.shape}; give (n_pix, n_feat)"
+    elif y.ndim != 1 or offsets.shape != (y.shape[0] + 1,):
+        found = f"offsets has shape {offsets.shape} and y {y.shape}; give n_bag + 1 and n_bag"
+    elif offsets[0] != 0 or offsets[-1] != x.shape[0]:
+        found = f"offsets run from {offsets[0]} to {offsets[-1]}; give 0 to n_pix = {x.shape[0]}"
+    elif (np.diff(offsets) <= 0).any():
+        bag = int(np.argmax(np.diff(offsets) <= 0))
+        found = f"bag {bag} is empty or its offset falls; drop empty bags"
+    elif weight.shape != (x.shape[0],):
+        found = f"weight has shape {weight.shape}; give one value for each of {x.shape[0]} pixels"
+    elif coords is not None and coords.shape != (x.shape[0], 2):
+        found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
+    elif (row := _unusable(x, allow_missing)) is not None:
+        held = "infinity" if allow_missing else "NaN or infinity"
+        found = f"x holds {held}, first in pixel {row}; leave such pixels out"
+    elif not np.isfinite(y).all():
+        found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; drop that bag"
+    elif not (np.isfinite(weight).all() and (weight >= 0).all()):
+        found = "weight holds a negative or non-finite value; give exposures >= 0"
+    elif coords is not None and not np.isfinite(coords).all():
+        found = "coords hold a non-finite value; leave such pixels out"
+    elif trials is not None and trials.shape != y.shape:
+        found = f"trials has shape {trials.shape}; give the number tested in each of the bags"
+    elif trials is not None and not ((trials >= y) & (y >= 0) & np.isfinite(trials)).all():
+        bag = int(np.argmin((trials >= y) & (y >= 0) & np.isfinite(trials)))
+        found = f"bag {bag} has {y[bag]:g} positives of {trials[bag]:g} tested; correct one of them"
+    if found:
+        raise BagsError(found)
+
+
+def _unusable(x: np.ndarray, allow_missing: bool) -> int | None:
+    """Return the first pixel with a covariate that no model can do with."""
+    usable = np.isfinite(x)
+    if allow_missing:
+        usable |= np.isnan(x)
+    return None if usable.all() else int(np.argmin(usable.all(axis=1)))
+
+
+def refuse_missing(bags: BagBlock) -> None:
+    """Raise BagsError if a covariate is NaN, as ``Bags(..., allow_missing=True)`` lets it be."""
+    if np.isnan(bags.x).any():
+        row = int(np.argmax(np.isnan(bags.x).any(axis=1)))
+        msg = f"x holds NaN, first in pixel {row}; leave such pixels out, or use BLRT(missing=True)"
+        raise BagsError(msg)
+
+
+def cut_blocks(
+    sizes: np.ndarray, block_pixels: int = BLOCK_PIXELS, block_bags: int = BLOCK_BAGS
+) -> np.ndarray:
+    """Cut consecutive bags into blocks of about ``block_pixels`` pixels.
+
+    A block closes where its number of pixels is nearest to ``block_pixels``, or at
+    ``block_bags`` bags. A bag of ``block_pixels`` or more has a block of its own.
+
+    Parameters
+    ----------
+    sizes : (n_bag,) int array
+        Pixels of each bag.
+    block_pixels, block_bags : int
+        Pixels that a block aims at, bags that it holds at most.
+
+    Returns
+    -------
+    (n_block + 1,) int64 array
+        Bags of block ``i`` are ``[i]:[i + 1]``.
+    """
+    cuts = [0]
+    held = 0
+    for bag, size in enumerate(int(n) for n in sizes):
+        oversize = size >= block_pixels
+        farther = held + size - block_pixels > block_pixels - held
+        if bag > cuts[-1] and (oversize or farther or bag - cuts[-1] >= block_bags):
+            cuts.append(bag)
+            held = 0
+        held += size
+        if held >= block_pixels:
+            cuts.append(bag + 1)
+            held = 0
+    if cuts[-1] != len(sizes):
+        cuts.append(len(sizes))
+    return np.asarray(cuts, dtype=np.int64)
+
+
+def check_labels(y: np.ndarray) -> None:
+    """Raise BagsError unless ``y`` (n_bag,) holds 0 and 1, both of them."""
+    wrong = (y != 0) & (y != 1)
+    found = None
+    if wrong.any():
+        bag = int(np.argmax(wrong))
+        found = f"y of bag {bag} is {y[bag]:g}; a classifier needs labels 0 and 1"
+    elif y.size == 0 or (y == y[0]).all():
+        held = f"all labels are {y[0]:g}" if y.size else "there are no bags"
+        found = f"{held}; a classifier needs bags of both classes"
+    if found:
+        raise BagsError(found)

@@ -1,0 +1,164 @@
+"""The contract that hosts every model in the one training loop.
+
+A model says what a worker adds up over a block of bags (:meth:`Model.block_stats`) and what the
+driver does with the sum (:meth:`Model.update`): a gradient step, or a closed form. The loop
+(:mod:`models.training.loop`) knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from models.core.block import BagBlock
+
+Arrays = dict[str, np.ndarray]
+Sweep = Literal["minibatch", "full", "single"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a model may know of the training data before it starts.
+
+    Attributes
+    ----------
+    x : (n_sample, n_feat) float64
+        Covariates of a random sample of pixels, as measured.
+    coords : (n_sample, 2) float64 or None
+        Their positions, km.
+    x_mean, x_sd : (n_feat,) float64
+        Scaling of the covariates over the training pixels alone.
+    y, weight : (n_bag,) float64
+        Responses of the training bags, and their summed weights.
+    n_pix : int
+        Number of training pixels.
+    trials : (n_bag,) float64 or None
+        Numbers tested in the training bags, where the response is positives.
+    bag_y : (n_sample,) float64 or None
+        Response of the bag that each sampled pixel is in.
+    """
+
+    x: np.ndarray
+    coords: np.ndarray | None
+    x_mean: np.ndarray
+    x_sd: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    n_pix: int
+    trials: np.ndarray | None = None
+    bag_y: np.ndarray | None = None
+
+    @property
+    def n_bag(self) -> int:
+        """Number of training bags."""
+        return int(self.y.shape[0])
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a model learns and remembers; plain arrays, so that a checkpoint can hold it.
+
+    Attributes
+    ----------
+    params : dict of arrays
+        What is learnt, unconstrained.
+    fixed : dict of arrays
+        What the data set at the start (scalings, say).
+    memory : dict of arrays
+        The optimiser's moments, or the memory of an EM algorithm.
+    step : int
+        Updates made.
+    rate : float
+        Learning rate of the next update; set by the loop's schedule.
+    """
+
+    params: Arrays
+    fixed: Arrays
+    memory: Arrays = field(default_factory=dict)
+    step: int = 0
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Sums over the bags of some blocks: they add leaf by leaf, in float64.
+
+    Attributes
+    ----------
+    bound : float
+        Sum of the bags' parts of the bound, nats.
+    n_bag : int
+        Bags summed over.
+    sums : dict of float64 arrays
+        Whatever the model's update needs.
+    """
+
+    bound: float
+    n_bag: int
+    sums: Arrays
+
+    def __add__(self, other: Stats) -> Stats:
+        """Add leaf by leaf."""
+        sums = {name: value + other.sums[name] for name, value in self.sums.items()}
+        return Stats(self.bound + other.bound, self.n_bag + other.n_bag, sums)
+
+
+@dataclass(frozen=True)
+class Info:
+    """What an update tells the loop.
+
+    Attributes
+    ----------
+    bound : float
+        The bound on the whole data set that the step estimated, nats.
+    converged : bool or None
+        Whether the fit is done, where the model knows (a closed form that no longer moves); where
+        it is None the loop's schedule decides.
+    stopped : str
+        Why the fit must end before it converged; empty where it need not.
+    """
+
+    bound: float
+    converged: bool | None = None
+    stopped: str = ""
+
+
+class Model(Protocol):
+    """What the training loop and the pipeline ask of a model.
+
+    Attributes
+    ----------
+    sweep : {"minibatch", "full", "single"}
+        Whether a step is a batch of blocks or all of them; ``single`` models are no sums over
+        blocks: they hold all bags in memory and fit themselves.
+    keeps_local : bool
+        Whether :meth:`block_stats` returns something that it wants back with the same block at the
+        next step (variational factors of bags or pixels), a dict of arrays.
+    saves_local : bool
+        Whether that must be in a checkpoint; false where ``params`` alone let it be computed anew.
+    """
+
+    sweep: Sweep
+    keeps_local: bool
+    saves_local: bool
+
+    def init(self, sample: Summary, rng: np.random.Generator) -> State:
+        """Return the starting state."""
+
+    def block_params(self, state: State) -> Arrays:
+        """Return what a block needs to know, and no more: it is sent to every worker each step."""
+
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        """Say whether :meth:`block_stats` will look at the block, or at ``local`` alone."""
+
+    def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
+        """Return the block's sums, and what to keep with this block.
+
+        ``local`` is what the last call for this block returned, None the first time. ``block`` is
+        None where :meth:`needs_block` said that nobody will look.
+        """
+
+    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
+        """Make one step from the sums over a minibatch (or over everything)."""

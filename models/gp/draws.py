@@ -1,0 +1,109 @@
+r"""Draws of whole functions, by Matheron's rule (Wilson et al. 2020, eq. 13).
+
+    f(x) = mean + f0(x) + k(x, W) K_WW^-1 (u - f0(W)),   u ~ q,   f0 ~ the prior,
+
+with ``f0`` from random Fourier features of the kernel. A draw is the same function whatever the
+tiles it is evaluated on, so sums over pixels, of a district or a country, are joint draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.backend.arrays import solve_lower
+from models.gp.kernels import Kernel
+from models.gp.random_features import Features
+from models.likelihoods.links import find_link
+
+N_FEATURE = 1024
+ROWS = 2048
+
+
+@dataclass(frozen=True)
+class FunctionDraws:
+    """``n_draws`` functions of the posterior.
+
+    Attributes
+    ----------
+    weights : (n_feature, n_draws) float64
+        Of the prior part.
+    coefficients : (n_ind, n_draws) float64
+        Of the kernel at the inducing points.
+    """
+
+    kernel: Kernel
+    theta: np.ndarray
+    w: np.ndarray
+    mean: float
+    features: Features
+    weights: np.ndarray
+    coefficients: np.ndarray
+    link: str
+    scale: float
+
+    @property
+    def n_draws(self) -> int:
+        """Number of functions."""
+        return int(self.weights.shape[1])
+
+    def latent(self, z: np.ndarray) -> np.ndarray:
+        """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
+        f = self.features(z) @ self.weights.astype(z.dtype)
+        f += self.kernel.matrix(self.theta, z, self.w.astype(z.dtype)) @ self.coefficients.astype(
+            z.dtype
+        )
+        f += z.dtype.type(self.mean)
+        return f
+
+    def bag_sums(self, z: np.ndarray, weight: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """Sum ``weight x rate`` over each bag: (n_draws, n_bag), tile by tile of pixels.
+
+        Parameters
+        ----------
+        z : (n_pix, n_dim), scaled inputs;  weight : (n_pix,);  offsets : (n_bag + 1,)
+        """
+        total = np.zeros((offsets.shape[0] - 1, self.n_draws))
+        bag = np.repeat(np.arange(total.shape[0]), np.diff(offsets))
+        for start in range(0, z.shape[0], ROWS):
+            rows = slice(start, start + ROWS)
+            value = find_link(self.link).value(self.latent(z[rows]))
+            value *= weight[rows, None].astype(value.dtype)
+            first = np.flatnonzero(np.diff(bag[rows], prepend=-1))
+            total[bag[rows][first]] += np.add.reduceat(value, first, axis=0, dtype=np.float64)
+        return self.scale * total.T
+
+
+def draw_functions(
+    kernel: Kernel,
+    theta: np.ndarray,
+    w: np.ndarray,
+    mean: float,
+    lower: np.ndarray,
+    u_white: np.ndarray,
+    jitter_sd: float,
+    rng: np.random.Generator,
+    link: str,
+    scale: float,
+    n_feature: int = N_FEATURE,
+) -> FunctionDraws:
+    """Condition draws of the prior on draws of the inducing values.
+
+    Parameters
+    ----------
+    kernel, theta, w, mean
+        As in :class:`FunctionDraws`.
+    lower : (n_ind, n_ind) float64
+        Cholesky factor of ``K_WW`` with its jitter.
+    u_white : (n_ind, n_draws) float64
+        Draws of the whitened inducing values, ``u = mean + lower u_white``.
+    jitter_sd : float
+        Square root of the jitter: the prior draw at ``W`` carries the same noise as ``K_WW``.
+    """
+    n_draws = u_white.shape[1]
+    features = kernel.features(theta, n_feature, rng)
+    weights = rng.standard_normal((features.n_feature, n_draws))
+    at_w = features(w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
+    coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
+    return FunctionDraws(kernel, theta, w, mean, features, weights, coefficients, link, scale)

@@ -1,0 +1,185 @@
+"""Sums and products of kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.backend.arena import Take
+from models.backend.arrays import namespace
+from models.core.errors import ParameterError
+from models.gp.kernels import Kernel
+from models.gp.random_features import FeatureAdjoint, Features
+
+
+@dataclass(frozen=True)
+class Pair(Kernel):
+    """Two kernels joined; parameters are those of the left, then of the right."""
+
+    left: Kernel
+    right: Kernel
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See :class:`Kernel`."""
+        return self.left.names + self.right.names
+
+    def _split(self, theta: Any) -> tuple[Any, Any]:
+        return theta[: self.left.n_theta], theta[self.left.n_theta :]
+
+    def _embedded(
+        self, theta: Any, n_feature: int, rng: np.random.Generator
+    ) -> tuple[Features, Features]:
+        a, b = self._split(theta)
+        return self.left.features(a, n_feature, rng), self.right.features(b, n_feature, rng)
+
+
+@dataclass(frozen=True)
+class Sum(Pair):
+    """``k_left + k_right``."""
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`: the variance is shared equally between the terms."""
+        share = variance / (_n_term(self.left) + _n_term(self.right))
+        return np.concatenate(
+            [
+                self.left.start(share * _n_term(self.left)),
+                self.right.start(share * _n_term(self.right)),
+            ]
+        )
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return self.left.diag(a, z) + self.right.diag(b, z)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return namespace(z).concatenate(
+            [self.left.diag_backward(a, z, adjoint), self.right.diag_backward(b, z, adjoint)]
+        )
+
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        xp = namespace(z)
+        ka, cache_a = self.left.forward(a, z, w, take)
+        kb, cache_b = self.right.forward(b, z, w, take)
+        out = (take or xp.empty)(ka.shape, ka.dtype)
+        return xp.add(ka, kb, out=out), (cache_a, cache_b)
+
+    def backward(
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, take=take)
+        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, take=take)
+        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: side by side."""
+        a, b = self._embedded(theta, n_feature, rng)
+        return Features(None, None, (a, b))
+
+    def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
+        """See :class:`Kernel`."""
+        a, b = features.parts
+        return np.concatenate(
+            [
+                self.left.features_theta(a, adjoint.parts[0]),
+                self.right.features_theta(b, adjoint.parts[1]),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Product(Pair):
+    """``k_left * k_right``."""
+
+    def start(self, variance: float) -> np.ndarray:
+        """See :class:`Kernel`: the left factor has variance 1 to begin with."""
+        return np.concatenate([self.left.start(1.0), self.right.start(variance)])
+
+    def diag(self, theta: Any, z: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return self.left.diag(a, z) * self.right.diag(b, z)
+
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        return namespace(z).concatenate(
+            [
+                self.left.diag_backward(a, z, adjoint * self.right.diag(b, z)),
+                self.right.diag_backward(b, z, adjoint * self.left.diag(a, z)),
+            ]
+        )
+
+    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        xp = namespace(z)
+        ka, cache_a = self.left.forward(a, z, w, take)
+        kb, cache_b = self.right.forward(b, z, w, take)
+        out = (take or xp.empty)(ka.shape, ka.dtype)
+        return xp.multiply(ka, kb, out=out), (ka, cache_a, kb, cache_b)
+
+    def backward(
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        take: Take | None = None,
+    ) -> tuple[Any, Any]:
+        """See :class:`Kernel`."""
+        a, b = self._split(theta)
+        ka, cache_a, kb, cache_b = cache
+        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w, take=take)
+        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w, take=take)
+        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """See :class:`Kernel`: the frequencies of independent factors add up."""
+        a, b = self._embedded(theta, n_feature, rng)
+        if a.parts or b.parts or a.amplitude is None or b.amplitude is None:
+            msg = (
+                "joint draws of a product of sums or of linear kernels are not available; "
+                "write the product out as a sum of products of stationary kernels"
+            )
+            raise ParameterError(msg)
+        width = max(a.frequency.shape[0], b.frequency.shape[0])
+        frequency = _widened(a.frequency, width) + _widened(b.frequency, width)
+        amplitude = a.amplitude * b.amplitude * float(np.sqrt(frequency.shape[1]))
+        return Features(frequency, amplitude, factors=(a, b))
+
+    def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
+        """See :class:`Kernel`: each factor's frequencies have the adjoint of their sum."""
+        a, b = features.factors
+        return np.concatenate(
+            [self.left.features_theta(a, adjoint), self.right.features_theta(b, adjoint)]
+        )
+
+
+def _widened(frequency: np.ndarray, n_row: int) -> np.ndarray:
+    return np.pad(frequency, ((0, n_row - frequency.shape[0]), (0, 0)))
+
+
+def _n_term(kernel: Kernel) -> int:
+    """Count the terms of a sum: each has a share of the starting variance."""
+    return _n_term(kernel.left) + _n_term(kernel.right) if isinstance(kernel, Sum) else 1

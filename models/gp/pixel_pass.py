@@ -1,0 +1,252 @@
+r"""One pass over a block's pixels: moments of ``f`` forward, adjoints back.
+
+The block sees ``(theta, w, mean, alpha, Q)`` alone (see :mod:`sparse_gp`). With the adjoints
+``g_m, g_s`` of the moments (METHODS section 1):
+
+    d alpha = K' g_m,   d Q = -K' diag(g_s) K,   d K = g_m alpha' - 2 diag(g_s) K Q,
+
+and ``d K`` goes through the kernel to its parameters and to ``w``. What flows back through the
+covariances inside the bags (:mod:`bag_variance`) joins at the pixels where they were taken.
+``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric
+updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.backend.arena import Arena
+from models.backend.arrays import (
+    add_outer,
+    fused,
+    keep_freed_memory,
+    like,
+    namespace,
+    row_dot,
+    square,
+)
+from models.core.protocol import Arrays
+from models.gp.kernels import Kernel
+
+ROWS = 512  # pixels a tile: its matrices stay near the cache
+DEVICE_ROWS = 16384  # on a device: enough work to hide the start of its kernels
+SQUARED = 4096  # pixels of one symmetric update
+KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
+DEVICE_KEEP = 1 << 18  # on a device
+STRIP = 128  # columns of a strip of Q's triangle
+
+
+@dataclass
+class PixelPass:
+    """The forward pass over the pixels of one block, ready for one way back.
+
+    Attributes
+    ----------
+    m, s : (n_pix,) float64
+        Mean and variance of ``f`` under q.
+    k, kq : (n_pix, n_ind)
+        ``K`` and ``K Q``; the way back overwrites the latter.
+    """
+
+    kernel: Kernel
+    params: Arrays
+    low: tuple[Any, Any, Any, Any]
+    z: Any
+    m: Any
+    s: Any
+    k: Any
+    kq: Any
+    caches: list[Any] | None
+    arena: Arena | None
+
+    def backward(self, d_m: Any, d_s: Any, pairs: PairAdjoint | None = None) -> Arrays:
+        """Return the adjoints of the block parameters, float64.
+
+        Parameters
+        ----------
+        d_m, d_s : (n_pix,) float64
+            Adjoints of the moments.
+        pairs : PairAdjoint, optional
+            Adjoints through the covariances inside the bags.
+        """
+        xp = namespace(self.z)
+        kernel, dtype = self.kernel, self.z.dtype
+        theta, w, alpha, q = self.low
+        take = xp.empty if self.arena is None else self.arena.take
+        d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
+        d_theta = kernel.diag_backward(theta, self.z, d_s)
+        d_q = squares(self.k, -d_s, take)
+        for number, rows in enumerate(_row_tiles(self.z.shape[0], _rows(xp))):
+            mark = None if self.arena is None else self.arena.mark()
+            k, d_k = self.k[rows], self.kq[rows]
+            gm = d_m[rows].astype(dtype)
+            if xp is np:
+                d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
+                add_outer(d_k, gm, alpha, take(d_k.shape, dtype))
+            else:
+                d_k = _d_kernel(d_k, d_s[rows].astype(dtype)[:, None], gm[:, None], alpha[None])
+            if pairs is not None:
+                first, last = np.searchsorted(pairs.rows, [rows.start, rows.stop])
+                at = like(pairs.rows[first:last] - rows.start, self.z)
+                d_k[at] -= 2 * (pairs.gk[first:last] @ q)
+            d_alpha += gm @ k
+            cache = (
+                self.caches[number]
+                if self.caches is not None
+                else kernel.forward(theta, self.z[rows], w, take)[1]
+            )
+            tile_theta, tile_w = kernel.backward(
+                theta, self.z[rows], w, cache, d_k, want_w=True, take=take
+            )
+            d_theta += tile_theta
+            d_w += tile_w
+            if self.arena is not None and mark is not None:
+                self.arena.release(mark)
+        if pairs is not None:
+            d_theta += pairs.d_theta
+            by_pairs = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype(xp.float64)
+            d_q -= 0.5 * (by_pairs + by_pairs.T)
+        return {
+            "mean": d_m.sum(keepdims=True),
+            "alpha": d_alpha,
+            "q": d_q,
+            "theta": d_theta,
+            "w": d_w,
+        }
+
+
+def forward(
+    kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True, arena: Arena | None = None
+) -> PixelPass:
+    """Compute the moments of ``f`` at the scaled inputs ``z`` (n_pix, n_dim).
+
+    Parameters
+    ----------
+    kernel : Kernel
+    params : dict of arrays
+        ``theta`` (n_theta,), ``w`` (n_ind, n_dim), ``mean`` (1,), ``alpha`` (n_ind,),
+        ``q`` (n_ind, n_ind).
+    z : (n_pix, n_dim) float array
+    learn : bool
+        Keep what the way back needs.
+    arena : Arena, optional
+        Where the matrices live, until it is started anew; in new memory where not given.
+    """
+    xp = namespace(z)
+    if xp is np:
+        keep_freed_memory()
+    low = _low(params, z)
+    theta, w, alpha, q = low
+    take = xp.empty if arena is None else arena.take
+    n_pix, n_ind = z.shape[0], w.shape[0]
+    strips = None if learn or xp is not np else _strips(q)
+    m, s = xp.empty(n_pix), xp.empty(n_pix)
+    kept = n_pix if learn else 0
+    k_all, kq_all = take((kept, n_ind), z.dtype), take((kept, n_ind), z.dtype)
+    caches: list[Any] | None = (
+        [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
+    )
+    for rows in _row_tiles(n_pix, _rows(xp)):
+        mark = None if arena is None else arena.mark()
+        k, cache = kernel.forward(theta, z[rows], w, take)
+        kq = kq_all[rows] if learn else take(k.shape, k.dtype)
+        if strips is None:
+            xp.matmul(k, q, out=kq)
+        else:  # T for Q: the variance is the same
+            for first, strip in strips:
+                xp.matmul(k[:, first:], strip, out=kq[:, first : first + strip.shape[1]])
+        m[rows] = k @ alpha
+        s[rows] = kernel.diag(theta, z[rows]) - row_dot(k, kq)
+        if learn:
+            k_all[rows] = k
+        if caches is not None:
+            caches.append(cache)
+        elif arena is not None and mark is not None:
+            arena.release(mark)
+    m += float(params["mean"][0])
+    xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
+    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena)
+
+
+@fused
+def _d_kernel(xp: Any, kq: Any, d_s: Any, d_m: Any, alpha: Any) -> Any:
+    """Return ``d K`` in one kernel: see the module."""
+    del xp
+    return d_m * alpha - 2.0 * d_s * kq
+
+
+@fused
+def _scaled(xp: Any, k: Any, by_row: Any) -> Any:
+    del xp
+    return k * by_row
+
+
+def _low(params: Arrays, z: Any) -> tuple[Any, Any, Any, Any]:
+    """Bring ``w``, ``alpha`` and ``q`` to the pixels; ``theta`` stays with the host."""
+    return params["theta"], *(like(params[name], z, z.dtype) for name in ("w", "alpha", "q"))
+
+
+def _rows(xp: Any) -> int:
+    return ROWS if xp is np else DEVICE_ROWS
+
+
+def squares(k: Any, weight: Any, take: Any) -> Any:
+    """Return ``K' diag(weight) K``, float64, by symmetric updates: half of a product's work.
+
+    Rows of positive and of negative weight are added up apart; under most laws whole bags agree.
+    """
+    xp = namespace(k)
+    n_ind = k.shape[1]
+    total = xp.zeros((n_ind, n_ind))
+    if xp is not np:  # nothing to be won: a look at the signs would hold up the device
+        for rows in _row_tiles(k.shape[0], DEVICE_ROWS):
+            total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
+        return 0.5 * (total + total.T)
+    root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
+    buffer = take((min(SQUARED, k.shape[0]), n_ind), k.dtype)
+    for rows in _row_tiles(k.shape[0], SQUARED):
+        at = weight[rows]
+        for sign in (1.0, -1.0):
+            chosen = at * sign > 0
+            if not bool(chosen.any()):
+                continue
+            if bool(chosen.all()):
+                part = buffer[: at.shape[0]]
+                xp.multiply(k[rows], root[rows, None], out=part)
+            else:
+                part = k[rows][chosen]
+                part *= root[rows][chosen, None]
+            total += sign * square(part)
+    return total
+
+
+def _strips(q: Any) -> list[tuple[int, Any]]:
+    """Return a lower triangular ``T`` with ``k T k' = k Q k'``, as strips of columns.
+
+    ``T`` has the diagonal of the symmetric ``Q`` and twice what is below it, so that ``K T`` takes
+    little more than half of the work of ``K Q``. Each strip comes with its first row and column.
+    """
+    xp = namespace(q)
+    triangle = 2 * xp.tril(q, -1)
+    xp.fill_diagonal(triangle, xp.diag(q))
+    return [
+        (first, xp.ascontiguousarray(triangle[first:, first : first + STRIP]))
+        for first in range(0, q.shape[0], STRIP)
+    ]
+
+
+def _row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+    step = step or ROWS
+    return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]
+
+
+@dataclass
+class PairAdjoint:
+    """What :meth:`PixelPass.backward` takes in of the covariances in the bags."""
+
+    rows: Any
+    gk: Any
+    d_theta: Any

@@ -1,0 +1,84 @@
+r"""Prior densities of the kernel's and the law's parameters, for their MAP estimates.
+
+A hundred areas do not determine twenty length-scales, and a bound has ridges along which a kernel
+degenerates (a range of one pixel, a variance of thousands). Penalised-complexity priors (Simpson et
+al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface without excess
+noise:
+
+    sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
+    length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
+
+with ``d`` the number of columns that share the length-scale. Densities are by the logarithm of the
+parameter, which is what the optimiser moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from models.gp.kernel_sums import Product, Sum
+from models.gp.kernels import Kernel, Linear, Radial
+
+TAIL = 0.1  # alpha
+LARGE_SD: dict[str, float] = {"exp": 1.0, "square": 0.5, "identity": 3.0, "probit": 1.0}
+SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
+# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
+# disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
+LARGE_NOISE, TAIL_NOISE = 0.1, 0.01
+
+
+def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.ndarray]:
+    """Return the log density of the kernel's parameters, up to a constant, and its gradient.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    theta : (n_theta,) float64
+        Logarithms of its parameters.
+    link : str
+        It sets the scale of a large deviation of ``f``.
+    """
+    value, grad = 0.0, np.zeros_like(theta)
+    rate_sd = -np.log(TAIL) / LARGE_SD[link]
+    for leaf, part in _leaves(kernel, 0):
+        at = theta[part]
+        n_variance = leaf.n_theta if isinstance(leaf, Linear) else 1
+        sd = np.exp(0.5 * at[:n_variance])
+        value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
+        slope = np.zeros_like(at)
+        slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
+        if isinstance(leaf, Radial):
+            half_dim = 0.5 if leaf.ard else 0.5 * (leaf.columns[1] - leaf.columns[0])
+            rate = -np.log(TAIL) * SHORT**half_dim
+            inverse = rate * np.exp(-half_dim * at[1:])
+            value += float((-half_dim * at[1:] - inverse).sum())
+            slope[1:] = half_dim * (inverse - 1.0)
+        grad[part] = slope
+    return value, grad
+
+
+def log_prior_noise(own: Mapping[str, Any]) -> tuple[float, dict[str, np.ndarray]]:
+    """Return the log density of a law's own parameters and its gradient; (1,) arrays.
+
+    The size of the negative binomial and the deviation of area effects have priors (by the
+    deviation of the factor that they stand for); the noise of the normal law has none.
+    """
+    rate = -np.log(TAIL_NOISE) / LARGE_NOISE
+    value, grad = 0.0, {}
+    for name, power in (("log_size", -0.5), ("log_area_sd", 1.0)):
+        if name in own:
+            sd = np.exp(power * own[name])
+            value += float((power * own[name] - rate * sd).sum())
+            grad[name] = power * (1.0 - rate * sd)
+    return value, grad
+
+
+def _leaves(kernel: Kernel, start: int) -> Iterator[tuple[Radial | Linear, slice]]:
+    if isinstance(kernel, Sum | Product):
+        yield from _leaves(kernel.left, start)
+        yield from _leaves(kernel.right, start + kernel.left.n_theta)
+    elif isinstance(kernel, Radial | Linear):
+        yield kernel, slice(start, start + kernel.n_theta)

@@ -1,0 +1,118 @@
+"""Random Fourier features: finite-dimensional draws of a Gaussian process (Rahimi & Recht 2007)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from models.backend.arrays import like, namespace, to_host
+
+
+@dataclass(frozen=True)
+class FeatureAdjoint:
+    """Adjoints of what :class:`Features` is made of; those of tiles add up.
+
+    Attributes
+    ----------
+    frequency : (n_column, n_frequency) float64 or None
+    log_amplitude : float
+    parts : tuple of FeatureAdjoint
+    """
+
+    frequency: Any
+    log_amplitude: float
+    parts: tuple[FeatureAdjoint, ...] = ()
+
+    def __add__(self, other: FeatureAdjoint) -> FeatureAdjoint:
+        """Add part by part."""
+        if self.parts:
+            pairs = zip(self.parts, other.parts, strict=True)
+            return FeatureAdjoint(None, 0.0, tuple(a + b for a, b in pairs))
+        return FeatureAdjoint(
+            self.frequency + other.frequency, self.log_amplitude + other.log_amplitude
+        )
+
+
+@dataclass(frozen=True)
+class Features:
+    """Random Fourier features ``phi(z)`` with ``E phi(z)'phi(z') = k(z, z')``.
+
+    ``phi = amplitude [cos(z frequency), sin(z frequency)]``, or ``z frequency`` where ``amplitude``
+    is None (the linear kernel). Cosines and sines of the same frequencies give every point its
+    exact variance, which phases drawn at random do not (Sutherland & Schneider 2015), and each is
+    the other's slope.
+
+    Attributes
+    ----------
+    frequency : (n_column, n_frequency) float64 or None
+    amplitude : float or None
+    parts : tuple of Features
+        Of the terms of a sum of kernels, side by side.
+    factors : tuple of Features
+        Of the factors of a product, whose frequencies were added up.
+    """
+
+    frequency: Any
+    amplitude: float | None
+    parts: tuple[Features, ...] = ()
+    factors: tuple[Features, ...] = ()
+
+    @property
+    def n_feature(self) -> int:
+        """Number of features."""
+        if self.parts:
+            return sum(part.n_feature for part in self.parts)
+        return int(self.frequency.shape[1]) * (1 if self.amplitude is None else 2)
+
+    def __call__(self, z: Any) -> Any:
+        """Return ``phi(z)``: (n, n_feature)."""
+        xp = namespace(z)
+        if self.parts:
+            return xp.concatenate([part(z) for part in self.parts], axis=1)
+        frequency = like(self.frequency, z, z.dtype)
+        n_column, n_frequency = frequency.shape  # columns to the right belong to other parts
+        if self.amplitude is None:
+            return z[:, :n_column] @ frequency
+        # By the tangent of half the angle t: cos = 2 / (1 + t^2) - 1, sin = 2 t / (1 + t^2). One
+        # vectorised tangent is six times as fast as numpy's cosine and sine, float64.
+        tangent = z[:, :n_column] @ (0.5 * frequency)
+        xp.tan(tangent, out=tangent)
+        phi = xp.empty((z.shape[0], 2 * n_frequency), dtype=z.dtype)
+        cos, sin = phi[:, :n_frequency], phi[:, n_frequency:]
+        xp.multiply(tangent, tangent, out=cos)
+        cos += 1
+        xp.divide(z.dtype.type(2 * self.amplitude), cos, out=cos)
+        xp.multiply(tangent, cos, out=sin)
+        cos -= z.dtype.type(self.amplitude)
+        return phi
+
+    def backward(self, z: Any, phi: Any, adjoint: Any) -> tuple[FeatureAdjoint, Any]:
+        """Take the adjoint of ``phi(z)``, (n, n_feature), back.
+
+        Returns
+        -------
+        FeatureAdjoint
+        (n, n_column) array
+            Adjoint of the first columns of ``z``, those that the features look at.
+        """
+        xp = namespace(z)
+        if self.parts:
+            backs, first = [], 0
+            for part in self.parts:
+                here = slice(first, first + part.n_feature)
+                backs.append(part.backward(z, phi[:, here], adjoint[:, here]))
+                first = here.stop
+            d_z = xp.zeros((z.shape[0], max(each.shape[1] for _, each in backs)))
+            for _, each in backs:
+                d_z[:, : each.shape[1]] += each
+            return FeatureAdjoint(None, 0.0, tuple(each for each, _ in backs)), d_z
+        frequency = like(self.frequency, z, z.dtype)
+        n_column, n = frequency.shape
+        if self.amplitude is None:
+            d_angle, log_amplitude = adjoint, 0.0
+        else:
+            d_angle = adjoint[:, n:] * phi[:, :n]
+            d_angle -= adjoint[:, :n] * phi[:, n:]
+            log_amplitude = float(xp.vdot(adjoint, phi))
+        d_frequency = (z[:, :n_column].T @ d_angle).astype(xp.float64, copy=False)
+        return FeatureAdjoint(to_host(d_frequency), log_amplitude), d_angle @ frequency.T

@@ -1,0 +1,127 @@
+r"""A log-normal effect of each area, integrated out.
+
+``y ~ law(eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates
+and the law's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With ``t = log
+eta - tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a one-dimensional
+integral, done by Gauss-Hermite quadrature around its mode, and its derivatives by ``t`` are
+cumulants of the posterior of ``u``: ``g' = (E u - t) / tau^2``, ``g'' = Var u / tau^4 - 1 /
+tau^2``, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import roots_hermite
+
+from models.backend.arrays import namespace
+from models.likelihoods.counts import Likelihood, Terms
+
+N_NODE = 24
+NEWTON_STEPS = 30
+START_SD = 0.3
+LONGEST_STEP = 3.0
+TINY = 1e-100
+
+
+class AreaEffect(Likelihood):
+    """A law with a log-normal area effect on its mean.
+
+    Parameters
+    ----------
+    base : Likelihood
+        Law of the response given the area's mean; log-concave in the mean's logarithm.
+    """
+
+    name = "area_effect"
+
+    def __init__(self, base: Likelihood) -> None:
+        self.base = base
+        self.links = base.links  # type: ignore[misc]
+        self.averages = base.averages  # type: ignore[misc]
+        self.start = {**base.start, "log_area_sd": float(np.log(START_SD))}
+
+    def __str__(self) -> str:
+        """Return the base's name and its own."""
+        return f"{self.base}+{self.name}"
+
+    def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        """See :class:`Likelihood`."""
+        return self.base.unit(weight, offsets, trials)
+
+    def draw(
+        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`Likelihood`."""
+        tau = float(np.exp(own["log_area_sd"]))
+        effect = np.exp(tau * rng.standard_normal(eta.shape) - 0.5 * tau**2)
+        return self.base.draw(eta * effect, own, unit, rng)
+
+    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
+        """See :class:`Likelihood`."""
+        xp = namespace(eta)
+        tau2 = float(np.exp(2.0 * own["log_area_sd"]))
+        eta = xp.maximum(eta, TINY)
+        t = xp.log(eta) - 0.5 * tau2
+        mode, sd = self._mode(y, t, own, unit, tau2)
+        shape = (N_NODE,) + (1,) * t.ndim
+        node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
+        u = mode + np.sqrt(2.0) * sd * node
+        at = self.base.terms(y, xp.exp(u), own, unit, order=1)
+        log_each = at.value - 0.5 * (u - t) ** 2 / tau2 + xp.log(weight) + node**2
+        top = log_each.max(axis=0)
+        share = xp.exp(log_each - top)
+        total = share.sum(axis=0)
+        share /= total
+        value = top + xp.log(total) + xp.log(sd) - 0.5 * np.log(np.pi * tau2)
+
+        mean = (share * u).sum(axis=0)
+        off = u - mean
+        k2 = (share * off**2).sum(axis=0)
+        g1 = (mean - t) / tau2
+        g2 = k2 / tau2**2 - 1.0 / tau2
+        by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
+        by_tau = tau2 * (g2 + g1**2 - g1)
+        if order == 1:
+            return Terms(value, g1 / eta, by={**by, "log_area_sd": by_tau})
+        k3 = (share * off**3).sum(axis=0)
+        k4 = (share * off**4).sum(axis=0) - 3.0 * k2**2
+        g3, g4 = k3 / tau2**3, k4 / tau2**4
+        by_d2 = {}
+        for name, slope in at.by.items():
+            g1_by = (share * off * slope).sum(axis=0) / tau2
+            g2_by = (share * (off**2 - k2) * slope).sum(axis=0) / tau2**2
+            by_d2[name] = (g2_by - g1_by) / eta**2
+        g1_tau = tau2 * (g3 + 2.0 * g1 * g2 - g2)
+        g2_tau = tau2 * (g4 + 2.0 * g2**2 + 2.0 * g1 * g3 - g3)
+        by_d2["log_area_sd"] = (g2_tau - g1_tau) / eta**2
+        return Terms(
+            value,
+            g1 / eta,
+            (g2 - g1) / eta**2,
+            (g3 - 3.0 * g2 + 2.0 * g1) / eta**3,
+            {**by, "log_area_sd": by_tau},
+            by_d2,
+        )
+
+    def _mode(
+        self, y: Any, t: Any, own: Mapping[str, float], unit: Any, tau2: float
+    ) -> tuple[Any, Any]:
+        """Find the mode of the integrand and its Laplace deviation by Newton's method."""
+        xp = namespace(t)
+        # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
+        # from far below it would overshoot: start at the data where there are any.
+        at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
+        u = xp.clip(t, at_data - 6.0 * np.sqrt(tau2), at_data + 6.0 * np.sqrt(tau2))
+        for _ in range(NEWTON_STEPS):
+            eta = xp.exp(u)
+            at = self.base.terms(y, eta, own, unit, order=3)
+            slope = at.d1 * eta - (u - t) / tau2
+            curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / tau2
+            step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
+            u = u + step
+            if not bool((xp.abs(step) > 1e-9).any()):
+                break
+        return u, 1.0 / xp.sqrt(curve)

@@ -1,0 +1,279 @@
+r"""Links ``Psi`` from the latent surface to a rate: their moments under a Gaussian, and their laws.
+
+With ``f ~ N(m, s)`` the numbers ``a_k = E Psi^(k)(f) = d^k E Psi(f) / dm^k`` give everything a bag
+needs: the mean ``a_0``, and, for jointly Gaussian ``f_i, f_j`` with covariance ``S``, Mehler's
+series
+
+    Cov(Psi(f_i), Psi(f_j)) = sum_{k >= 1} a_k(i) a_k(j) S^k / k!,
+
+which has one term for the identity, two for the square, and sums to ``a_0 a_0 (e^S - 1)`` for the
+exponential. Derivatives follow: ``d a_k / dm = a_{k+1}``, ``d a_k / ds = a_{k+2} / 2``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from models.backend.arrays import namespace, ndtr, ndtri, owens_t
+from models.core.errors import ParameterError
+
+NEWTON_STEPS = 60
+PROBIT_TERMS = 6
+SQRT_2PI = float(np.sqrt(2 * np.pi))
+
+
+class Link(ABC):
+    """A link function and what is known in closed form of ``Psi(f)``, ``f ~ N(m, s)``.
+
+    Attributes
+    ----------
+    name : str
+    n_term : int or None
+        Terms of Mehler's series; None for the exponential, whose series is summed.
+    """
+
+    name: ClassVar[str]
+    n_term: ClassVar[int | None]
+
+    @abstractmethod
+    def value(self, f: Any) -> Any:
+        """Return ``Psi(f)``."""
+
+    @abstractmethod
+    def slope(self, f: Any) -> Any:
+        """Return ``Psi'(f)``."""
+
+    @abstractmethod
+    def inverse(self, level: float) -> float:
+        """Return the ``f`` of which ``Psi(f) = level``."""
+
+    def start(self, level: float) -> float:
+        """Return a mean of ``f`` to begin with, so that ``Psi(f)`` has mean ``level``."""
+        return self.inverse(level)
+
+    @abstractmethod
+    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+        """Return ``a_0, ..., a_order``, each (n_pix,)."""
+
+    @abstractmethod
+    def sd(self, m: Any, s: Any) -> Any:
+        """Return the standard deviation of ``Psi(f)``: (n_pix,)."""
+
+    @abstractmethod
+    def quantile(self, m: Any, s: Any, q: float) -> Any:
+        """Return the quantile of ``Psi(f)`` at probability ``q``: (n_pix,)."""
+
+    @abstractmethod
+    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+        """Return ``P(Psi(f) > c)`` where ``s > 0``: (n_pix,)."""
+
+    def mean(self, m: Any, s: Any) -> Any:
+        """Return the mean of ``Psi(f)``: (n_pix,)."""
+        return self.moments(m, s, 0)[0]
+
+
+class Exp(Link):
+    """``Psi = exp``: log-normal rates."""
+
+    name = "exp"
+    n_term = None
+
+    def value(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return namespace(f).exp(f)
+
+    slope = value
+
+    def inverse(self, level: float) -> float:
+        """See :class:`Link`."""
+        return float(np.log(level))
+
+    def start(self, level: float) -> float:
+        """See :class:`Link`: leaves room for half of a variance of 1."""
+        return self.inverse(level) - 0.5
+
+    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+        """See :class:`Link`: all the same."""
+        mean = namespace(m).exp(m + 0.5 * s)
+        return [mean] * (order + 1)
+
+    def sd(self, m: Any, s: Any) -> Any:
+        """See :class:`Link`."""
+        return self.mean(m, s) * np.sqrt(np.expm1(s))
+
+    def quantile(self, m: Any, s: Any, q: float) -> Any:
+        """See :class:`Link`."""
+        return np.exp(m + np.sqrt(s) * ndtri(q))
+
+    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+        """See :class:`Link`."""
+        return ndtr((m - np.log(np.maximum(c, 0.0))) / np.sqrt(s))
+
+
+class Square(Link):
+    """``Psi(f) = f^2``: a scaled non-central chi-square law with one degree of freedom."""
+
+    name = "square"
+    n_term = 2
+
+    def value(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return f * f
+
+    def slope(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return 2.0 * f
+
+    def inverse(self, level: float) -> float:
+        """See :class:`Link`: the positive branch."""
+        return float(np.sqrt(level))
+
+    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+        """See :class:`Link`."""
+        xp = namespace(m)
+        known = [m * m + s, 2.0 * m, xp.full_like(m, 2.0)]
+        return (known + [xp.zeros_like(m)] * max(0, order - 2))[: order + 1]
+
+    def sd(self, m: Any, s: Any) -> Any:
+        """See :class:`Link`."""
+        return np.sqrt(4 * m**2 * s + 2 * s**2)
+
+    def quantile(self, m: Any, s: Any, q: float) -> Any:
+        """See :class:`Link`: Newton on the folded normal law."""
+        return _folded_quantile(np.abs(m), np.sqrt(s), q) ** 2
+
+    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+        """See :class:`Link`."""
+        sd, root = np.sqrt(s), np.sqrt(np.maximum(c, 0.0))
+        return ndtr((m - root) / sd) + ndtr((-m - root) / sd)
+
+
+class Identity(Link):
+    """``Psi(f) = f``: for the normal likelihood."""
+
+    name = "identity"
+    n_term = 1
+
+    def value(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return f
+
+    def slope(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return namespace(f).ones_like(f)
+
+    def inverse(self, level: float) -> float:
+        """See :class:`Link`."""
+        return level
+
+    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+        """See :class:`Link`."""
+        del s
+        xp = namespace(m)
+        known = [m, xp.ones_like(m)]
+        return (known + [xp.zeros_like(m)] * max(0, order - 1))[: order + 1]
+
+    def sd(self, m: Any, s: Any) -> Any:
+        """See :class:`Link`."""
+        del m
+        return np.sqrt(s)
+
+    def quantile(self, m: Any, s: Any, q: float) -> Any:
+        """See :class:`Link`."""
+        return m + np.sqrt(s) * ndtri(q)
+
+    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+        """See :class:`Link`."""
+        return ndtr((m - c) / np.sqrt(s))
+
+
+class Probit(Link):
+    """``Psi = Phi``, the normal distribution function: proportions."""
+
+    name = "probit"
+    n_term = PROBIT_TERMS
+
+    def value(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return ndtr(f)
+
+    def slope(self, f: Any) -> Any:
+        """See :class:`Link`."""
+        return namespace(f).exp(-0.5 * f * f) / SQRT_2PI
+
+    def inverse(self, level: float) -> float:
+        """See :class:`Link`."""
+        return float(ndtri(min(max(level, 1e-6), 1 - 1e-6)))
+
+    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+        """See :class:`Link`: ``Phi(h)``, ``h = m / sqrt(1 + s)``, and Hermite polynomials."""
+        xp = namespace(m)
+        r = 1.0 / xp.sqrt(1.0 + s)
+        h = m * r
+        out = [ndtr(h)]
+        # The n-th derivative of the density is (-1)^n He_n(h) phi(h).
+        scaled = r * xp.exp(-0.5 * h * h) / SQRT_2PI
+        before, current = xp.zeros_like(h), xp.ones_like(h)
+        for n in range(order):
+            out.append(scaled * current)
+            before, current = current, h * current - n * before
+            scaled = -scaled * r
+        return out
+
+    def sd(self, m: Any, s: Any) -> Any:
+        """See :class:`Link`: by Owen's T function."""
+        h = m / np.sqrt(1.0 + s)
+        mean = ndtr(h)
+        second = mean - 2.0 * owens_t(h, 1.0 / np.sqrt(1.0 + 2.0 * s))
+        return np.sqrt(np.maximum(second - mean**2, 0.0))
+
+    def quantile(self, m: Any, s: Any, q: float) -> Any:
+        """See :class:`Link`."""
+        return ndtr(m + np.sqrt(s) * ndtri(q))
+
+    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+        """See :class:`Link`."""
+        return ndtr((m - ndtri(np.clip(c, 0.0, 1.0))) / np.sqrt(s))
+
+
+LINKS: dict[str, Link] = {link.name: link for link in (Square(), Exp(), Identity(), Probit())}
+
+
+def find_link(name: str) -> Link:
+    """Return the link of that name.
+
+    Raises
+    ------
+    ParameterError
+        If there is none.
+    """
+    if name not in LINKS:
+        msg = f"link: {name!r} is not one of {', '.join(LINKS)}"
+        raise ParameterError(msg)
+    return LINKS[name]
+
+
+def _folded_quantile(m: np.ndarray, sd: np.ndarray, q: float) -> np.ndarray:
+    """Solve ``P(|N(m, sd^2)| <= t) = q`` for t, ``m >= 0``, by Newton kept inside a bracket."""
+    # |f| <= t has probability between P(f <= t) - P(f <= 0) and P(f <= t): two normal quantiles.
+    low = np.maximum(m + sd * ndtri(q), 0.0)
+    high = m + sd * ndtri(0.5 * (1 + q))
+    # m + sd z_{(1+q)/2} over-covers: P(|f| <= m + sd z) >= P(|f - m| <= sd z) = q.
+    t = 0.5 * (low + high)
+    safe = np.where(sd > 0, sd, 1.0)
+    for _ in range(NEWTON_STEPS):
+        upper, lower = (t - m) / safe, (-t - m) / safe
+        value = ndtr(upper) - ndtr(lower) - q
+        low, high = np.where(value < 0, t, low), np.where(value < 0, high, t)
+        density = (np.exp(-0.5 * upper**2) + np.exp(-0.5 * lower**2)) / (SQRT_2PI * safe)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            new = t - value / density
+        new = np.where((new > low) & (new < high), new, 0.5 * (low + high))
+        moved = np.abs(new - t)
+        t = new
+        if (moved <= 1e-12 * (m + sd)).all():
+            break
+    return np.where(sd > 0, t, m)

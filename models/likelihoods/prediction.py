@@ -1,0 +1,139 @@
+"""What a model says of pixels and of bags, with its uncertainty.
+
+A pixel's rate has a closed-form law: log-normal under the exponential link, a scaled non-central
+chi-square with one degree of freedom under the square link (Law et al. 2018, section 3), normal, or
+the normal distribution function of a normal. A sum over pixels has none, and is described by joint
+draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from models.backend.arrays import to_host
+from models.core.errors import ParameterError
+from models.likelihoods.counts import LIKELIHOODS, Likelihood
+from models.likelihoods.links import find_link
+
+TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The law of each pixel's rate, ``scale * Psi(f)``, ``f ~ N(m, s)``.
+
+    Attributes
+    ----------
+    link : str
+        See :data:`models.likelihoods.links.LINKS`.
+    m, s : (n_pix,) float64
+        Mean and variance of ``f``; of a device where the pixels were, and so are the answers.
+    scale : float
+        Rate per unit of weight that ``Psi(f) = 1`` stands for.
+    """
+
+    link: str
+    m: np.ndarray
+    s: np.ndarray
+    scale: float
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean rate, per unit of weight: (n_pix,)."""
+        mean: np.ndarray = self.scale * find_link(self.link).mean(self.m, self.s)
+        return mean
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviation of the rate: (n_pix,)."""
+        sd: np.ndarray = self.scale * find_link(self.link).sd(self.m, self.s)
+        return sd
+
+    def quantile(self, q: float) -> np.ndarray:
+        """Quantile of the rate at probability ``q`` in (0, 1): (n_pix,)."""
+        _check_probability(q)
+        value: np.ndarray = self.scale * find_link(self.link).quantile(self.m, self.s, q)
+        return value
+
+    def exceed(self, c: float | np.ndarray) -> np.ndarray:
+        """Probability that the rate is above ``c``, one number or one a pixel: (n_pix,)."""
+        link = find_link(self.link)
+        edge = np.divide(c, self.scale)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = link.exceed(self.m, self.s, edge)
+        sure = (link.value(self.m) > edge) * 1.0
+        p = np.where(self.s > 0, p, sure)
+        if self.link == "identity":
+            return p
+        if np.ndim(c) == 0:
+            return np.ones_like(p) if c < 0 else p
+        return np.where(np.less(c, 0), 1.0, p)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw each pixel by itself: (n, n_pix). Never add such draws up over pixels."""
+        m, s = to_host(self.m), to_host(self.s)
+        f = m + np.sqrt(s) * rng.standard_normal((n, m.shape[0]))
+        return np.asarray(self.scale * find_link(self.link).value(f))
+
+
+@dataclass(frozen=True)
+class BagPrediction:
+    """Joint draws of the aggregate of each bag, or of its response.
+
+    Attributes
+    ----------
+    draws : (n_draws, n_bag) float64
+    law : Likelihood
+        Of the response around its aggregate.
+    own : dict of float
+        The law's parameters.
+    unit : (n_bag,)
+        What the law needs to know of each bag.
+    """
+
+    draws: np.ndarray
+    law: Likelihood = LIKELIHOODS["poisson"]
+    own: Mapping[str, float] = field(default_factory=dict)
+    unit: Any = 1.0
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean over the draws: (n_bag,)."""
+        return self.draws.mean(axis=0)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviation over the draws: (n_bag,)."""
+        return self.draws.std(axis=0, ddof=1)
+
+    def quantile(self, q: float) -> np.ndarray:
+        """Quantile of the draws at probability ``q``: (n_bag,)."""
+        _check_probability(q)
+        return np.quantile(self.draws, q, axis=0)
+
+    def exceed(self, c: float) -> np.ndarray:
+        """Share of the draws above ``c``: (n_bag,)."""
+        return (self.draws > c).mean(axis=0)
+
+    def observed(self, rng: np.random.Generator) -> BagPrediction:
+        """Draw a response from the law around each drawn aggregate."""
+        drawn = self.law.draw(self.draws, self.own, self.unit, rng)
+        return BagPrediction(drawn, self.law, self.own, self.unit)
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """Log predictive density of the responses ``y`` (n_bag,), averaged over the draws, nats."""
+        y = np.asarray(y, dtype=np.float64)
+        eta = self.draws if self.law.name == "normal" else np.maximum(self.draws, TINY)
+        each = self.law.terms(y, eta, self.own, self.unit).value
+        return np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0]))
+
+
+def _check_probability(q: float) -> None:
+    if not 0 < q < 1:
+        msg = f"quantile: {q} is not a probability; give a number between 0 and 1"
+        raise ParameterError(msg)

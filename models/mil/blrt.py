@@ -1,0 +1,306 @@
+r"""BLRT: bag-level randomized trees (Komárek & Somol 2018).
+
+A tree sends a bag to the left where more than a share ``r`` of its instances have ``x_f > v``
+(equation 2). Of ``K T T`` random rules ``(f, v, r)`` a node keeps the best; trees are grown to the
+end, each on all bags (Algorithm 1), and their leaves are averaged. Trees are no sums over blocks of
+bags: every one sees all of them, and each is grown by itself, from its own seed.
+:mod:`models.mil.bag_trees` holds what is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+
+from models.backend.blas import in_threads
+from models.core.block import BagBlock, check_labels, refuse_missing
+from models.core.errors import BagsError, ParameterError, UnsupportedError
+from models.core.protocol import Arrays, State, Sweep
+from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
+from models.mil.classifier import Classifier
+from models.mil.forest import Grower, TreeMap, ask_tree
+
+CRITERIA = {"gini": 0, "information_gain": 1, "variance": 2}
+VARIANTS = {"relative": 0, "absolute": 1, "relic": 2}
+TASKS = ("binary", "multiclass", "regression")
+
+
+class BLRT(Classifier):
+    """Forest of bag-level randomized trees; labels bags, and bags alone.
+
+    Parameters
+    ----------
+    n_trees : int
+        Trees (the paper's M).
+    n_features : int, optional
+        Features tried at each node (K); the root of their number where not given.
+    n_thresholds : int
+        Values ``v`` drawn for each feature, and ratios ``r`` for each value (T).
+    criterion : {"information_gain", "gini"}
+        What a split of labels is scored by; a regression's splits lower the variance.
+    variant : {"relative", "absolute", "relic"}
+        What ``r`` is: a share of the bag's instances in [0, 1); a number of instances, of 1 to
+        the node's largest bag, that there must be; "any" or "all" of them.
+    task : {"binary", "multiclass", "regression"}
+        Labels 0 and 1; labels of any number of classes; numbers.
+    missing : bool
+        Take NaN for unknown: shares are of the instances that are known, and bags without any go
+        where the split is best. For ``Bags(..., allow_missing=True)``.
+    categorical : list of int, optional
+        Columns of ``x`` that hold categories: their inner condition is ``x_f = v``, with ``v`` one
+        of the categories in the node.
+    seed : int
+
+    Attributes
+    ----------
+    bound_ : float
+        Log probability of the training labels, nats (in regression, minus the sum of squares). No
+        bound, and little to go by: trees grown to the end know what they have seen.
+    classes_ : (n_class,) float64
+        The labels, ascending.
+    feature_importances_ : (n_feat,) float64
+        Share of each feature in the decrease of impurity, mean over the trees; adds up to 1.
+
+    References
+    ----------
+    T. Komárek and P. Somol, Multiple Instance Learning with Bag-level Randomized Trees, ECML PKDD
+    2018. G. Ruffo, Learning single and multiple instance decision trees for computer security
+    applications, 2000 (RELIC).
+    """
+
+    sweep: Sweep = "single"
+    on_device: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("bags",)
+
+    def __init__(
+        self,
+        *,
+        n_trees: int = 500,
+        n_features: int | None = None,
+        n_thresholds: int = 8,
+        criterion: str = "information_gain",
+        variant: str = "relative",
+        task: str = "binary",
+        missing: bool = False,
+        categorical: Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_features = n_features
+        self.n_thresholds = n_thresholds
+        self.criterion = criterion
+        self.variant = variant
+        self.task = task
+        self.missing = missing
+        self.categorical = categorical
+        self.seed = seed
+
+    def fit(  # type: ignore[override]
+        self, bags: BagBlock, *, n_thread: int | None = None, tree_map: TreeMap | None = None
+    ) -> Self:
+        """Grow the forest.
+
+        Parameters
+        ----------
+        bags : Bags
+            Weights and coordinates are not used.
+        n_thread : int, optional
+            Trees grown at a time; all cores where not given. It does not change the result.
+        tree_map : callable, optional
+            ``tree_map(grow, seeds)`` returns ``grow(seed)`` for every seed, in any order: as Dask
+            tasks, say. ``grow`` may be pickled; it carries all bags, so scatter it.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError
+            If a parameter has an impossible value.
+        BagsError
+            If a label does not fit the task, or a value is missing and ``missing`` is false.
+        """
+        self.check_params(bags.x.shape[1])
+        classes = self._classes(bags.y)
+        grower, categories = self._grower(bags, classes)
+        seeds = [
+            int(s) for s in np.random.SeedSequence(self.seed).generate_state(self.n_trees, "u8")
+        ]
+        if tree_map is None:
+            grown = list(in_threads(grower, seeds, n_thread))
+        else:
+            by_seed = {tree.seed: tree for tree in tree_map(grower, seeds)}
+            grown = [by_seed[seed] for seed in seeds]
+
+        params = {
+            name: np.concatenate([tree.nodes[name] for tree in grown]) for name in grown[0].nodes
+        }
+        for f, known in categories.items():
+            asked = params["feature"] == f
+            params["value"][asked] = known[params["value"][asked].astype(int)]
+        if self.task != "multiclass":
+            column = 1 if self.task == "binary" else 0
+            params["leaf"] = params["leaf"][:, column : column + 1]
+        if self.task == "regression":
+            params["leaf"] = bags.y.mean() + bags.y.std() * params["leaf"]
+        n_node = [tree.nodes["feature"].size for tree in grown]
+        params["tree"] = np.concatenate([[0], np.cumsum(n_node)]).astype(np.int64)
+        fixed = {
+            "classes": classes,
+            "categorical": grower.n_category > 0,
+            "variant": np.array(grower.variant),
+        }
+        self.state_ = State(params, fixed, step=self.n_trees)
+        self.params_ = self.block_params(self.state_)
+        told = self.predict_bags(bags, n_thread=n_thread)
+        if isinstance(told, ProbabilityDraws | ClassDraws):
+            bound = float(told.log_density(bags.y).sum())
+        else:
+            bound = -float(((told.mean - bags.y) ** 2).sum())
+        self.history_, self.converged_ = [{"epoch": 1, "bound": bound}], True
+        return self
+
+    def check_params(self, n_feat: int) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        wrong = None
+        known = {"criterion": ("information_gain", "gini"), "variant": VARIANTS, "task": TASKS}
+        for name, choices in known.items():
+            if getattr(self, name) not in choices:
+                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
+        for name in ("n_trees", "n_thresholds", "n_features"):
+            value = getattr(self, name)
+            if value is not None and (value != int(value) or value < 1):
+                wrong = f"{name}: {value} is not a whole number of at least 1"
+        if self.n_features is not None and self.n_features > n_feat:
+            wrong = f"n_features: {self.n_features}, but the bags have {n_feat}; give no more"
+        for column in self.categorical or ():
+            if column != int(column) or not 0 <= column < n_feat:
+                wrong = f"categorical: {column} is not a column; give 0 to {n_feat - 1}"
+        if wrong:
+            raise ParameterError(wrong)
+
+    def _classes(self, y: np.ndarray) -> np.ndarray:
+        classes = np.zeros(0) if self.task == "regression" else np.unique(y)
+        if self.task == "binary":
+            check_labels(y)
+        elif y.size == 0 or (y == y[0]).all():
+            msg = f"every bag's y is {y[0]:g}; there is nothing to learn" if y.size else "no bags"
+            raise BagsError(msg)
+        return classes
+
+    def _grower(self, bags: BagBlock, classes: np.ndarray) -> tuple[Grower, dict[int, np.ndarray]]:
+        n_feat = bags.x.shape[1]
+        x = self._rows(bags)
+        n_category = np.zeros(n_feat, np.int64)
+        categories = {}
+        for f in self.categorical or ():
+            known = ~np.isnan(x[f])
+            categories[f], x[f, known] = np.unique(x[f, known], return_inverse=True)
+            n_category[f] = categories[f].size
+        regression = self.task == "regression"
+        grower = Grower(
+            x=x,
+            offsets=bags.offsets,
+            label=np.searchsorted(classes, bags.y),
+            # In deviations about the mean: sums of squares keep their digits.
+            y=(bags.y - bags.y.mean()) / bags.y.std() if regression else bags.y,
+            n_class=2 if regression else classes.size,
+            criterion=CRITERIA["variance" if regression else self.criterion],
+            variant=VARIANTS[self.variant],
+            n_category=n_category,
+            has_missing=bool(np.isnan(x).any()),
+            n_try=self.n_features or max(round(np.sqrt(n_feat)), 1),
+            n_value=self.n_thresholds,
+        )
+        return grower, categories
+
+    def _rows(self, bags: BagBlock) -> np.ndarray:
+        """Return the instances with a feature in a row, or raise BagsError."""
+        if not self.missing:
+            refuse_missing(bags)
+        return np.array(bags.x.T, dtype=np.float64, order="C")
+
+    def block_params(self, state: State) -> Arrays:
+        """See :class:`models.core.protocol.Model`."""
+        return {**state.params, **state.fixed}
+
+    def predict_bags(  # type: ignore[override]
+        self, bags: BagBlock, *, n_thread: int | None = None
+    ) -> ProbabilityDraws | ClassDraws | Draws:
+        """Return what every tree says of every bag.
+
+        Parameters
+        ----------
+        bags : Bags
+            Responses are not used.
+        n_thread : int, optional
+            All cores where not given. It does not change the result.
+
+        Returns
+        -------
+        ProbabilityDraws
+            That the label is 1: the mean over the trees is the paper's score. With
+            ``task="multiclass"`` ClassDraws, with "regression" Draws of the response.
+        """
+        params = self.fitted_params()
+        n_feat = params["categorical"].size
+        if bags.x.shape[1] != n_feat:
+            msg = (
+                f"x has {bags.x.shape[1]} covariates; the model was fitted with {n_feat} covariates"
+            )
+            raise BagsError(msg)
+        ask = partial(ask_tree, params, self._rows(bags), bags.offsets)
+        n_tree = params["tree"].size - 1
+        draws = np.stack(list(in_threads(ask, range(n_tree), n_thread)))
+        if self.task == "multiclass":
+            return ClassDraws(draws, params["classes"])
+        return (Draws if self.task == "regression" else ProbabilityDraws)(draws[..., 0])
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> NoReturn:
+        """Raise UnsupportedError: a rule counts over a bag, and says nothing of an instance."""
+        del x, coords
+        msg = "BLRT labels bags alone; use predict_bags, or PsiVGPMIL or VWSGP for pixels"
+        raise UnsupportedError(msg)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, ascending."""
+        return self.fitted_state().fixed["classes"]
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """Share of each feature in the decrease of impurity: (n_feat,)."""
+        params = self.fitted_params()
+        n_tree, n_feat = params["tree"].size - 1, params["categorical"].size
+        of_tree = np.repeat(np.arange(n_tree), np.diff(params["tree"]))
+        asks = params["feature"] >= 0
+        by_tree = np.zeros((n_tree, n_feat))
+        np.add.at(by_tree, (of_tree[asks], params["feature"][asks]), params["gain"][asks])
+        total = by_tree.sum(axis=1, keepdims=True)
+        shares = by_tree / np.where(total > 0, total, 1.0)
+        return shares.sum(axis=0) / max(shares.sum(), np.finfo(float).tiny)
+
+    def ratio_histogram(self, bins: Any = 10) -> tuple[np.ndarray, np.ndarray]:
+        """Return how often each ``r`` was learnt: the paper's figure 2.
+
+        Parameters
+        ----------
+        bins : int or array_like
+            As of ``numpy.histogram``, over [0, 1]; with ``variant="absolute"`` not read: one bin
+            for each number of instances.
+
+        Returns
+        -------
+        counts, edges : arrays
+            As ``numpy.histogram`` returns them.
+        """
+        params = self.fitted_params()
+        ratio = params["ratio"][params["feature"] >= 0]
+        if params["variant"] == VARIANTS["absolute"]:
+            number = ratio + 0.5
+            return np.histogram(number, np.arange(0.5, number.max(initial=1.0) + 1.0))
+        return np.histogram(ratio, bins, range=(0.0, 1.0))

@@ -1,0 +1,80 @@
+"""A forest's parts: a tree grown from a seed, and asked; each by itself, in whatever process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from models.core.protocol import Arrays
+
+
+class Tree(NamedTuple):
+    """One tree: the seed it grew from, and its nodes as :func:`grow_tree` says."""
+
+    seed: int
+    nodes: Arrays
+
+
+@dataclass(frozen=True)
+class Grower:
+    """Grows a tree from a seed; carries the training bags, and may be sent to another process.
+
+    Attributes
+    ----------
+    x : (n_feat, n_pix) float64
+        Instances, a feature in a row; categories numbered.
+    offsets, label, y, n_class, criterion, variant, n_category, has_missing, n_try, n_value
+        As :func:`models.mil.bag_trees.grow_tree` takes them.
+    """
+
+    x: np.ndarray
+    offsets: np.ndarray
+    label: np.ndarray
+    y: np.ndarray
+    n_class: int
+    criterion: int
+    variant: int
+    n_category: np.ndarray
+    has_missing: bool
+    n_try: int
+    n_value: int
+
+    def __call__(self, seed: int) -> Tree:
+        """Grow the tree of this seed."""
+        from models.mil.bag_trees import grow_tree
+
+        *arrays, n_node = grow_tree(
+            self.x,
+            self.offsets,
+            self.label,
+            self.y,
+            self.n_class,
+            self.criterion,
+            self.variant,
+            self.n_category,
+            self.has_missing,
+            self.n_try,
+            self.n_value,
+            np.uint64(seed),
+        )
+        names = ("feature", "value", "ratio", "missing_left", "child", "leaf", "gain")
+        kept = {name: a[:n_node].copy() for name, a in zip(names, arrays, strict=True)}
+        return Tree(int(seed), kept)
+
+
+TreeMap = Callable[[Callable[[int], Tree], Sequence[int]], Iterable[Tree]]
+
+
+def ask_tree(params: Arrays, x: np.ndarray, offsets: np.ndarray, tree: int) -> np.ndarray:
+    """Return a tree's leaf for each bag: (n_bag, n_out)."""
+    from models.mil.bag_trees import find_leaves
+
+    nodes = slice(*params["tree"][tree : tree + 2])
+    found = np.empty(offsets.size - 1, np.int64)
+    names = ("feature", "value", "ratio", "missing_left", "child")
+    asked = [params[name][nodes] for name in names]
+    find_leaves(x, offsets, *asked, params["categorical"], int(params["variant"]), found)
+    return params["leaf"][nodes][found]

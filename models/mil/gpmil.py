@@ -1,0 +1,281 @@
+r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 2010).
+
+A bag is as positive as the largest of its latent values. The soft-max law (eq. 5) and the witness
+law (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the kernel's
+parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n`` the number
+of training instances: beyond ``MOST`` of them see :class:`models.mil.gpmil_sparse.GPMILS`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from models.backend.blas import one_blas_thread
+from models.core.block import BagBlock, check_labels
+from models.core.errors import BagsError, ParameterError
+from models.core.protocol import Arrays, State, Sweep
+from models.gp import pixel_pass
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
+from models.gp.scaling import scaled_inputs, scaling_of
+from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil.bag_posterior import mode_probability, named_kernel, predict_bags
+from models.mil.classifier import Classifier
+from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
+from models.mil.gpmil_search import Searcher
+from models.mil.soft_max import Sizes
+from models.training.loop import BagsSource
+
+MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
+CHOICES: dict[str, tuple[str, ...]] = {
+    "likelihood": ("softmax", "witness"),
+    "scaling": ("deviation", "range"),
+    "priors": ("weak", "none"),
+    "projection": ("whole", "blocks"),
+}
+
+
+class GPMIL(Classifier):
+    """Gaussian process for labels of bags, exact in the instances.
+
+    Parameters
+    ----------
+    likelihood : {"softmax", "witness"}
+        How the largest latent value of a bag is smoothed: ``log sum exp f``, or a mean weighted by
+        witness probabilities that deterministic annealing makes ever sharper.
+    kernel : str
+        See :func:`models.gp.kernel_text.parse_kernel`.
+    scaling : {"deviation", "range"}
+        What every covariate is divided by.
+    priors : {"weak", "none"}
+        Of the kernel's variances and the mean, see :func:`models.mil.gpmil_evidence.log_prior`; the
+        evidence then holds their log density. The paper has none.
+    learn_variance : bool
+        Learn the variances of the kernel's parts; else they stay where they start, 1 in all.
+    learn_mean : bool
+        Learn a constant mean of the latent function; else it is 0, as in the paper.
+    projection : {"whole", "blocks"}
+        Of the soft-max law's Hessian, which need not be positive definite: of the whole Hessian of
+        the posterior, where it is not (the paper's), or of each bag's part.
+    coldest : float
+        Inverse temperature ``lambda`` that the witness shares are annealed to, from 0.1 by factors
+        of 10: they are then the soft-max of ``lambda f``.
+    n_starts : int
+        Starts of the search over hyperparameters; the best evidence wins.
+    max_epochs : int
+        Most steps of each search over hyperparameters: quasi-Newton, by exact gradients; under
+        the witness law, by the simplex method where there are at most four.
+    tolerance : float
+        Slope of the evidence by a logarithm of a hyperparameter at which it is at its top, nats.
+    n_draws : int
+        Draws of each bag's probability.
+    seed : int
+
+    Attributes
+    ----------
+    state_, params_, history_, converged_, bound_
+        See :class:`models.training.estimator.Estimator`; the bound is the evidence, nats.
+    """
+
+    sweep: ClassVar[Sweep] = "single"
+    on_device: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        likelihood: Literal["softmax", "witness"] = "softmax",
+        kernel: str = "rbf",
+        scaling: Literal["deviation", "range"] = "deviation",
+        priors: Literal["weak", "none"] = "weak",
+        learn_variance: bool = True,
+        learn_mean: bool = True,
+        projection: Literal["whole", "blocks"] = "whole",
+        coldest: float = 10.0,
+        n_starts: int = 1,
+        max_epochs: int = 50,
+        tolerance: float = 0.01,
+        n_draws: int = 500,
+        seed: int = 0,
+    ) -> None:
+        self.likelihood = likelihood
+        self.kernel = kernel
+        self.scaling = scaling
+        self.priors = priors
+        self.learn_variance = learn_variance
+        self.learn_mean = learn_mean
+        self.projection = projection
+        self.coldest = coldest
+        self.n_starts = n_starts
+        self.max_epochs = max_epochs
+        self.tolerance = tolerance
+        self.n_draws = n_draws
+        self.seed = seed
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
+                raise ParameterError(msg)
+        for name in ("n_starts", "max_epochs", "n_draws"):
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                msg = f"{name}: {value} is not a whole number of at least 1"
+                raise ParameterError(msg)
+        for name in ("tolerance", "coldest"):
+            if not getattr(self, name) > 0:
+                msg = f"{name}: {getattr(self, name)} is not above 0"
+                raise ParameterError(msg)
+
+    def fit(
+        self,
+        bags: BagBlock,
+        *,
+        n_thread: int | None = None,
+        start: np.ndarray | None = None,
+        **how: Any,
+    ) -> Self:
+        """Fit to labelled bags in memory.
+
+        Parameters
+        ----------
+        bags : Bags
+        n_thread : int, optional
+            Starts that are searched from at once. It does not change the result.
+        start : (n_theta,) or (n_theta + 1,) array, optional
+            Logarithms of the kernel's parameters, in units of the scaled data, and maybe the mean,
+            that the first search starts from: those of a fit to similar bags, say.
+
+        Raises
+        ------
+        BagsError
+            If labels are unusable, or there are more than 5000 instances.
+        """
+        if how:
+            msg = f"{', '.join(how)}: not an argument of GPMIL.fit"
+            raise ParameterError(msg)
+        self.check_params()
+        check_labels(bags.y)
+        if bags.n_pix > MOST:
+            msg = (
+                f"{bags.n_pix} instances are too many for GPMIL, whose matrices are as large as "
+                f"their number squared (at most {MOST}); use GPMILS (model.kind: gpmil_s)"
+            )
+            raise BagsError(msg)
+        rng = np.random.default_rng([self.seed, 0])
+        fixed = scaling_of(BagsSource(bags, self.seed).summary(rng), 1.0)
+        if self.scaling == "range":
+            fixed = scale_by_range(fixed, bags.x)
+        kernel = self._kernel(fixed)
+        first = np.append(kernel.start(1.0), 0.0)
+        if start is not None:
+            given = np.asarray(start, dtype=np.float64)
+            if given.shape not in ((kernel.n_theta,), (kernel.n_theta + 1,)):
+                msg = f"start has shape {given.shape}; give {', '.join(kernel.names)}, maybe a mean"
+                raise ParameterError(msg)
+            first[: given.shape[0]] = given
+        z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
+        problem = Problem(z, Sizes.of(bags.offsets), 2.0 * bags.y - 1.0, kernel)
+        free = self._free(kernel)
+        starts = [first]
+        for _ in range(self.n_starts - 1):
+            starts.append(first + free * rng.normal(size=free.shape[0]))
+        searcher = Searcher(
+            problem,
+            free,
+            self.projection,
+            None if self.likelihood == "softmax" else self.coldest,
+            self.priors == "weak",
+            self.max_epochs,
+            self.tolerance,
+        )
+        with one_blas_thread(), ThreadPoolExecutor(n_thread or 1) as pool:
+            ends = list(pool.map(searcher.search, starts))
+            best = max(ends, key=lambda end: end.evidence)
+            last = posterior(problem, best.point, best.share, self.projection, learn=False)
+        params = {
+            "theta": best.point[:-1],
+            "mean": best.point[-1:],
+            "inverse_temperature": np.array(
+                [0.0 if self.likelihood == "softmax" else self.coldest]
+            ),
+            "w": z,
+            "alpha": last.alpha,
+            "q": last.q,
+        }
+        self.state_ = State(params, fixed, step=len(best.history))
+        self.params_ = self.block_params(self.state_)
+        self.history_ = best.history
+        self.converged_ = best.converged and last.converged
+        return self
+
+    def _free(self, kernel: Kernel) -> np.ndarray:
+        """Tell which of the kernel's parameters and the mean are learnt: (n_theta + 1,) bool."""
+        learnt = [self.learn_variance or ".variance" not in name for name in kernel.names]
+        return np.array([*learnt, self.learn_mean])
+
+    # -- what users call -----------------------------------------------------------------------
+
+    def block_params(self, state: State) -> Arrays:
+        """See :class:`models.core.protocol.Model`."""
+        return {**state.fixed, **state.params}
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
+        """Return the probability that each instance is positive, ``sigma(f)``.
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Covariates as measured.
+        coords : (n_pix, 2), km
+            Needed where the model was fitted with coordinates.
+        """
+        params = self.fitted_params()
+        z = scaled_inputs(params, np.asarray(x), coords, np.float64)
+        at = pixel_pass.forward(self._kernel(params), params, z, learn=False)
+        return Probability("logistic", at.m, at.s)
+
+    def predict_bags(
+        self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
+    ) -> Probability | ProbabilityDraws:
+        """Return the law of the probability that each bag is positive (eq. 14).
+
+        Draws under the soft-max law; under the witness law, the law of one normal number's sigmoid.
+
+        Parameters
+        ----------
+        bags : BagBlock
+        n_draws : int, optional
+            The model's ``n_draws`` where not given.
+        rng : numpy Generator, optional
+            Where not given, each bag's draws are seeded by the model's seed and its number.
+        """
+        params = self.fitted_params()
+        return predict_bags(
+            self._kernel(params), params, bags, n_draws or self.n_draws, rng, self.seed
+        )
+
+    def predict_bag_modes(self, bags: BagBlock) -> np.ndarray:
+        """Return the probability of each bag at the mode of its latent values: (n_bag,), eq. (15).
+
+        The paper calls a bag positive where it is above 1/2.
+        """
+        params = self.fitted_params()
+        z = scaled_inputs(params, bags.x, bags.coords, np.float64)
+        m = pixel_pass.forward(self._kernel(params), params, z, learn=False).m
+        return mode_probability(params, m, bags.offsets)
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
+
+        Length-scales of space are in km; those of covariates in standard deviations.
+        """
+        params = self.fitted_params()
+        return named_kernel(self._kernel(params), params)
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        n_feat = fixed["x_mean"].shape[0]
+        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)

@@ -1,0 +1,439 @@
+r"""psi-VGPMIL: which instances made a bag positive (Castro-Macias et al. 2024).
+
+    p(y_n | f_n) ~ exp((y_n - 1/2) f_n) psi(f_n),   f a sparse (FITC) GP plus an intercept,
+    p(T_b | y) = H^G_b / (H + 1),   G_b = 1 where T_b is the largest of the bag's y_n, else 0.
+
+With the hyperbolic secant for ``psi`` it is PG-VGPMIL, which is VGPMIL (Haussmann et al. 2017);
+with ``density="gamma"`` G-VGPMIL. ``q(u) q(y)`` by closed-form coordinate updates (eqs. 25-28),
+additive over blocks of bags: a sweep over the store computes ``c`` and ``theta`` and updates ``pi``
+under the ``q(u)`` of the sweep before, and the sums give the next ``q(u)`` on the driver. ``pi``,
+one number an instance, stays with its block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from models.backend.arrays import as_array, to_host
+from models.core.block import BagBlock, check_labels
+from models.core.errors import ParameterError
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.gp.inducing_points import choose_landmarks
+from models.gp.instance_pass import InstancePass
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
+from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.site_posterior import SiteSums
+from models.gp.sparse_gp import Whitened, factorise, lower_backward
+from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil import psi_prior
+from models.mil.bag_draws import BagDraws
+from models.mil.classifier import Classifier, without_unused_coords
+from models.mil.label_factors import label_terms, start_logits, update_logits
+from models.mil.psi_prior import PriorDraws
+from models.mil.sigmoid_densities import Density, find_density
+from models.training.optim import adam_step
+
+SETTLED = 1e-3  # nats a bag and sweep: a smaller rise, and the kernel may move
+LOG_2 = float(np.log(2.0))
+RULES = ("any", "largest")
+
+
+class PsiVGPMIL(Classifier):
+    """Sparse Gaussian process classifier of instances, learnt from the labels of bags.
+
+    Parameters
+    ----------
+    density : str
+        ``hyperbolic_secant`` (PG-VGPMIL, the logistic law), ``gamma`` (G-VGPMIL), ``student_t``, or
+        what :func:`models.mil.sigmoid_densities.register_density` was given.
+    alpha, beta : float
+        Of ``gamma``.
+    saturation : float
+        Root mean square of the means of ``f`` over the instances at which a fit stops under any
+        density but the hyperbolic secant. Densities whose tails are heavier than ``exp(-|f| / 2)``
+        do not hold ``f`` (``gamma`` does near 0, where ``alpha > sqrt(beta / 2)``): left alone it
+        grows with the number of instances, until every bag is negative. The paper stops early too,
+        by the AUC of validation bags.
+    log_h : float
+        ``log H``: how surely a bag's label is the largest of its instances'. The paper prints
+        ``log 100``; its published implementation takes the default, ``log 1e12``.
+    n_inducing : int
+        Number of inducing points: half by k-means on instances of positive bags, half of negative.
+    kernel : str
+        See :func:`models.gp.kernel_text.parse_kernel`.
+    variance : float
+        Prior variance of ``f`` about the intercept; where it starts if it is learnt.
+    lengthscale : float
+        Length-scale of the features, in roots of their number (the paper starts at 1, with the
+        features in deviations); where it starts if it is learnt.
+    intercept_sd : float
+        Prior deviation of the intercept; 0 for none, as in the paper.
+    start : float
+        The first ``pi`` of positive bags' instances. At 1/2 they pull at nothing, and the negative
+        bags say first where positives cannot be; near 1 all of them are positive until shown
+        otherwise.
+    learn_kernel : bool
+        Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
+    n_prior_draws : int
+        Functions that ``log Z`` (20) is estimated from where the kernel is learnt and ``psi`` is
+        not the hyperbolic secant, for which it is 0.
+    bag_rule : {"largest", "any"}
+        Probability of a bag: the largest of its instances' probabilities, as in the published
+        implementation; or that any instance is positive (eqs. 34-36), which grows with the size of
+        the bag until every large one is positive.
+    n_draws : int
+        Joint draws of each bag's instances behind its probability.
+    max_epochs : int
+        Sweeps at most.
+    learning_rate : float
+        Of Adam on the kernel's parameters.
+    tolerance : float
+        Rise of the bound, nats a bag and sweep, below which the fit has converged.
+    dtype : {"float64", "float32"}
+        Precision of the products over instances; sums are made in float64.
+    seed : int
+
+    Attributes
+    ----------
+    bound_
+        For any ``psi`` a lower bound of the log evidence, up to ``-log Z``, which no update of
+        ``q`` changes; it is left out unless the kernel is learnt. It never falls while the kernel
+        stands still.
+    """
+
+    sweep: Sweep = "full"
+    keeps_local: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        density: str = "hyperbolic_secant",
+        alpha: float = 1.0,
+        beta: float = 4.0,
+        saturation: float = 4.0,
+        log_h: float = 27.631021115928547,
+        n_inducing: int = 100,
+        kernel: str = "rbf",
+        variance: float = 1.0,
+        lengthscale: float = 1.0,
+        intercept_sd: float = 3.0,
+        start: float = 0.5,
+        learn_kernel: bool = False,
+        n_prior_draws: int = 64,
+        bag_rule: str = "largest",
+        n_draws: int = 500,
+        max_epochs: int = 100,
+        learning_rate: float = 0.05,
+        tolerance: float = 1e-4,
+        dtype: str = "float64",
+        seed: int = 0,
+    ) -> None:
+        self.density = density
+        self.alpha = alpha
+        self.beta = beta
+        self.saturation = saturation
+        self.log_h = log_h
+        self.n_inducing = n_inducing
+        self.kernel = kernel
+        self.variance = variance
+        self.lengthscale = lengthscale
+        self.intercept_sd = intercept_sd
+        self.start = start
+        self.learn_kernel = learn_kernel
+        self.n_prior_draws = n_prior_draws
+        self.bag_rule = bag_rule
+        self.n_draws = n_draws
+        self.max_epochs = max_epochs
+        self.learning_rate = learning_rate
+        self.tolerance = tolerance
+        self.dtype = dtype
+        self.seed = seed
+        self.batch_bags = 1
+
+    def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
+        """Fit to labelled bags in memory; see :class:`models.mil.classifier.Classifier`."""
+        self.check_params()
+        return super().fit(bags, n_thread=n_thread, **how)
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        find_density(self.density, self.alpha, self.beta)
+        wrong = None
+        for name, known in (("bag_rule", RULES), ("dtype", ("float64", "float32"))):
+            if getattr(self, name) not in known:
+                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
+        for name in ("n_inducing", "max_epochs", "batch_bags", "n_prior_draws", "n_draws"):
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                wrong = f"{name}: {value} is not a whole number of at least 1"
+        positive = ("log_h", "saturation", "variance", "lengthscale", "learning_rate", "tolerance")
+        for name in positive:
+            if not 0 < getattr(self, name) < np.inf:
+                wrong = f"{name}: {getattr(self, name)} is not above 0"
+        if not 0 < self.start < 1:
+            wrong = f"start: {self.start} is not a probability between 0 and 1"
+        if not 0 <= self.intercept_sd < np.inf:
+            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
+        if wrong:
+            raise ParameterError(wrong)
+
+    # -- the contract with the training loop ---------------------------------------------------
+
+    def init(self, sample: Summary, rng: np.random.Generator) -> State:
+        """See :class:`Model`: inducing points by k-means, ``q(u)`` at the prior."""
+        self.check_params()
+        check_labels(sample.y)
+        sample = without_unused_coords(sample, self.kernel)
+        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
+        z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
+        w = _landmarks_of_both(z, sample.bag_y, self.n_inducing, rng)
+        n_value = w.shape[0] + int(self.intercept_sd > 0)
+        params = {
+            "v_mean": np.zeros(n_value),
+            "root": np.zeros((n_value, n_value)),
+            "theta": self._start(self._kernel(fixed)),
+            "w": w,
+        }
+        memory = {
+            "moves": np.zeros(1),
+            "settled": np.zeros(1),
+            "bound": np.full(1, -np.inf),
+            # Of the prior draws at this kernel; NaN until a sweep has summed them.
+            "totals": np.full(self.n_prior_draws, 0.0 if self._law.logistic else np.nan),
+        }
+        return State(params, fixed, memory, rate=self.learning_rate)
+
+    def block_params(self, state: State) -> Arrays:
+        """See :class:`models.core.protocol.Model`."""
+        params, memory = state.params, state.memory
+        totals, known = memory["totals"], not np.isnan(memory["totals"]).any()
+        learns = bool(self.learn_kernel and memory["settled"][0] and known)
+        return {
+            **state.fixed,
+            "theta": params["theta"],
+            "w": params["w"],
+            "lower_inv": self._lower_inv(state),
+            "v_mean": params["v_mean"],
+            "factor": Whitened(params["v_mean"], params["root"]).factor(),
+            "learns": np.array([learns]),
+            "wants_totals": np.array([self.learn_kernel and not known]),
+            "share": psi_prior.shares(totals) if known else np.zeros_like(totals),
+        }
+
+    def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
+        """See :class:`models.core.protocol.Model`: what the instances ask of ``q(u)``.
+
+        ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
+        are then 1/2 and say nothing, where the numbers that they start from would all say no.
+        """
+        law, z, run = self._law, self._inputs(params, block), self._pass(params)
+        found = run.forward(z, lambda m, s: law.theta(np.sqrt(m * m + s)))
+        # Numbers of single instances are the host's: the rounds through each bag are made there.
+        m, s, r = to_host(found.m), to_host(found.s), to_host(found.r)
+        y = to_host(block.y)
+        logit = self._logits(y, block.offsets, m, None if local is None else local["logit"])
+        pi, labels = label_terms(logit, y, block.offsets, self.log_h)
+        h, square = pi - 0.5, m**2 + s
+        c = np.sqrt(square)
+        theta = law.theta(c)
+        log_psi = float(law.log_ratio(c).sum()) - LOG_2 * block.n_pix
+        sums = {
+            "precision": found.precision,
+            "linear": run.weighted_sum(z, found, h),
+            "constant": np.array([labels + log_psi + 0.5 * float(theta @ square)]),
+            "residual": np.array([0.5 * float(theta @ r)]),
+            "square": np.array([m @ m, block.n_pix]),
+        }
+        if params["learns"][0]:
+            d_m, d_s = law.expected_slopes(m, s)
+            sums |= run.backward(z, h + d_m, d_s)
+        if not law.logistic and self.learn_kernel:
+            sums |= self._prior_sums(params, z)
+        bound = labels + log_psi + float(h @ m)
+        return Stats(bound, block.n_bag, sums), {"logit": logit}
+
+    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
+        """See :class:`models.core.protocol.Model`: ``q(u)`` jumps to its optimum (eqs. 26-27).
+
+        The bound is that of the new ``q(u)`` with the ``pi`` and ``c`` of this sweep.
+        """
+        params, memory, sums = dict(state.params), dict(state.memory), stats.sums
+        if self._saturated(sums):
+            return state, Info(float(memory["bound"][0]), stopped=self._too_far)
+        params["v_mean"], params["root"], bound = _asked(sums).posterior()
+        if self.learn_kernel:
+            if np.isnan(memory["totals"]).any():
+                memory["totals"] = sums["totals"]
+            bound -= psi_prior.log_z(memory["totals"])
+        rise = (bound - float(memory["bound"][0])) / n_bag_total
+        memory["bound"] = np.array([bound])
+        if "lower" in sums:
+            params, memory = self._move_kernel(state, params, memory, sums)
+        elif self.learn_kernel and rise < SETTLED:
+            memory["settled"] = np.ones(1)
+        done = None if self.learn_kernel else bool(rise < self.tolerance)
+        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
+
+    def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:
+        """Return the gradient of the objective (29) by ``theta``: (n_theta,).
+
+        Held is ``q`` over the whitened inducing values, not over ``u``: the KL term does not see
+        the kernel, ``u`` follows it, and the stationary points are the same.
+        """
+        kernel, params = self._kernel(state.fixed), state.params
+        w, theta = params["w"], params["theta"]
+        cache = kernel.forward(theta, w, w)[1]
+        d_k = lower_backward(self._lower_inv(state), sums["lower"])
+        by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
+        grad = sums["theta"] + by_w
+        return np.asarray(grad if self._law.logistic else grad - sums["log_z_slope"])
+
+    # -- what users call -----------------------------------------------------------------------
+
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Probability:
+        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        found = self._pass(params).forward(
+            scaled_inputs(params, x, coords, np.dtype(self.dtype)), None
+        )
+        return Probability("logistic", to_host(found.m), to_host(found.s))
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
+        """Return the law of the probability that each instance is positive (eqs. 31-33).
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Features as measured.
+        coords : (n_pix, 2), km
+            Needed where the kernel has a spatial part.
+        """
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
+
+    def predict_bags(
+        self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
+    ) -> ProbabilityDraws:
+        """Return draws of the probability that each bag is positive (eqs. 34-36).
+
+        Where the paper draws each instance by itself, those of a bag are drawn together.
+
+        Parameters
+        ----------
+        bags : BagBlock
+        n_draws : int, optional
+            The model's ``n_draws`` where not given.
+        rng : numpy Generator, optional
+            Where not given, draws are seeded by the model's seed and the bags' numbers.
+        """
+        params, n = self.fitted_params(), n_draws or self.n_draws
+        run = InstancePass(self._kernel(params), params, self.intercept_sd, np.float64)
+        draws = BagDraws(self._kernel(params), params, run, n, rng, self.seed)
+        z = scaled_inputs(params, bags.x, bags.coords, np.float64)
+        return ProbabilityDraws(draws.of(z, bags, self.bag_rule))
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the intercept and the kernel's parameters by name; space in km."""
+        state = self.fitted_state()
+        values = np.exp(state.params["theta"]).tolist()
+        named = dict(zip(self._kernel(state.fixed).names, values, strict=True))
+        for name in named:
+            if "_space" in name and ".lengthscale" in name:
+                named[name] *= float(state.fixed["coord_scale"][0])
+        if self.intercept_sd > 0:
+            named["intercept"] = self.intercept_sd * float(state.params["v_mean"][-1])
+        return named
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    @property
+    def _law(self) -> Density:
+        return find_density(self.density, self.alpha, self.beta)
+
+    def _start(self, kernel: Kernel) -> np.ndarray:
+        theta = kernel.start(self.variance)
+        ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
+        return theta + np.log(self.lengthscale) * np.array(ours)
+
+    @property
+    def _too_far(self) -> str:
+        return (
+            f"f passed `saturation` ({self.saturation:g}), as it does where the density "
+            f"{self.density!r} does not hold it; its map is that of the sweep before"
+        )
+
+    def _saturated(self, sums: Arrays) -> bool:
+        total, n_pix = sums["square"]
+        return not self._law.logistic and bool(total > n_pix * self.saturation**2)
+
+    def _logits(
+        self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
+    ) -> np.ndarray:
+        if before is None:  # q(u) goes first, as in the paper's Algorithm 1
+            return start_logits(self.start, y, offsets)
+        return update_logits(before, m, y, offsets, self.log_h, 1)
+
+    def _prior_sums(self, params: Arrays, z: np.ndarray) -> Arrays:
+        """Return the block's part of what ``log Z`` and its gradient need."""
+        n_theta = params["theta"].shape[0]
+        sums = {"totals": np.zeros(self.n_prior_draws), "log_z_slope": np.zeros(n_theta)}
+        if params["learns"][0] or params["wants_totals"][0]:
+            draws = PriorDraws(
+                self._kernel(params),
+                params["theta"],
+                self.intercept_sd,
+                self.n_prior_draws,
+                self.seed,
+            )
+            if params["learns"][0]:
+                sums["log_z_slope"] = draws.gradient(z, self._law, params["share"])
+            else:
+                sums["totals"] = draws.totals(z, self._law)
+        return sums
+
+    def _move_kernel(
+        self, state: State, params: Arrays, memory: Arrays, sums: Arrays
+    ) -> tuple[Arrays, Arrays]:
+        grad = {"theta": self.kernel_gradient(state, sums)}
+        moves = memory["moves"]
+        new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
+        totals = memory["totals"] if self._law.logistic else np.full_like(memory["totals"], np.nan)
+        return new, {**moments, "moves": moves + 1, "totals": totals}
+
+    def _lower_inv(self, state: State) -> np.ndarray:
+        params, kernel = state.params, self._kernel(state.fixed)
+        n_ind = params["w"].shape[0]
+        prior = Whitened(np.zeros(n_ind), np.zeros((n_ind, n_ind)))
+        return factorise(kernel.matrix(params["theta"], params["w"], params["w"]), prior).lower_inv
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        n_feat = fixed["x_mean"].shape[0]
+        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+
+    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
+        return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))
+
+    def _pass(self, params: Arrays) -> InstancePass:
+        return InstancePass(self._kernel(params), params, self.intercept_sd, self.dtype)
+
+
+def _asked(sums: Arrays) -> SiteSums:
+    constant, residual = float(sums["constant"][0]), float(sums["residual"][0])
+    return SiteSums(constant, residual, sums["precision"], sums["linear"])
+
+
+def _landmarks_of_both(
+    z: np.ndarray, bag_y: np.ndarray | None, n_inducing: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return half of the inducing points from positive bags and half from negative, distinct."""
+    if bag_y is None or n_inducing < 2 or np.ptp(bag_y) == 0:
+        return choose_landmarks(z, n_inducing, rng)
+    half = n_inducing // 2
+    parts = [
+        choose_landmarks(z[bag_y > 0.5], half, rng),
+        choose_landmarks(z[bag_y <= 0.5], n_inducing - half, rng),
+    ]
+    return np.unique(np.concatenate(parts), axis=0)

@@ -1,0 +1,476 @@
+r"""VWSGP: the variational weakly supervised Gaussian process (Kandemir et al. 2016).
+
+    T_b ~ Bernoulli(sigma(s_b)),   s_b = intercept + sum_{n in b} f_n,   f a sparse (FITC) GP.
+
+Evidence adds up over a bag, so that a bag's label sees the instances through one Gaussian number.
+One pass over the instances makes the M + 1 numbers a bag of :mod:`evidence_pass`; they stay
+with the blocks, and every further update of ``q(u)`` costs O(n_bag M^2), whatever the instances.
+``q`` is kept over the whitened inducing values, the intercept with its deviation before the labels
+as one more of them; :mod:`models.likelihoods.labels` says what the labels ask of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from models.backend.arrays import as_array, gram, like, namespace, row_dot, to_host
+from models.core.block import BagBlock, check_labels
+from models.core.errors import BagsError, ParameterError
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.gp.evidence_pass import Evidence, EvidencePass
+from models.gp.inducing_points import choose_landmarks
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
+from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.site_posterior import SiteSums
+from models.gp.sparse_gp import Whitened, factorise, lower_backward
+from models.likelihoods import labels as evidence_laws
+from models.likelihoods.prediction import Prediction
+from models.likelihoods.probability import Probability
+from models.mil.classifier import Classifier, without_unused_coords
+from models.training.optim import adam_step
+
+SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
+STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
+GROW, SHRINK = 1.5, 0.5  # of a way that paid, or did not
+WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
+NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
+
+
+class VWSGP(Classifier):
+    """Sparse Gaussian process whose sum over a bag decides its label; closed-form updates.
+
+    The score of an instance is ``f``, what it adds to the evidence; ``predict_pixels`` gives it as
+    the probability of a bag that holds this instance alone, which has the same order.
+
+    Parameters
+    ----------
+    likelihood : {"logistic", "normal"}
+        ``normal``: a bag's ``y`` is a real number with noise, not a label (the paper's footnote 1).
+    aggregate : {"sum", "mean"}
+        ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags of sizes
+        that say nothing of the label.
+    n_inducing : int
+        Number of inducing points; they stay where k-means puts them, as in the paper.
+    kernel : str
+        See :func:`parse_kernel`. The length-scale starts at the root of the number
+        of features, the paper's, in deviations of the features.
+    variance : float
+        Prior variance of ``f``; where it starts if it is learnt.
+    learn_variance : bool, optional
+        Choose the prior variance (of all terms of the kernel together) by the bound at each update,
+        which needs no pass over the instances. Where not given, it is learnt unless the kernel is
+        fixed and bags are summed: the paper's model as printed.
+    intercept_sd : float
+        Prior deviation of the intercept, in deviations of ``y`` where that is a number; 0 for none,
+        as in the paper. Labels need not be balanced with one.
+    learn_kernel : bool
+        Climb the bound by the kernel's parameters too, a pass over the instances each step.
+    accelerate : bool
+        Each update also tries ``xi`` farther along the way of the last one, and the first some
+        smaller than the prior's, and takes the best bound; false for the paper's updates alone.
+    max_epochs : int
+        Updates at most.
+    learning_rate : float
+        Of Adam on the kernel's parameters.
+    tolerance : float
+        Rise of the bound, nats a bag, below which the fit has converged.
+    dtype : {"float64", "float32"}
+        Precision of the products over instances and of the sums kept; sums are made in float64.
+    seed : int
+    """
+
+    sweep: Sweep = "full"
+    keeps_local: ClassVar[bool] = True
+    saves_local: ClassVar[bool] = False
+    laws: ClassVar[tuple[str, ...]] = ("logistic", "normal")
+
+    def __init__(
+        self,
+        *,
+        likelihood: str = "logistic",
+        aggregate: str = "sum",
+        n_inducing: int = 50,
+        kernel: str = "rbf",
+        variance: float = 1.0,
+        learn_variance: bool | None = None,
+        intercept_sd: float = 3.0,
+        learn_kernel: bool = False,
+        accelerate: bool = True,
+        max_epochs: int = 100,
+        learning_rate: float = 0.05,
+        tolerance: float = 1e-4,
+        dtype: str = "float64",
+        seed: int = 0,
+    ) -> None:
+        self.likelihood = likelihood
+        self.aggregate = aggregate
+        self.n_inducing = n_inducing
+        self.kernel = kernel
+        self.variance = variance
+        self.learn_variance = learn_variance
+        self.intercept_sd = intercept_sd
+        self.learn_kernel = learn_kernel
+        self.accelerate = accelerate
+        self.max_epochs = max_epochs
+        self.learning_rate = learning_rate
+        self.tolerance = tolerance
+        self.dtype = dtype
+        self.seed = seed
+        self.batch_bags = 1
+
+    def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
+        """Fit to bags in memory; see :class:`models.mil.classifier.Classifier`.
+
+        With ``likelihood="normal"`` their ``y`` are any numbers.
+        """
+        self.check_params()
+        if self.likelihood != "normal":
+            check_labels(bags.y)
+        return super(Classifier, self).fit(bags, n_thread=n_thread, **how)
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        wrong = None
+        for name, known in (
+            ("likelihood", self.laws),
+            ("aggregate", ("sum", "mean")),
+            ("dtype", ("float64", "float32")),
+        ):
+            if getattr(self, name) not in known:
+                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
+        for name in ("n_inducing", "max_epochs", "batch_bags"):
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                wrong = f"{name}: {value} is not a whole number of at least 1"
+        for name in ("variance", "learning_rate", "tolerance"):
+            if not 0 < getattr(self, name) < np.inf:
+                wrong = f"{name}: {getattr(self, name)} is not above 0"
+        if not 0 <= self.intercept_sd < np.inf:
+            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
+        if wrong:
+            raise ParameterError(wrong)
+
+    # -- the contract with the training loop ---------------------------------------------------
+
+    def init(self, sample: Summary, rng: np.random.Generator) -> State:
+        """See :class:`Model`: inducing points by k-means, ``q`` at the prior."""
+        self.check_params()
+        fixed = {"y_mean": np.zeros(1), "y_scale": np.ones(1)}
+        if self.likelihood == "normal":
+            fixed = {"y_mean": np.array([sample.y.mean()]), "y_scale": np.array([sample.y.std()])}
+            if not fixed["y_scale"][0] > 0:
+                msg = f"every bag's y is {sample.y[0]:g}; there is nothing to learn"
+                raise BagsError(msg)
+        else:
+            check_labels(sample.y)
+        sample = without_unused_coords(sample, self.kernel)
+        fixed |= {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
+        w = choose_landmarks(
+            scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
+        )
+        n_value = w.shape[0] + int(self.intercept_sd > 0)
+        params = {
+            "v_mean": np.zeros(n_value),
+            "root": np.zeros((n_value, n_value)),
+            "theta": self._kernel(fixed).start(self.variance),
+            "w": w,
+            "log_noise": np.array([np.log(NOISE_SHARE)]),
+            "log_scale": np.zeros(1),
+        }
+        memory = {
+            "moves": np.zeros(1),
+            "settled": np.zeros(1),
+            "bound": np.full(1, -np.inf),
+            "stretch": np.full(1, 2.0),
+            "shift": np.ones(1),
+            "v_mean": params["v_mean"],
+            "root": params["root"],
+        }
+        return State(params, fixed, memory, rate=self.learning_rate)
+
+    def block_params(self, state: State) -> Arrays:
+        """See :class:`models.core.protocol.Model`."""
+        params, kernel = state.params, self._kernel(state.fixed)
+        whitened, n_ind = _whitened(params), params["w"].shape[0]
+        k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
+        prior = Whitened(np.zeros(n_ind), np.zeros((n_ind, n_ind)))
+        return {
+            **state.fixed,
+            "theta": params["theta"],
+            "w": params["w"],
+            "noise": np.exp(params["log_noise"]),
+            "scale": np.exp(params["log_scale"]),
+            "lower_inv": factorise(k_ww, prior).lower_inv,
+            "v_mean": whitened.v_mean,
+            "factor": whitened.factor(),
+            "v_before": state.memory["v_mean"],
+            "factor_before": _whitened(state.memory).factor(),
+            "stretch": state.memory["stretch"],
+            "shift": state.memory["shift"],
+            "step": np.array([state.step]),
+            "moves": state.memory["moves"],
+            "learns": state.memory["settled"],
+        }
+
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        """See :class:`models.core.protocol.Model`: not while the kernel stands still."""
+        return local is None or bool(params["learns"][0] or local["moves"] != params["moves"])
+
+    def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
+        """See :class:`models.core.protocol.Model`: what the bags' labels ask of ``q``."""
+        z = run = None
+        if self.needs_block(params, local):
+            z, run = self._inputs(params, block), self._pass(params)
+            found = run.forward(z, block.offsets, self._scale(block.offsets))
+            local = {
+                "c": found.c.astype(self.dtype, copy=False),
+                "r": found.r,
+                "y": (to_host(block.y) - params["y_mean"]) / params["y_scale"],
+                "moves": params["moves"],
+            }
+        evidence = Evidence(local["c"].astype(np.float64, copy=False), local["r"])
+        scale, y = float(params["scale"][0]), local["y"]
+        c, r = self._loadings(scale * evidence.c), scale**2 * evidence.r
+        m, var, half = _moments(params, c, r)
+        site = self._law.site(y, m, var, float(params["noise"][0]))
+        sites = [site, *self._tried(params, c, r, y, m, var)]
+        w = np.array([each.precision() for each in sites])
+        constant = np.array([each.constant(m, var) for each in sites])
+        sums = {
+            "precision": np.array([gram(c * each[:, None]) for each in np.sqrt(w)]),
+            "linear": site.linear(m) @ c,
+            "slope": site.d_m @ c,
+            "constant": constant.sum(axis=1),
+            "residual": 0.5 * (w @ r),
+            "misfit": ((y - m) ** 2 + var).sum(keepdims=True),
+        }
+        if params["learns"][0] and z is not None and run is not None:
+            n_ind = evidence.c.shape[1]
+            d_c = site.d_m[:, None] * params["v_mean"][:n_ind]
+            d_c += 2.0 * site.d_var[:, None] * (half @ params["factor"].T)[:, :n_ind]
+            sums |= run.backward(
+                z,
+                block.offsets,
+                self._scale(block.offsets),
+                evidence.c,
+                scale * d_c,
+                scale**2 * site.d_var,
+            )
+        return Stats(float(site.value.sum()), y.shape[0], sums), local
+
+    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
+        """See :class:`models.core.protocol.Model`: ``q`` jumps to what the sites ask for.
+
+        The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
+        kernel stands still.
+        """
+        params, memory, sums = dict(state.params), dict(state.memory), dict(stats.sums)
+        if self.likelihood == "normal":
+            params["log_noise"] = self._best_noise(params, stats, sums)
+        asked = [
+            SiteSums(*each, sums["linear"])
+            for each in zip(sums["constant"], sums["residual"], sums["precision"], strict=True)
+        ]
+        if self._learns_variance:
+            n_ind = params["w"].shape[0]
+            growth = [each.best_growth(n_ind) for each in asked]
+            asked = [each.grown(by, n_ind) for each, by in zip(asked, growth, strict=True)]
+        best = int(np.argmax([each.bound() for each in asked]))
+        memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
+        params["v_mean"], params["root"], bound = asked[best].posterior()
+        if self._learns_variance:
+            params["log_scale"] = params["log_scale"] + np.log(growth[best])
+        if state.step == 0:  # what lies before is no way to go on along
+            memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
+        elif len(asked) > 1:
+            for name, paid in (("stretch", best == 1), ("shift", best > 1)):
+                way = float(memory[name][0]) * (GROW if paid else SHRINK)
+                memory[name] = np.array([np.clip(way, *WAYS[name])])
+        rise = (bound - float(memory["bound"][0])) / n_bag_total
+        memory["bound"] = np.array([bound])
+        if memory["settled"][0]:
+            params, memory = self.move_kernel(state, params, memory, sums)
+        elif self.learn_kernel and rise < SETTLED:
+            memory["settled"] = np.ones(1)
+        done = None if self.learn_kernel else bool(rise < self.tolerance)
+        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
+
+    def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:
+        """Return the gradient of the bound by ``theta``, ``q`` held: (n_theta,)."""
+        kernel, params = self._kernel(state.fixed), state.params
+        w, theta = params["w"], params["theta"]
+        cache = kernel.forward(theta, w, w)[1]
+        d_k = lower_backward(self.block_params(state)["lower_inv"], sums["lower"])
+        by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
+        return np.asarray(sums["theta"] + by_w)
+
+    def _best_noise(self, params: Arrays, stats: Stats, sums: Arrays) -> np.ndarray:
+        """Return the logarithm of the best noise for this ``q``, and put ``sums`` in its units."""
+        n_bag, before = stats.n_bag, float(np.exp(params["log_noise"][0]))
+        noise = float(sums["misfit"][0]) / n_bag
+        for name in ("precision", "linear", "residual"):
+            sums[name] = sums[name] * (before / noise)
+        norm = 0.5 * n_bag * (evidence_laws.LOG_2PI + np.log([before, noise]))
+        sums["constant"] = (sums["constant"] + norm[0]) * (before / noise) - norm[1]
+        return np.log([noise])
+
+    def _tried(
+        self,
+        params: Arrays,
+        c: np.ndarray,
+        r: np.ndarray,
+        y: np.ndarray,
+        m: np.ndarray,
+        var: np.ndarray,
+    ) -> list[evidence_laws.Site]:
+        """Return sites at other ``xi`` than the best for this ``q``.
+
+        Each ``xi`` makes a bound. The updates alone move ``xi`` slowly where labels are separable;
+        a step as much longer as is found to pay takes several of them at once.
+        """
+        law = self._law
+        if not self.accelerate or not isinstance(law, evidence_laws.Logistic):
+            return []
+        square = m * m + var
+        if params["step"][0] == 0:
+            xis = [square ** (0.5 * power) for power in STARTS[1:]]
+        else:
+            before = {"v_mean": params["v_before"], "factor": params["factor_before"]}
+            m_before, var_before, _ = _moments(before, c, r)
+            ratio = square / (m_before * m_before + var_before)
+            xis = [np.sqrt(square * ratio ** float(params["stretch"][0]))]
+            if self._learns_variance:  # a smaller prior needs smaller xi to be seen as better
+                xis += [np.sqrt(square) * np.exp(way * params["shift"][0]) for way in (-1, 1)]
+        return [law.site_at(y, m, var, xi) for xi in xis]
+
+    def move_kernel(
+        self, state: State, params: Arrays, memory: Arrays, sums: Arrays
+    ) -> tuple[Arrays, Arrays]:
+        """Return ``params`` and ``memory`` after a step of Adam on the kernel's parameters."""
+        grad = {"theta": self.kernel_gradient(state, sums)}
+        moves = memory["moves"]
+        new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
+        return new, {**moments, "moves": moves + 1}
+
+    # -- what users call -----------------------------------------------------------------------
+
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Probability | Prediction:
+        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        z = self._scaled(params, x, coords)
+        xp, scale = namespace(z), float(params["scale"][0])
+        m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])
+        brought = {name: like(params[name], z) for name in ("factor", "v_mean")}
+        for rows, v, residual in self._pass(params).whitened(z):
+            c = self._loadings(scale * v.astype(np.float64, copy=False))
+            m[rows], s[rows], _ = _moments(brought, c, scale**2 * residual)
+        return self._predicted(params, to_host(m), to_host(s))
+
+    def predict_pixels(  # type: ignore[override]
+        self, x: np.ndarray, coords: np.ndarray | None = None
+    ) -> Probability | Prediction:
+        """Return the law of ``sigma(intercept + f)`` of each instance.
+
+        With ``likelihood="normal"``, of the response that a bag of this instance alone is expected
+        to have.
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Features as measured.
+        coords : (n_pix, 2), km
+            Needed where the kernel has a spatial part.
+        """
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
+
+    def predict_bags(self, bags: BagBlock) -> Probability | Prediction:  # type: ignore[override]
+        """Return the law of ``sigma(s_b)`` of each bag, of any number of instances.
+
+        ``s_b`` is Gaussian; its variance holds the covariances between the bag's instances through
+        the inducing values, which the paper's predictor leaves out, and their independent
+        residuals, as in the fit. With ``likelihood="normal"``, the law of the expected response.
+        """
+        params = self.fitted_params()
+        z = self._inputs(params, bags)
+        found = self._pass(params).forward(z, bags.offsets, self._scale(bags.offsets))
+        scale = float(params["scale"][0])
+        m, s, _ = _moments(params, self._loadings(scale * found.c), scale**2 * found.r)
+        return self._predicted(params, m, s)
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the intercept and the kernel's parameters by name, and the noise's deviation.
+
+        Length-scales of space are in km; those of features in standard deviations.
+        """
+        state = self.fitted_state()
+        params, fixed = state.params, state.fixed
+        values = np.exp(params["theta"]).tolist()
+        named = dict(zip(self._kernel(fixed).names, values, strict=True))
+        if self._learns_variance:
+            named["variance_factor"] = float(np.exp(2.0 * params["log_scale"][0]))
+        for name in named:
+            if "_space" in name and ".lengthscale" in name:
+                named[name] *= float(fixed["coord_scale"][0])
+        scale = float(fixed["y_scale"][0])
+        if self.intercept_sd > 0:
+            at = self.intercept_sd * float(params["v_mean"][-1])
+            named["intercept"] = float(fixed["y_mean"][0]) + scale * at
+        if self.likelihood == "normal":
+            named["noise_sd"] = scale * float(np.exp(0.5 * params["log_noise"][0]))
+        return named
+
+    @property
+    def _learns_variance(self) -> bool:
+        if self.learn_variance is None:
+            return self.learn_kernel or self.aggregate == "mean"
+        return self.learn_variance
+
+    @property
+    def _law(self) -> evidence_laws.EvidenceLaw:
+        return evidence_laws.LAWS[self.likelihood]
+
+    def _predicted(self, params: Arrays, m: np.ndarray, s: np.ndarray) -> Probability | Prediction:
+        if self.likelihood == "normal":
+            scale = float(params["y_scale"][0])
+            return Prediction("identity", m + float(params["y_mean"][0]) / scale, s, scale)
+        return Probability("probit" if self.likelihood == "probit" else "logistic", m, s)
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        n_feat = fixed["x_mean"].shape[0]
+        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+
+    def _scaled(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> np.ndarray:
+        return scaled_inputs(params, x, coords, np.dtype(self.dtype))
+
+    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
+        return self._scaled(params, bags.x, bags.coords)
+
+    def _pass(self, params: Arrays) -> EvidencePass:
+        return EvidencePass(self._kernel(params), params, self.dtype)
+
+    def _scale(self, offsets: np.ndarray) -> np.ndarray:
+        sizes = np.diff(offsets).astype(np.float64)
+        return np.ones_like(sizes) if self.aggregate == "sum" else 1.0 / sizes
+
+    def _loadings(self, c: np.ndarray) -> np.ndarray:
+        """Add the intercept's column, where there is one: (n, n_value)."""
+        if not self.intercept_sd > 0:
+            return c
+        xp = namespace(c)
+        return xp.concatenate([c, xp.full((c.shape[0], 1), self.intercept_sd)], axis=1)
+
+
+def _whitened(params: Arrays) -> Whitened:
+    return Whitened(params["v_mean"], params["root"])
+
+
+def _moments(
+    params: Arrays, c: np.ndarray, r: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean and variance of ``c'v + noise`` of variance ``r``, and ``c R``."""
+    half = c @ params["factor"]
+    return c @ params["v_mean"], row_dot(half, half) + r, half

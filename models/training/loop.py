@@ -1,0 +1,365 @@
+"""The only training loop: every model goes through it, whatever feeds it and whoever computes.
+
+It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in a notebook and
+``disagg run`` on a cluster are the same loop (docs/design/training.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from models.backend.blas import one_blas_thread
+from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
+from models.core.protocol import Arrays, Model, State, Stats, Summary
+from models.training.optim import Plateau
+from models.training.reduction import Partial, leaves, partial_sums, total
+from models.training.schedule import plan_epoch
+
+N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+READ_AHEAD = 4  # blocks a thread
+Local = dict[int, Arrays]  # what a model keeps with each block
+
+
+class BlockSource(Protocol):
+    """Blocks of whole training bags, by number."""
+
+    @property
+    def block_bags(self) -> np.ndarray:
+        """Number of training bags in each block: (n_block,) int."""
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """Return what models may know of the training data before they start."""
+
+    def read(self, number: int) -> BagBlock:
+        """Return block ``number``, training bags alone."""
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """Be told which blocks will be read next; they may be fetched meanwhile."""
+
+
+class Executor(Protocol):
+    """Computes the sums of blocks, somewhere."""
+
+    def sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+    ) -> Stats:
+        """Return the sum over blocks, by the tree of :mod:`models.training.reduction`.
+
+        Blocks come by rising number. ``local`` holds what the model kept with the blocks, by
+        number; what it keeps of this step is put into ``fresh``. Blocks ``ahead`` will be those
+        of the next step.
+        """
+
+
+@dataclass
+class Training:
+    """A fit, finished or not: all that a checkpoint must hold.
+
+    Attributes
+    ----------
+    state : State
+    plateau : Plateau
+        Schedule of the learning rate.
+    epoch : int
+        Epochs finished.
+    history : list of dict
+        For each epoch: ``epoch``, ``bound`` (nats, all bags), ``rate``, ``seconds``.
+    converged : bool
+    local : dict of dict of arrays
+        What the model keeps with each block, by number.
+    stopped : str
+        Why the model ended the fit before it converged; empty where it did not.
+    """
+
+    state: State
+    plateau: Plateau
+    epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    converged: bool = False
+    local: Local = field(default_factory=dict)
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a progress bar shows after each step."""
+
+    epoch: int
+    step: int
+    n_step: int
+    bound: float
+    rate: float
+
+
+def start_training(
+    model: Model, source: BlockSource, *, seed: int, learning_rate: float, tolerance: float
+) -> Training:
+    """Return a fit before its first step."""
+    rng = np.random.default_rng([seed, 0])
+    state = model.init(source.summary(rng), rng)
+    return Training(replace(state, rate=learning_rate), Plateau(tolerance))
+
+
+def train(
+    model: Model,
+    source: BlockSource,
+    executor: Executor,
+    training: Training,
+    *,
+    seed: int,
+    learning_rate: float,
+    batch_bags: int,
+    max_epochs: int,
+    on_epoch: Callable[[Training], None] | None = None,
+    on_step: Callable[[StepReport], None] | None = None,
+) -> Training:
+    """Run epochs until the bound no longer rises or ``max_epochs`` are done.
+
+    The order of blocks is drawn from ``(seed, epoch)`` alone, sums over blocks are made in that
+    order in float64, and ``training`` holds everything else: a fit taken up again from a finished
+    epoch, on any number of workers, gives the same numbers.
+
+    Parameters
+    ----------
+    model, source, executor
+        What is fitted, to what, and who computes.
+    training : Training
+        From :func:`start_training` or a checkpoint; it is carried on in place.
+    on_epoch, on_step : callable, optional
+        Called after each epoch (a checkpoint) and each step (a progress bar).
+
+    Returns
+    -------
+    Training
+        The same object; ``converged`` is a status, not an exception.
+    """
+    # One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
+    # small matrices of a step two threads are slower than one (measured: 20 ms against 2).
+    with one_blas_thread():
+        return _run_epochs(
+            model,
+            source,
+            executor,
+            training,
+            seed,
+            learning_rate,
+            batch_bags,
+            max_epochs,
+            on_epoch,
+            on_step,
+        )
+
+
+def _run_epochs(
+    model: Model,
+    source: BlockSource,
+    executor: Executor,
+    training: Training,
+    seed: int,
+    learning_rate: float,
+    batch_bags: int,
+    max_epochs: int,
+    on_epoch: Callable[[Training], None] | None,
+    on_step: Callable[[StepReport], None] | None,
+) -> Training:
+    block_bags = source.block_bags
+    n_bag = int(block_bags.sum())
+    while training.epoch < max_epochs and not (training.converged or training.stopped):
+        started = time.perf_counter()
+        rng = np.random.default_rng([seed, 1, training.epoch])
+        steps = plan_epoch(block_bags, n_bag if model.sweep == "full" else batch_bags, rng)
+        total, state = 0.0, training.state
+        for number, blocks in enumerate(steps):
+            fresh: Local = {}
+            ahead = steps[number + 1] if number + 1 < len(steps) else ()
+            stats = executor.sum(model.block_params(state), blocks, training.local, fresh, ahead)
+            state, info = model.update(state, stats, n_bag)
+            training.local.update(fresh)
+            total += info.bound * stats.n_bag
+            if on_step is not None:
+                on_step(
+                    StepReport(training.epoch + 1, number + 1, len(steps), info.bound, state.rate)
+                )
+        bound = total / n_bag
+        seconds = time.perf_counter() - started
+        training.epoch += 1
+        training.history.append(
+            {"epoch": training.epoch, "bound": bound, "rate": state.rate, "seconds": seconds}
+        )
+        still = training.plateau.see(bound / n_bag)
+        training.stopped = info.stopped
+        training.converged = still if info.converged is None else info.converged
+        training.converged &= not info.stopped
+        training.state = replace(state, rate=learning_rate * training.plateau.factor)
+        if on_epoch is not None:
+            on_epoch(training)
+    return training
+
+
+class ThreadExecutor:
+    """Blocks on threads of this process, one BLAS thread each.
+
+    NumPy lets go of the interpreter lock in its loops, so threads over blocks also keep all cores
+    busy in the elementwise work that BLAS threads would leave to one.
+
+    Parameters
+    ----------
+    model : Model
+    source : BlockSource
+    n_thread : int
+    """
+
+    def __init__(self, model: Model, source: BlockSource, n_thread: int) -> None:
+        self._model = model
+        self._source = source
+        self._n_block = len(source.block_bags)
+        self._n_thread = n_thread
+        self._pool = ThreadPoolExecutor(n_thread, thread_name_prefix="block")
+
+    def __enter__(self) -> ThreadExecutor:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+    ) -> Stats:
+        """See :class:`Executor`."""
+        return total(self.partials(params, blocks, local, fresh, ahead))
+
+    def partials(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+        span: tuple[float, float] = (0, math.inf),
+    ) -> list[Partial]:
+        """Return the sums over blocks whose leaves are all that a step has in ``span``."""
+        stats = self.map(params, blocks, local, fresh, ahead)
+        return partial_sums(leaves(stats, blocks, self._n_block), *span)
+
+    def map(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+    ) -> Iterator[Stats]:
+        """Yield the sums of each block, in the order given."""
+        kept = local or {}
+        reading = [n for n in (*blocks, *ahead) if self._model.needs_block(params, kept.get(n))]
+        waiting: deque[tuple[int, Future[tuple[Stats, Any]]]] = deque()
+        for number in [*blocks, None]:
+            # A few blocks ahead: finished sums must not pile up behind a slow one.
+            while waiting and (number is None or len(waiting) > 2 * self._n_thread):
+                done, future = waiting.popleft()
+                stats, keep = future.result()
+                if fresh is not None and self._model.keeps_local:
+                    fresh[done] = keep
+                yield stats
+            if number is not None:
+                if reading and reading[0] == number:
+                    reading.pop(0)
+                self._source.read_ahead(reading[: READ_AHEAD * self._n_thread])
+                waiting.append((number, self._submit(params, number, kept.get(number))))
+
+    def _submit(
+        self, params: Arrays, number: int, local: Arrays | None
+    ) -> Future[tuple[Stats, Any]]:
+        return self._pool.submit(sums_of_block, self._model, params, self._source, number, local)
+
+
+def sums_of_block(
+    model: Model, params: Arrays, source: BlockSource, number: int, local: Arrays | None
+) -> tuple[Stats, Any]:
+    """Return the sums of one block, reading it where the model will look at it."""
+    block: Any = source.read(number) if model.needs_block(params, local) else None
+    return model.block_stats(params, block, local)
+
+
+class BagsSource:
+    """Bags in memory, cut into blocks of whole bags in a seeded random order.
+
+    Parameters
+    ----------
+    bags : BagBlock
+    seed : int
+    block_pixels, block_bags : int
+        A block is closed once it holds so many pixels or bags.
+    """
+
+    def __init__(
+        self,
+        bags: BagBlock,
+        seed: int,
+        block_pixels: int = BLOCK_PIXELS,
+        block_bags: int = BLOCK_BAGS,
+    ) -> None:
+        self._bags = bags
+        order = np.random.default_rng([seed, 2]).permutation(bags.n_bag)
+        sizes = np.diff(bags.offsets)[order]
+        self._members = [
+            order[start:stop]
+            for start, stop in pairwise(cut_blocks(sizes, block_pixels, block_bags).tolist())
+        ]
+        self.block_bags = np.array([len(members) for members in self._members])
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """See :class:`BlockSource`."""
+        bags = self._bags
+        mean, sd = bags.x.mean(axis=0, dtype=np.float64), bags.x.std(axis=0, dtype=np.float64)
+        rows = np.sort(rng.permutation(bags.n_pix)[:N_SAMPLE])
+        return Summary(
+            x=bags.x[rows].astype(np.float64),
+            coords=None if bags.coords is None else bags.coords[rows],
+            x_mean=mean,
+            x_sd=np.where(sd > 0, sd, 1.0),
+            y=bags.y,
+            weight=np.add.reduceat(bags.weight.astype(np.float64), bags.offsets[:-1]),
+            n_pix=bags.n_pix,
+            trials=bags.trials,
+            bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
+        )
+
+    def read(self, number: int) -> BagBlock:
+        """See :class:`BlockSource`."""
+        bags, members = self._bags, self._members[number]
+        pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
+        offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
+        return BagBlock(
+            bags.x[pixels],
+            bags.weight[pixels],
+            None if bags.coords is None else bags.coords[pixels],
+            offsets.astype(np.int64),
+            bags.y[members],
+            bags.bag[members],
+            None if bags.trials is None else bags.trials[members],
+        )
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """See :class:`BlockSource`; they are here."""

@@ -1,0 +1,4 @@
+"""The command line `disagg`.
+
+May import every other room.
+"""

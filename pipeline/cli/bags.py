@@ -1,0 +1,207 @@
+"""``disagg bags``: stores of bags that come from tables, not from maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geo.errors import InputError, Problem
+from pipeline.cli.console import AsJson, Quiet, Talk, Verbose, errors_told
+from pipeline.storage.location import is_object_address
+
+if TYPE_CHECKING:
+    from pipeline.store.bag_store import BagStore
+
+bags = typer.Typer(
+    help="Bags from a table of instances: import, look at, fit.", no_args_is_help=True
+)
+
+StorePath = Annotated[
+    Path, typer.Argument(metavar="STORE", help="A bag store, here or at s3://...")
+]
+
+
+@bags.command("import")
+def import_(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet.")],
+    bag: Annotated[str, typer.Option("--bag", help="Column: which bag an instance is in.")],
+    label: Annotated[str, typer.Option("--label", help="Column: the bag's label, 1 or 0.")],
+    out: Annotated[Path, typer.Option("--out", help="The store to write, here or at s3://...")],
+    feature: Annotated[
+        list[str] | None, typer.Option("--feature", help="A feature; all columns by default.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="A column that is no feature.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of the bags.")] = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Turn a table of instances, one row each, into a bag store.
+
+    \b
+    Example:
+      disagg bags import patches.parquet --bag slide --label tumour --out slides.zarr
+    """  # noqa: D301
+    talk = Talk(as_json, quiet, verbose)
+    with errors_told(talk, f"disagg bags import {table} ...", resumable=False):
+        from pipeline.tables.table_import import import_table
+
+        _check_out(out)
+        progress = talk.progress()
+        with progress.task("import", None) as task:
+            store = import_table(
+                table,
+                out,
+                bag=bag,
+                label=label,
+                features=feature,
+                drop=drop or (),
+                seed=seed,
+                advance=task.advance,
+            )
+        _tell(store, talk)
+        talk.say(f"\nNext: disagg bags fit {out} --model psi_vgpmil --out results")
+
+
+@bags.command()
+def info(store: StorePath, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Say what is in a bag store."""
+    talk = Talk(as_json, quiet=False, verbose=verbose)
+    with errors_told(talk, f"disagg bags info {store}"):
+        _tell(_open(store), talk)
+
+
+@bags.command()
+def fit(
+    store: StorePath,
+    out: Annotated[Path, typer.Option("--out", help="Directory of the results.")],
+    model: Annotated[
+        str, typer.Option("--model", help="A kind of `disagg models` that learns from labels.")
+    ] = "psi_vgpmil",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An argument of the model in Python."),
+    ] = None,
+    folds: Annotated[int, typer.Option(min=0, help="Folds of bags held out; 0: none.")] = 5,
+    truth: Annotated[
+        str | None,
+        typer.Option(help="Column of the imported table: labels of instances, to score by."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the model and the folds.")] = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Fit a classifier to a bag store; write its predictions and how good they are.
+
+    \b
+    Examples:
+      disagg bags fit slides.zarr --model blrt --out results
+      disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
+    """  # noqa: D301
+    talk = Talk(as_json, quiet, verbose)
+    with errors_told(talk, f"disagg bags fit {store} ...", resumable=False):
+        from pipeline.tables.bag_fit import fit_bags
+
+        _check_kind(model)
+        found = fit_bags(
+            _open(store),
+            model,
+            out,
+            options=_settings(setting or []),
+            n_fold=folds,
+            seed=seed,
+            truth=truth,
+            progress=talk.progress(),
+        )
+        talk.give({"ok": True, "output": str(out), **found})
+        talk.say(f"Everything is in {out}")
+
+
+def _settings(given: list[str]) -> dict[str, Any]:
+    import yaml
+
+    options = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InputError(Problem(f"--set {text}", "no NAME=VALUE", "write --set n_trees=200"))
+        options[name] = yaml.safe_load(value)
+    return options
+
+
+def _check_kind(kind: str) -> None:
+    from geo.counts import choose
+    from pipeline.config.catalogue import CATALOGUE
+
+    names = [each.kind for each in CATALOGUE if each.learns_from == "labels"]
+    if kind not in names:
+        raise InputError(
+            Problem("--model", f"no model of labels {kind!r}", choose(kind, names, "model"))
+        )
+
+
+def _check_out(out: Path) -> None:
+    """Refuse to replace anything but a bag store."""
+    if not is_object_address(out) and out.exists() and not (out / "zarr.json").is_file():
+        raise InputError(Problem(str(out), "is there and is no bag store", "give another --out"))
+
+
+def _open(path: Path) -> BagStore:
+    from pipeline.storage.object_commit import place_of
+    from pipeline.store.bag_store import BagStore
+
+    if place_of(path) == path and not (path / "zarr.json").is_file():
+        what = "is no bag store" if path.exists() else "is not there"
+        remedy = "give the --out of `disagg bags import`, or work/bags.zarr of a run"
+        raise InputError(Problem(str(path), what, remedy))
+    return BagStore.open(path)
+
+
+def _tell(store: BagStore, talk: Talk) -> None:
+    import numpy as np
+
+    sizes = store.sizes
+    kinds, counts = np.unique(store.y, return_counts=True)
+    labels = {f"{k:g}": int(n) for k, n in zip(kinds, counts, strict=True)}
+    found: dict[str, Any] = {
+        "store": str(store.path),
+        "name": store.attrs.get("name", ""),
+        "n_bags": store.n_bag,
+        "n_pixels": store.n_pix,
+        "n_features": store.n_feat,
+        "features": list(store.covariates),
+        "n_blocks": store.n_block,
+        "bag_size": {
+            "min": int(sizes.min()),
+            "median": float(np.median(sizes)),
+            "max": int(sizes.max()),
+        },
+        "responses": labels
+        if kinds.size <= 10
+        else {
+            "min": float(store.y.min()),
+            "mean": float(store.y.mean()),
+            "max": float(store.y.max()),
+        },
+        "weight_unit": store.attrs.get("weight_unit", ""),
+        "fingerprint": store.fingerprint,
+    }
+    talk.give(found)
+    names = list(store.covariates)
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    size = found["bag_size"]
+    lines = {
+        "bags": f"{store.n_bag:,} in {store.n_block:,} blocks",
+        "instances": f"{store.n_pix:,}; {size['min']:,} to {size['max']:,} a bag, "
+        f"median {size['median']:,g}",
+        "features": f"{store.n_feat}: {shown}",
+        "responses": ", ".join(f"{k}: {v:,g}" for k, v in found["responses"].items()),
+    }
+    talk.say(f"{store.path}")
+    for name, what in lines.items():
+        talk.say(f"  {name:<10} {what}")

@@ -1,0 +1,129 @@
+"""``disagg plan``: what a run will need, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.console import AsJson, Quiet, Talk, Verbose, errors_told
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline.plan.estimate import RunPlan
+
+
+def plan(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")],
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of one core; as configured by default.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Tell what a run will need: pixels, disk, memory, time. Reads no pixel, writes nothing.
+
+    \b
+    Examples:
+      disagg plan demo/disagg.yaml
+      disagg plan demo/disagg.yaml --workers 8
+      disagg plan demo/disagg.yaml --json
+    """  # noqa: D301
+    talk = Talk(as_json, quiet, verbose)
+    with errors_told(talk, f"disagg plan {config}", resumable=False):
+        from pipeline.config.local_inputs import local_inputs
+        from pipeline.config.reader import load_config
+        from pipeline.plan.estimate import plan_run
+        from pipeline.storage.location import use_storage
+
+        loaded = load_config(config)
+        use_storage(loaded.storage.options())
+        with local_inputs(loaded) as local:
+            found = plan_run(local, workers)
+        talk.give(found.to_dict())
+        if not (quiet or as_json):
+            _print(found)
+
+
+def _print(found: RunPlan) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(_sizes(found))
+    console.print(_stages(found))
+    if found.epoch_flops is not None and found.fit_flops is not None:
+        print(
+            f"Arithmetic (4 n M^2): {found.step_flops:.2g} operations a step, "
+            f"{found.epoch_flops:.2g} an epoch, {found.fit_flops:.2g} in {found.max_epochs} "
+            f"epochs; a core of this machine multiplies matrices at {found.probe.flops:.2g} a "
+            "second."
+        )
+    if found.epoch_seconds:
+        told = ", ".join(f"{_time(s)} with {n}" for n, s in found.epoch_seconds.items())
+        print(
+            f"An epoch takes {told}. The fit ends when its bound no longer rises, "
+            f"{found.max_epochs} epochs at most, and its time above is for all of them. More than "
+            f"{found.pays} {'worker does' if found.pays == 1 else 'workers do'} not pay."
+        )
+    for warning in found.warnings:
+        print(f"warning: {warning}")
+
+
+def _sizes(found: RunPlan) -> Table:
+    sizes, b = found.sizes, found.sizes.bytes
+    n_row, n_col = sizes.grid.shape
+    table = _table("what", "how much")
+    for name, value in (
+        ("grid", f"{n_row:,} x {n_col:,} = {sizes.grid.n_pix:,} pixels"),
+        ("pixels in areas", f"{sizes.n_pixels:,} at most (those without a value fall out)"),
+        ("areas", f"{sizes.n_areas:,}, the largest of {sizes.area_pixels.max():,.0f} pixels"),
+        ("covariates", f"{sizes.n_covariates:,}"),
+        ("an epoch", f"{sizes.n_steps:,} steps, {sizes.n_blocks:,} blocks of whole areas"),
+        ("disk: bag store", _size(b["bags.zarr"])),
+        ("disk: aligned grid", _size(b["grid.zarr"])),
+        ("disk: maps", f"{_size(b['maps'])} ({sizes.n_maps})"),
+        ("disk: at most", f"{_size(found.disk_bytes)}, {_size(found.disk_free)} are free"),
+        ("a cluster's worker", f"{_size(found.worker_bytes)} of memory"),
+    ):
+        table.add_row(name, value)
+    return table
+
+
+def _stages(found: RunPlan) -> Table:
+    counts = sorted({n for stage in found.stages for n in stage.seconds})
+    table = _table("stage", *(f"{n} worker{'s' * (n > 1)}" for n in counts), "memory at most")
+    for stage in found.stages:
+        times = [_time(stage.seconds[n]) if n in stage.seconds else "?" for n in counts]
+        table.add_row(stage.name, *times, _size(stage.peak_bytes))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _size(n: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:,.1f} GB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,101 @@
+"""Sections of the configuration that say where the work is done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from pipeline.config.base import Section, config_error
+from pipeline.config.values import InputPath, Memory, Number, Scheduler, Workers
+
+
+class Tls(Section):
+    """``compute.tls``: certificates of a cluster that speaks TLS."""
+
+    ca: InputPath = Field(description="certificate of the authority (PEM)")
+    cert: InputPath = Field(description="our certificate (PEM)")
+    key: InputPath = Field(description="our key (PEM)")
+
+
+class Kubernetes(Section):
+    """``compute.kubernetes``: workers as pods of the Dask operator."""
+
+    image: str = Field(description="image of scheduler and workers: infra/Dockerfile, pushed")
+    namespace: str = Field("default", description="namespace of the pods")
+    name: str = Field("disagg", description="name of the cluster")
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the pods may take")
+    env: dict[str, str] = Field(default_factory=dict, description="variables of the pods")
+    pod: dict[str, Any] = Field(
+        default_factory=dict, description="further keys of a worker pod's spec, such as volumes"
+    )
+
+
+class Gateway(Section):
+    """``compute.gateway``: a cluster from a Dask Gateway server."""
+
+    address: str = Field(description="address of the server, such as https://dask.example.org")
+    proxy_address: str | None = Field(None, description="of its schedulers, where it is another")
+    auth: Literal["basic", "kerberos", "jupyterhub"] | None = Field(
+        None, description="how we say who we are; the gateway's configuration where not given"
+    )
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the workers may take")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options that the server knows, such as worker_memory"
+    )
+
+
+class Compute(Section):
+    """``compute``: where the work is done; docs/clusters.md has an example of each."""
+
+    scheduler: Scheduler = Field(
+        "local",
+        description="'local' (threads), 'processes' of this machine, a Dask scheduler's address, "
+        "'kubernetes' or 'gateway'",
+    )
+    tls: Tls | None = Field(None, description="certificates, for a scheduler at tls://...")
+    workers: Workers = Field("auto", description="number of workers")
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="what does the arithmetic")
+    memory: Memory = Field("auto", description="memory of a worker, such as 8GiB")
+    threads: Workers = Field(
+        "auto", description="threads of a worker: blocks at a time, with one BLAS thread each"
+    )
+    device_memory: Memory = Field(
+        "auto", description="memory of a GPU that we may fill, such as 12GiB; auto: most of it"
+    )
+    wait: Annotated[Number, Field(gt=0)] = Field(
+        60, description="seconds to wait for a worker where none is left"
+    )
+    kubernetes: Kubernetes | None = Field(None, description="for scheduler: kubernetes")
+    gateway: Gateway | None = Field(None, description="for scheduler: gateway")
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Compute:
+        for name in ("kubernetes", "gateway"):
+            if (getattr(self, name) is not None) != (self.scheduler == name):
+                raise config_error(
+                    found=f"compute.{name} and scheduler: {name}, one without the other",
+                    remedy="give both, or neither",
+                )
+        if self.scheduler == "local" and self.threads != "auto":
+            raise config_error(
+                found="compute.threads with scheduler: local, whose threads are its workers",
+                remedy="give compute.workers, or scheduler: processes",
+            )
+        if self.scheduler in ("kubernetes", "gateway") and self.workers == "auto":
+            raise config_error(
+                found=f"scheduler: {self.scheduler} without a number of workers",
+                remedy="give compute.workers: nobody can count the cores of a cluster that is "
+                "not there yet",
+            )
+        if self.scheduler == "kubernetes" and "auto" in (self.memory, self.threads):
+            raise config_error(
+                found="scheduler: kubernetes without the size of a worker",
+                remedy="give compute.threads and compute.memory: pods ask for them",
+            )
+        if self.scheduler == "gateway" and (self.memory, self.threads) != ("auto", "auto"):
+            raise config_error(
+                found="compute.memory or compute.threads with scheduler: gateway",
+                remedy="give them in compute.gateway.options, by the names that the server knows",
+            )
+        return self

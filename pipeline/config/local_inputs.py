@@ -1,0 +1,64 @@
+"""A configuration whose inputs on object stores are local copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from geo.errors import InputError, Problem
+from pipeline.config.schema import Config, Section
+from pipeline.storage.input_cache import local_copy
+from pipeline.storage.location import is_object_address
+
+
+@contextlib.contextmanager
+def local_inputs(config: Config) -> Iterator[Config]:
+    """Give a configuration whose inputs are local; what is said of them names their addresses.
+
+    Raises
+    ------
+    InputError
+        With every object that is not there.
+    StorageError
+        If the store fails.
+    """
+    copies, problems = {}, []
+    for key, url in config.input_paths().items():
+        if not is_object_address(url) or url in copies:
+            continue
+        copy = local_copy(url)
+        if copy is None:
+            problems.append(Problem(f"{key} ({url})", "no such object", "correct the address"))
+        else:
+            copies[url] = str(copy)
+    if problems:
+        raise InputError(problems)
+    if not copies:
+        yield config
+        return
+    try:
+        yield _with_paths(config, copies)
+    except InputError as error:
+        raise InputError([_renamed(problem, copies) for problem in error.problems]) from error
+
+
+def _with_paths(section: Any, copies: dict[str, str]) -> Any:
+    """Copy a section with some of its texts replaced, at any depth."""
+    if isinstance(section, str):
+        return copies.get(section, section)
+    if isinstance(section, dict):
+        return {key: _with_paths(value, copies) for key, value in section.items()}
+    if not isinstance(section, Section):
+        return section
+    now = {name: getattr(section, name) for name in type(section).model_fields}
+    new = {name: _with_paths(value, copies) for name, value in now.items()}
+    # Only what differs: which keys were given stays known.
+    return section.model_copy(update={k: v for k, v in new.items() if v != now[k]})
+
+
+def _renamed(problem: Problem, copies: dict[str, str]) -> Problem:
+    parts = [problem.place, problem.found, problem.remedy]
+    for url, copy in copies.items():
+        parts = [part.replace(copy, url) for part in parts]
+    return Problem(*parts)

@@ -1,0 +1,48 @@
+"""The models that a configuration can name, and what of a configuration each of them takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.catalogue import (
+    CONSTRUCTOR_NAMES,
+    FIT_KEYS,
+    MODEL_KEYS,
+    constructor_names,
+    learns_from,
+    model_class,
+)
+from pipeline.config.model_schema import is_changed
+
+if TYPE_CHECKING:
+    from models.training.estimator import Estimator
+    from pipeline.config.schema import Config
+
+
+def new_model(config: Config) -> Estimator:
+    """Build the unfitted model that a configuration describes.
+
+    A model takes those of the settings that it has. The configuration's defaults are made for
+    counts: a classifier gets of them only what was changed, and else has its own.
+    """
+    spec, fit = config.model, config.fit
+    known = constructor_names(spec.kind)
+    settings = {}
+    for section, keys in ((spec, MODEL_KEYS), (fit, FIT_KEYS)):
+        for key in keys:
+            name = CONSTRUCTOR_NAMES.get(key, key)
+            own = learns_from(spec.kind) == "labels" and key != "seed"
+            if name in known and not (own and not is_changed(section, key)):
+                settings[name] = getattr(section, key)
+    if "area_effect" in settings:
+        settings["area_effect"] = spec.has_area_effect
+    if settings.get("kernel") == "auto":
+        settings["kernel"] = "additive"
+    return model_class(spec.kind)(**{**settings, **spec.options})
+
+
+def model_settings(config: Config, model: Estimator) -> dict[str, Any]:
+    """Say which model it is, for reports and tags: of a classifier its own parameters."""
+    if config.labels is None:
+        return config.model.model_dump(mode="json")
+    return {"kind": config.model.kind, **model.get_params()}

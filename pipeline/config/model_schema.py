@@ -1,0 +1,179 @@
+"""Sections of the configuration that say what is fitted, and how."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipeline.config.base import Section, config_error
+from pipeline.config.catalogue import (
+    CONSTRUCTOR_NAMES,
+    FIT_KEYS,
+    MODEL_KEYS,
+    constructor_names,
+    learns_from,
+    unknown_option,
+    unusable_options,
+)
+from pipeline.config.values import Number, Seed, Whole
+
+
+def _kernel(value: str) -> str:
+    if value == "auto":
+        return value
+    from models.core.errors import ParameterError
+    from models.gp.kernel_text import parse_kernel
+
+    try:
+        # The number of covariates is not known here; the words do not depend on it.
+        parse_kernel(value, 1, has_coords=True)
+    except ParameterError as error:
+        found, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
+        raise config_error(found=found, remedy=remedy) from None
+    return value
+
+
+class ModelSpec(Section):
+    """``model``: which model, and its structure."""
+
+    kind: Literal[
+        "vbagg", "nystrom", "network", "bag_pixel", "constant",
+        "psi_vgpmil", "psi_vgpmil_svi", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
+    ] = Field(
+        "vbagg",
+        description="the model: vbagg and its baselines learn from counts, the second row from "
+        "labels; `disagg models` says what each predicts",
+    )  # fmt: skip
+    likelihood: Literal["poisson", "negative_binomial", "binomial"] = Field(
+        "poisson",
+        description="distribution of the counts around their mean; binomial: positives of tested",
+    )
+    link: Literal["auto", "square", "exp", "probit"] = Field(
+        "auto", description="from the latent field to a rate; auto suits the likelihood"
+    )
+    estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
+        "auto", description="of what the counts say of the field: 'bound' is the paper's Lemma 1, 2"
+    )
+    area_effect: bool | Literal["auto"] = Field(
+        "auto",
+        description="a log-normal factor of each area beside the likelihood's own noise; auto: "
+        "with poisson counts, which real ones never are",
+    )
+    inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
+    kernel: Annotated[str, AfterValidator(_kernel)] = Field(
+        "auto",
+        description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'; "
+        "auto is additive for counts, the model's own choice for labels",
+    )
+    priors: Literal["weak", "none"] = Field(
+        "weak", description="on the kernel's and the likelihood's parameters"
+    )
+    learn_inducing: bool = Field(True, description="move the inducing points as the fit goes on")
+    pair_pixels: Annotated[Whole, Field(ge=2)] = Field(
+        256, description="pixels of an area whose pairs are visited; larger areas are sampled"
+    )
+    precision: Literal["float64", "float32"] = Field(
+        "float64", description="of the pixel matrices; sums are float64 in any case"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="further arguments of the model in Python, such as {n_trees: 200}",
+    )
+
+    @property
+    def responses(self) -> Literal["counts", "labels"]:
+        """What the model learns from: the section of the configuration that it needs."""
+        from pipeline.config.catalogue import learns_from
+
+        return learns_from(self.kind)
+
+    @property
+    def has_area_effect(self) -> bool:
+        """``area_effect``, ``auto`` resolved."""
+        if self.area_effect == "auto":
+            return self.likelihood == "poisson"
+        return self.area_effect
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ModelSpec:
+        from models.core.errors import ParameterError
+        from models.likelihoods.counts import LIKELIHOODS
+
+        wrong = misplaced(self)
+        if wrong is not None:
+            raise config_error(found=wrong[0], remedy=wrong[1])
+        links = LIKELIHOODS[self.likelihood].links
+        if self.link not in ("auto", *links):
+            raise config_error(
+                found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",
+                remedy=f"give link: {' or '.join(links)}",
+            )
+        if self.kind == "vbagg":
+            from models import VBAgg
+
+            try:
+                VBAgg(
+                    likelihood=self.likelihood,
+                    link=self.link,
+                    estimator=self.estimator,
+                    area_effect=self.has_area_effect,
+                ).check_params()
+            except ParameterError as error:
+                found, _, remedy = str(error).partition("; ")
+                raise config_error(found=found, remedy=remedy) from None
+        return self
+
+
+class Fit(Section):
+    """``fit``: how the model is trained."""
+
+    batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
+    max_epochs: Annotated[Whole, Field(ge=1)] = Field(
+        300, description="passes over all areas, at most"
+    )
+    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.05, description="Adam's step")
+    tolerance: Annotated[Number, Field(gt=0)] = Field(
+        0.01, description="rise of the bound, nats an area and epoch, that still is progress"
+    )
+    seed: Seed = Field(0, description="seed of everything random in the fit")
+
+
+def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
+    """Find a setting that the kind of model does not have: what was found, and the remedy."""
+    if not spec.options and learns_from(spec.kind) == "counts":
+        return None
+    wrong = unknown_option(spec.kind, spec.options)
+    if wrong is not None:
+        return f"options: {wrong[0]}", wrong[1]
+    known = constructor_names(spec.kind)
+    refused = unusable_options(spec.kind, spec.options)
+    if refused is not None:
+        return f"options: {refused[0]}", refused[1]
+    taken = [
+        name for name in spec.options if name in (CONSTRUCTOR_NAMES.get(k, k) for k in MODEL_KEYS)
+    ]
+    if taken and learns_from(spec.kind) == "counts":
+        return f"options: {taken[0]!r} is a key of model itself", "give it there"
+    if learns_from(spec.kind) == "labels":
+        for key in MODEL_KEYS:
+            if is_changed(spec, key) and (
+                CONSTRUCTOR_NAMES.get(key, key) not in known or key == "likelihood"
+            ):
+                return f"{key} is for models of counts, not for {spec.kind}", "leave it out"
+    return None
+
+
+def ignored_fit_keys(kind: str, fit: Fit) -> list[str]:
+    """Name the keys of ``fit`` that were set and that the model does not have."""
+    known = constructor_names(kind)
+    return [
+        key
+        for key in FIT_KEYS
+        if is_changed(fit, key) and CONSTRUCTOR_NAMES.get(key, key) not in known and key != "seed"
+    ]
+
+
+def is_changed(section: Any, key: str) -> bool:
+    """Tell whether a key of a section has another value than its default."""
+    return bool(getattr(section, key) != type(section).model_fields[key].default)

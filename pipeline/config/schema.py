@@ -1,0 +1,283 @@
+"""The one configuration of a run: typed, frozen, and read from YAML at the edge only.
+
+The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`` is
+``fit: {batch_areas: ...}``. Reading, with every mistake reported at once, is in
+``pipeline.config.reader``; this module only says what a valid configuration is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    model_validator,
+)
+
+from pipeline.config.base import Section, config_error
+from pipeline.config.compute_schema import Compute
+from pipeline.config.input_schema import (
+    Areas,
+    Counts,
+    Covariate,
+    FoldsFile,
+    GridSpec,
+    Labels,
+    Population,
+    Truth,
+)
+from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
+from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
+from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole
+from pipeline.storage.location import StorageOptions, is_object_address
+
+
+class Output(Section):
+    """``output``: where the maps go and what they show."""
+
+    dir: LocalDir = Field(
+        Path("out"), description="directory of the results, or their address (s3://bucket/map)"
+    )
+    url: ObjectAddress = Field(
+        None, description="address of the results; output.dir is their local copy then"
+    )
+    rate_per: Annotated[Number, Field(gt=0)] = Field(1000, description="people a rate is per")
+    interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
+        0.9, description="probability that an interval holds"
+    )
+    exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
+        (), description="rates, per rate_per people, whose exceedance is mapped"
+    )
+    draws: Annotated[Whole, Field(ge=2)] = Field(500, description="joint draws of the area totals")
+    mask: Literal["areas", "all"] = Field(
+        "areas", description="map pixels inside areas only, or all with covariates"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_exceedance(cls, data: Any) -> Any:
+        # A single threshold is a list of one to whoever types it.
+        if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
+            return {**data, "exceedance": [data["exceedance"]]}
+        return data
+
+    @property
+    def place(self) -> str:
+        """Where users find the results: the address, or the local directory."""
+        return self.url or str(self.dir)
+
+
+class Storage(Section):
+    """``storage``: how object stores are spoken to; credentials are the environment's."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
+        None, description="address of the store's server, where it is not the provider's own"
+    )
+    retries: Annotated[Whole, Field(ge=0)] = Field(
+        6, description="further attempts after a failed one"
+    )
+    timeout: Annotated[Number, Field(gt=0)] = Field(
+        60, description="seconds of silence after which an attempt has failed"
+    )
+    scratch: InputPath | None = Field(
+        None, description="local directory of copies; ~/.cache/disagg by default"
+    )
+
+    def options(self) -> StorageOptions:
+        """Return what :mod:`pipeline.storage.location` wants to know."""
+        return StorageOptions(self.endpoint, self.retries, self.timeout, self.scratch or "")
+
+
+def _folds(value: Any) -> Any:
+    if isinstance(value, dict | FoldsFile):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+        return value
+    raise config_error(
+        remedy="give a whole number of at least 2, or a file: {path: ..., id: ..., fold: ...}"
+    )
+
+
+class Evaluate(Section):
+    """``evaluate``: how the run is cross-validated."""
+
+    folds: Annotated[int | FoldsFile, BeforeValidator(_folds)] = Field(
+        5, description="number of folds, or a file that names them"
+    )
+    schemes: tuple[Literal["area", "block"], ...] = Field(
+        ("area", "block"),
+        description="areas left out at random, or in spatial blocks; [] for no cross-validation",
+    )
+    seed: Seed = Field(0, description="seed of the folds")
+
+
+def _work_locally(data: dict[str, Any]) -> None:
+    """Give a run whose results are on an object store a local directory of its own."""
+    output = data["output"]
+    if not isinstance(output, dict) or not is_object_address(output.get("dir", "")):
+        return
+    url = str(output["dir"]).rstrip("/")
+    storage = data.get("storage")
+    scratch = storage.get("scratch") if isinstance(storage, dict) else None
+    own = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+    above = StorageOptions(scratch=str(scratch or "")).scratch_dir
+    data["output"] = {**output, "url": url, "dir": str(above / "runs" / own)}
+
+
+class Config(Section):
+    """A whole configuration; every path in it is absolute or remote.
+
+    Read one with `load_config`. Build one in code with ``Config.model_validate(mapping,
+    context={"base": directory})``.
+    """
+
+    name: str = Field("disagg", description="name of the run, in tags and titles")
+    areas: Areas = Field(description="the boundaries")
+    counts: Counts | None = Field(None, description="cases for each area")
+    labels: Labels | None = Field(
+        None, description="for a classification model: what each area was found to be"
+    )
+    population: Population | None = Field(None, description="people; without it, rates are per km2")
+    covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
+        description="at least one raster that explains the rate"
+    )
+    grid: GridSpec = Field(description="the grid; the population's by default")
+    model: ModelSpec = Field(default_factory=ModelSpec)
+    fit: Fit = Field(default_factory=Fit)
+    compute: Compute = Field(default_factory=Compute)
+    output: Output = Field(default_factory=Output)
+    evaluate: Evaluate = Field(default_factory=Evaluate)
+    truth: Truth | None = Field(None, description="of a simulated country, its true rate")
+    period: str | None = Field(
+        None, description="of a time series, the period that is mapped; the latest by default"
+    )
+    gates: Gates = Field(default_factory=Gates)
+    publish: Publish = Field(default_factory=Publish)
+    update: Update = Field(default_factory=Update)
+    notify: Notify = Field(default_factory=Notify)
+    metrics: Metrics = Field(default_factory=Metrics)
+    storage: Storage = Field(default_factory=Storage)
+
+    _source: Path | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_from_others(cls, data: Any) -> Any:
+        # Two defaults repeat what another section said, so that readers need not know that.
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        # Built here, and not by a default factory: only so is output.dir beside the file.
+        data.setdefault("output", {})
+        _work_locally(data)
+        population, areas = data.get("population"), data.get("areas")
+        if data.get("grid") is None and isinstance(population, dict) and "path" in population:
+            data["grid"] = {"like": population["path"]}
+        for key in ("counts", "labels"):
+            own = data.get(key)
+            if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:
+                data[key] = {**own, "id": areas.get("id")}
+        return data
+
+    @model_validator(mode="after")
+    def _responses(self) -> Config:
+        given = [key for key in ("counts", "labels") if getattr(self, key) is not None]
+        wanted = self.model.responses
+        if given != [wanted]:
+            what = " and ".join(given) or "neither counts nor labels"
+            raise config_error(
+                found=f"{what} given, and model.kind: {self.model.kind} learns from {wanted}",
+                remedy=f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_period(self) -> Config:
+        if self.counts is not None and self.counts.period is not None:
+            if self.counts.path is None:
+                raise config_error(
+                    found="counts.period without counts.path",
+                    remedy="give counts of several periods as a table of their own",
+                )
+            if self.period is None:
+                raise config_error(
+                    found="counts.period without a period", remedy="give `period: ...`"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _secure(self) -> Config:
+        compute = self.compute
+        if (compute.tls is not None) != compute.scheduler.startswith("tls://"):
+            raise config_error(
+                found="compute.tls and a scheduler at tls://..., one without the other",
+                remedy="give both, or neither",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tested(self) -> Config:
+        if self.counts is None:
+            return self
+        if (self.counts.tested is not None) != (self.model.likelihood == "binomial"):
+            raise config_error(
+                found="counts.tested and model.likelihood: binomial, one without the other",
+                remedy="give both for positives among tested people, neither for cases",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fit_fits(self) -> Config:
+
+        ignored = (
+            ignored_fit_keys(self.model.kind, self.fit) if self.model.responses == "labels" else []
+        )
+        if ignored:
+            raise config_error(
+                found=f"fit.{ignored[0]} is set, and {self.model.kind} has no use for it",
+                remedy="leave it out",
+            )
+        return self
+
+    @property
+    def response(self) -> Counts | Labels:
+        """The section that says what was observed of the areas: ``counts`` or ``labels``."""
+        given = self.counts or self.labels
+        if given is None:
+            message = "a configuration without counts or labels passed its checks"
+            raise RuntimeError(message)
+        return given
+
+    @property
+    def source(self) -> Path | None:
+        """The YAML file that this was read from."""
+        return self._source
+
+    def input_paths(self) -> dict[str, str]:
+        """Every file that a run reads, by configuration key, in a fixed order."""
+        paths: dict[str, str | None] = {
+            "areas.path": self.areas.path,
+            f"{self.model.responses}.path": self.response.path,
+        }
+        if self.population is not None:
+            paths["population.path"] = self.population.path
+        for name, covariate in self.covariates.items():
+            paths[f"covariates.{name}.path"] = covariate.path
+        paths["grid.like"] = self.grid.like
+        if isinstance(self.evaluate.folds, FoldsFile):
+            paths["evaluate.folds.path"] = self.evaluate.folds.path
+        if self.truth is not None:
+            paths["truth.path"] = self.truth.path
+        if self.compute.tls is not None:
+            for key in ("ca", "cert", "key"):
+                paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
+        return {key: path for key, path in paths.items() if path is not None}
+
+
+def work_dir(config: Config) -> Path:
+    """Directory of what stages leave for each other."""
+    return config.output.dir / "work"

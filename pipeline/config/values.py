@@ -1,0 +1,101 @@
+"""Types of the configuration's values, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+
+from pipeline.config.base import config_error
+from pipeline.storage.location import is_object_address, is_remote
+
+_BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
+
+
+def _resolve(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise config_error(found="an empty path", remedy="give a file")
+    if is_remote(path):
+        return path
+    base = (info.context or {}).get("base", Path())
+    return str((base / Path(path).expanduser()).resolve())
+
+
+def _local_dir(value: Any) -> Any:
+    if isinstance(value, str) and is_remote(value):
+        raise config_error(remedy="give a local directory, or an address such as s3://bucket/map")
+    return value
+
+
+def _address(value: str | None) -> str | None:
+    if value is not None and not is_object_address(value):
+        raise config_error(remedy="give an address such as s3://bucket/map, as output.dir")
+    return value
+
+
+def _resolve_dir(path: Path, info: ValidationInfo) -> Path:
+    return Path(_resolve(str(path), info))
+
+
+def _plain_number(value: Any) -> Any:
+    # YAML reads yes/on/true as booleans, and Python counts a boolean as a number.
+    if isinstance(value, bool):
+        raise config_error(remedy="give a number")
+    return value
+
+
+def _workers(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise config_error(remedy="give 'auto' or a whole number of at least 1")
+
+
+def _memory(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, str) and _BYTES.match(value)):
+        return value
+    raise config_error(remedy="give 'auto' or an amount such as 8GiB")
+
+
+def _scheduler(value: Any) -> Any:
+    known = ("local", "processes", "kubernetes", "gateway")
+    if value in known or (isinstance(value, str) and value.startswith(("tcp://", "tls://"))):
+        return value
+    raise config_error(
+        remedy="give 'local', 'processes' or an address such as tcp://host:8786, or 'kubernetes' "
+        "or 'gateway' with a section of that name"
+    )
+
+
+def _crs(value: str) -> str:
+    from pyproj import CRS
+    from pyproj.exceptions import CRSError
+
+    try:
+        CRS.from_user_input(value)
+    except CRSError:
+        raise config_error(
+            found=f"PROJ knows no coordinate reference system {value!r}",
+            remedy="give one such as EPSG:32738",
+        ) from None
+    return value
+
+
+InputPath = Annotated[str, AfterValidator(_resolve)]
+"""A file that is read: an absolute local path, or a URL or GDAL virtual path as it was given."""
+
+Number = Annotated[float, BeforeValidator(_plain_number)]
+Whole = Annotated[int, BeforeValidator(_plain_number)]
+Seed = Annotated[Whole, Field(ge=0)]
+
+Crs = Annotated[str, AfterValidator(_crs)]
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
+"""A whole number of at least 1, or ``auto``."""
+
+Memory = Annotated[str, BeforeValidator(_memory)]
+"""An amount such as 8GiB, or ``auto``."""
+
+Scheduler = Annotated[str, BeforeValidator(_scheduler)]
+LocalDir = Annotated[Path, BeforeValidator(_local_dir), AfterValidator(_resolve_dir)]
+ObjectAddress = Annotated[str | None, AfterValidator(_address)]

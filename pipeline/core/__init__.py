@@ -1,0 +1,4 @@
+"""Errors, progress, signals and threads: what every room uses.
+
+Imports no other room.
+"""

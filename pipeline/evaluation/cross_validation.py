@@ -1,0 +1,239 @@
+"""Held-out predictions: fit without a fold's counts, predict them, keep what is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from pipeline.core.errors import StoreError
+from pipeline.evaluation.scores import count_log_density
+from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.storage.mirror import keep
+
+FitFold = Callable[[np.ndarray, Path], Any]
+
+
+class Predictions(Protocol):
+    """What is predicted of held-out areas, one element or column an area."""
+
+    @property
+    def bag(self) -> np.ndarray:
+        """Number of each area in the bag store."""
+
+    def select(self, keep: np.ndarray) -> Self:
+        """Return the areas where ``keep`` is true."""
+
+    def save(self, path: Path) -> None:
+        """Write to a file that appears only when complete."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+
+    @classmethod
+    def concatenate(cls, parts: list[Self]) -> Self:
+        """Put the areas of several parts one after the other."""
+
+
+P = TypeVar("P", bound=Predictions)
+P_co = TypeVar("P_co", bound=Predictions, covariant=True)
+
+
+class Predictor(Protocol[P_co]):
+    """How a model's predictions of areas are made, and of what type they are.
+
+    Attributes
+    ----------
+    kind : type
+        Of the predictions.
+    key : str
+        All that they depend on besides the model and the areas.
+    """
+
+    @property
+    def kind(self) -> type[P_co]:
+        """See the class."""
+
+    @property
+    def key(self) -> str:
+        """See the class."""
+
+    def predict(self, model: Any, keep: np.ndarray, number: int) -> P_co:
+        """Predict the areas where ``keep`` is true, for fold ``number``."""
+
+
+@dataclass(frozen=True)
+class CountPredictor:
+    """Joint draws of the counts of areas.
+
+    Attributes
+    ----------
+    store : BagStore
+    n_draws, seed : int
+        Functions drawn for a fold, and what fixes them.
+    """
+
+    store: Any
+    n_draws: int
+    seed: int
+    kind: type[AreaDraws] = AreaDraws
+
+    @property
+    def key(self) -> str:
+        """See :class:`Predictor`."""
+        return f"{self.n_draws} {self.seed}"
+
+    def predict(self, model: Any, keep: np.ndarray, number: int) -> AreaDraws:
+        """See :class:`Predictor`."""
+        seed = self.seed + 1000 * (number + 1)
+        return draw_areas(model, self.store, self.n_draws, seed, keep)
+
+
+def cross_validate(
+    fold: np.ndarray,
+    predictor: Predictor[P],
+    fit_fold: FitFold,
+    directory: Path,
+    fingerprint: str,
+    advance: Callable[[int], None] | None = None,
+) -> tuple[P, np.ndarray]:
+    """Predict each area from a model that never saw what was observed there.
+
+    What a fold predicts is kept in ``directory`` under the fingerprint of everything that it
+    depends on, so that an evaluation that was interrupted goes on where it stopped. Predictions of
+    other fingerprints are removed.
+
+    Parameters
+    ----------
+    fold : (n_bag,) int array
+        Fold of each area, in the store's order; -1 trains always.
+    predictor : Predictor
+    fit_fold : callable
+        Given the training areas, (n_bag,) bool, and a directory for checkpoints, returns a fitted
+        model; scaling of covariates is the fold's own, from its training areas alone.
+    directory : Path
+        Where finished folds are kept.
+    fingerprint : str
+        Of the data, the model and its training.
+    advance : callable, optional
+        Called with 1 after each fold.
+
+    Returns
+    -------
+    predictions
+        Of the held-out areas, fold after fold.
+    fold_of : (n,) int64 array
+        Fold of each of them.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    wanted = {}
+    for number in range(int(fold.max()) + 1):
+        text = f"{fingerprint} {predictor.key} {number} ".encode()
+        key = hashlib.sha256(text + (fold == number).tobytes() + (fold >= 0).tobytes())
+        wanted[number] = directory / f"fold-{number}-{key.hexdigest()[:16]}.npz"
+    for old in directory.iterdir():
+        if old.with_suffix(".npz") in wanted.values():
+            continue
+        if old.suffix == ".checkpoint":
+            shutil.rmtree(old)
+        elif old.suffix in {".npz", ".partial"}:
+            old.unlink()
+    parts = []
+    for number, path in wanted.items():
+        checkpoint = directory / f"{path.stem}.checkpoint"
+        part = _finished(predictor, path)
+        if part is None:
+            held_out = fold == number
+            model = fit_fold(~held_out, checkpoint)
+            predictor.predict(model, held_out, number).save(path)
+            part = predictor.kind.load(path)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        keep(directory)
+        parts.append(part)
+        if advance:
+            advance(1)
+    fold_of = np.repeat(list(wanted), [part.bag.shape[0] for part in parts])
+    return predictor.kind.concatenate(parts), fold_of.astype(np.int64)
+
+
+def _finished(predictor: Predictor[P], path: Path) -> P | None:
+    """Read a fold that is finished; None where it is not, or is damaged and has to be again."""
+    if not path.is_file():
+        return None
+    try:
+        return predictor.kind.load(path)
+    except StoreError:
+        return None
+
+
+def hold_out_constant(
+    fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
+) -> AreaDraws:
+    """Predict each fold by the one rate of the training areas, with their overdispersion.
+
+    The counts are negative binomial with mean ``rate x people`` and one size, the size of highest
+    likelihood: a yardstick whose intervals are as wide as areas are different. With no more spread
+    than Poisson's the size goes to infinity and the counts are Poisson.
+
+    Parameters
+    ----------
+    fold : (n_bag,) int array
+        Fold of each area; -1 trains always.
+    y, people : (n_bag,) float64 arrays
+        Counts and exposures, in the order of the bags.
+    n_draws, seed : int
+        Draws of the counts, and what fixes them.
+
+    Returns
+    -------
+    AreaDraws
+        In the same order as :func:`cross_validate`.
+    """
+    parts = []
+    for number in range(int(fold.max()) + 1):
+        held_out = fold == number
+        train = ~held_out
+        total = float(people[train].sum())
+        rate = float(y[train].sum()) / total if total > 0 else 0.0
+        # A rate of zero makes any later case impossible: half a case stands in for none.
+        rate = max(rate, 0.5 / total if total > 0 else 1.0)
+        size = negative_binomial_size(y[train], rate * people[train])
+        mean = rate * people[held_out]
+        rng = np.random.default_rng([seed, 3, number])
+        shape = (n_draws, mean.shape[0])
+        spread = rng.gamma(size, 1 / size, shape) if np.isfinite(size) else np.ones(shape)
+        expected = mean * spread
+        parts.append(
+            AreaDraws(
+                bag=np.flatnonzero(held_out),
+                y=y[held_out],
+                people=people[held_out],
+                mean=mean,
+                expected=expected,
+                counts=rng.poisson(expected).astype(np.float64),
+                log_density=count_log_density(y[held_out], mean, size),
+            )
+        )
+    return AreaDraws.concatenate(parts)
+
+
+def negative_binomial_size(y: np.ndarray, mean: np.ndarray) -> float:
+    """Size of highest likelihood given the means; infinite where Poisson is no worse."""
+    use = mean > 0
+    y, mean = y[use], mean[use]
+    if y.shape[0] < 2:
+        return float("inf")
+
+    def loss(log_size: float) -> float:
+        return -float(count_log_density(y, mean, float(np.exp(log_size))).sum())
+
+    found = minimize_scalar(loss, bounds=(-7.0, 16.0), method="bounded")
+    poisson_loss = -float(count_log_density(y, mean, float("inf")).sum())
+    return float(np.exp(found.x)) if found.fun < poisson_loss - 1e-6 else float("inf")

@@ -1,0 +1,225 @@
+"""An evaluation as tables of text: one line a score, one column a question."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.config.schema import Config
+
+_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("NLL per area, nats", ("nll",)),
+    ("NLL per area, by moments", ("nll_moments",)),
+    ("Poisson deviance per area", ("poisson_deviance",)),
+    ("CRPS, cases", ("crps",)),
+    ("counts: RMSE", ("counts", "rmse")),
+    ("counts: MAE", ("counts", "mae")),
+    ("counts: correlation", ("counts", "correlation")),
+    ("rates: RMSE", ("rates", "rmse")),
+    ("rates: MAE", ("rates", "mae")),
+    ("rates: correlation", ("rates", "correlation")),
+    ("rates: rank correlation", ("rates", "spearman")),
+    ("log counts: RMSE", ("log_counts", "rmse")),
+)
+
+
+def render_scorecard(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
+    """Write an evaluation as text.
+
+    Parameters
+    ----------
+    report : dict
+        As in ``evaluation.json``.
+    width : int
+        Columns of the terminal.
+    what : str
+        What bags are called.
+    """
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    labels = "auc" in report["in_sample"]
+    console.print(label_table(report, what) if labels else area_table(report))
+    if "truth" in report:
+        told = label_truth_table if labels else truth_table
+        console.print(told(report["truth"]))
+    return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+
+def area_table(report: dict[str, Any]) -> Table:
+    """Scores of areas: in sample, held out, and the constant rate beside them."""
+    columns = _held_out_columns(report)
+    table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
+    for name, path in _LINES:
+        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+    for level in report["in_sample"]["intervals"]:
+        path = ("intervals", level, "coverage")
+        table.add_row(
+            f"{100 * float(level):g} % interval covers",
+            *(_percent(_at(scores, path)) for _, scores in columns),
+        )
+    return table
+
+
+_LABEL_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("AUC", ("auc",)),
+    ("average precision", ("average_precision",)),
+    ("accuracy", ("accuracy",)),
+    ("F1", ("f1",)),
+    ("log loss, nats", ("log_loss",)),
+    ("Brier score", ("brier",)),
+    ("calibration error", ("calibration", "error")),
+    ("share of positives", ("positive",)),
+)
+
+
+def label_table(report: dict[str, Any], what: str) -> Table:
+    """Scores of areas' labels: in sample, held out, and the constant share beside them."""
+    columns = _held_out_columns(report)
+    if "instances" in report:
+        columns.append(("instances", report["instances"]))
+    table = _table(
+        f"{report['name']}: {report['n_areas']:,} {what}", [title for title, _ in columns]
+    )
+    for name, path in _LABEL_LINES:
+        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+    return table
+
+
+def label_truth_table(truth: dict[str, Any]) -> Table:
+    """Scores of pixels against their true labels; beside them the areas' labels laid out flat."""
+    table = _table(
+        f"truth: {truth['n_pix']:,} pixels in areas",
+        ["model\nall areas", "model\npositive areas", "area's label\nall areas"],
+    )
+    for name, path in _LABEL_LINES:
+        flat = truth["area_label"].get(path[0])
+        ways = [_number(_at(truth[way], path)) for way in ("pixels", "positive_areas")]
+        table.add_row(name, *ways, _number(flat))
+    return table
+
+
+def truth_table(truth: dict[str, Any]) -> Table:
+    """Scores of pixels against the truth; beside them the areas' observed rates laid out flat."""
+    table = _table(
+        f"truth: {truth['n_pix']:,} pixels in areas",
+        [
+            "model\nby pixel",
+            "model\nby people",
+            "observed rate\nby pixel",
+            "observed rate\nby people",
+        ],
+    )
+    ways = (truth["pixels"], truth["people"])
+    for name, path in (
+        ("log rate: correlation", ("log_rate", "correlation")),
+        ("log rate: RMSE", ("log_rate", "rmse")),
+        ("log rate: bias", ("log_rate", "bias")),
+        ("rate: RMSE", ("rate", "rmse")),
+    ):
+        model = [_number(_at(way, path)) for way in ways]
+        flat = [_number(_at(way["observed_rate"], path)) for way in ways]
+        table.add_row(name, *model, *flat)
+    table.add_row(
+        "log rate within areas: correlation",
+        *(_number(way["within_areas"]["correlation"]) for way in ways),
+        "-",
+        "-",
+    )
+    for level in truth["pixels"]["coverage"]:
+        table.add_row(
+            f"{100 * float(level):g} % interval covers",
+            *(_percent(way["coverage"][level]) for way in ways),
+            "-",
+            "-",
+        )
+    return table
+
+
+def _held_out_columns(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    columns = [("in sample", report["in_sample"])]
+    for scheme, held_out in report["held_out"].items():
+        if "model" in held_out:
+            columns.append((f"held out\nby {scheme}", held_out["model"]))
+            columns.append((f"constant\nby {scheme}", held_out["constant"]))
+    return columns
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _at(scores: dict[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = scores
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def evaluation_table(config: Config) -> str:
+    """Write ``evaluation.json`` as a Markdown table: in sample, and each way of holding out."""
+    path = config.output.dir / "evaluation.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    columns: list[tuple[str, dict[str, Any]]] = [("in sample", report.get("in_sample") or {})]
+    for scheme, held in report.get("held_out", {}).items():
+        for who in ("model", "constant"):
+            name = f"held out by {scheme}" + (", constant" if who == "constant" else "")
+            if held.get(who):
+                columns.append((name, held[who]))
+    rows = []
+    for title, key in _ROWS:
+        values = [_number_at(scores, key) for _, scores in columns]
+        if any(value is not None for value in values):
+            rows.append([title, *(cell(value) for value in values)])
+    return markdown_table(["", *(name for name, _ in columns)], rows)
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a table as Markdown."""
+    lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+_ROWS = (
+    ("NLL per area, nats", "nll"),
+    ("log loss per area, nats", "log_loss"),
+    ("rates: correlation", "rates.correlation"),
+    ("rates: RMSE", "rates.rmse"),
+    ("counts: MAE", "counts.mae"),
+    ("AUC", "auc"),
+    ("Brier score", "brier"),
+    ("50 % intervals hold", "intervals.0,5.coverage"),
+    ("90 % intervals hold", "intervals.0,9.coverage"),
+)
+
+
+def _number_at(scores: dict[str, Any], key: str) -> float | None:
+    value: Any = scores
+    for part in key.split("."):
+        value = value.get(part.replace(",", ".")) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def cell(value: Any) -> str:
+    """Write a value as a cell of a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:,.4g}"

@@ -1,0 +1,231 @@
+"""The evaluate stage: how far the maps can be trusted, in numbers.
+
+Three questions: does the model fit what it saw; does it predict areas it did not see (scattered
+ones, and whole regions), better than a constant does; and, where the country is simulated, does the
+map agree with the truth inside the areas. How each is asked is :mod:`pipeline.evaluation.tasks`'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import models
+from geo.errors import InputError, Problem
+from geo.raster import RasterSource
+from pipeline.cluster.cluster import open_cluster
+from pipeline.cluster.local import n_thread, where
+from pipeline.config.input_schema import FoldsFile
+from pipeline.config.model_factory import model_settings, new_model
+from pipeline.config.schema import Config
+from pipeline.evaluation.cross_validation import cross_validate
+from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
+from pipeline.evaluation.report import render_scorecard
+from pipeline.evaluation.tasks import Judge, judge_of
+from pipeline.prediction.stage import software_version
+from pipeline.store.bag_store import BagStore
+from pipeline.training import fit as engine
+
+
+def evaluate_stage(
+    config: Config,
+    progress: Any,
+    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
+) -> dict[str, Any]:
+    """Write ``evaluation.json`` and log its summary as a table.
+
+    A fold that has been predicted is kept in ``work/evaluate`` and not fitted again while neither
+    data nor model change; an interrupted fit goes on from its checkpoint.
+
+    Parameters
+    ----------
+    config : Config
+        Its ``output.dir`` holds ``work/`` with the bag store and the fitted model.
+    progress : Progress
+        Told of folds and areas as they are done, and of the table.
+
+    Returns
+    -------
+    dict
+        The headline numbers.
+
+    Raises
+    ------
+    InputError
+        If the folds file or the truth cannot be used.
+    """
+    out = Path(config.output.dir)
+    work = out / "work"
+    store = BagStore.open(work / "bags.zarr")
+    model = models.load(work / "model")
+    judge = judge_of(config, store)
+    folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
+    source = _truth(config)
+
+    with progress.task("in sample", store.n_bag) as task:
+        seen = judge.in_sample(model, task.advance)
+    report: dict[str, Any] = {
+        "name": config.name,
+        "fingerprint": store.fingerprint,
+        "model": model_settings(config, model),
+        "n_areas": store.n_bag,
+        "n_draws": config.output.draws,
+        "in_sample": judge.score(seen),
+        "held_out": {},
+    }
+    for scheme, fold in folds.items():
+        report["held_out"][scheme] = _hold_out(
+            config, store, judge, scheme, fold, work / "evaluate" / scheme, progress
+        )
+    if source is not None:
+        with progress.task("truth", store.n_bag) as task:
+            truth = judge.truth(model, source, task.advance)
+        if truth is not None:
+            report["truth"] = truth
+    report["about"] = judge.about
+    report = jsonable(report)
+    partial = out / ".evaluation.json.partial"
+    partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(out / "evaluation.json")
+    progress.log(render_scorecard(report))
+    return judge.headline(report)
+
+
+def _hold_out(
+    config: Config,
+    store: BagStore,
+    judge: Judge,
+    scheme: str,
+    fold: np.ndarray,
+    directory: Path,
+    progress: Any,
+) -> dict[str, Any]:
+    """Cross-validate by one scheme; beside it the constant, and each fold by itself."""
+    n_fold = int(fold.max()) + 1
+    result: dict[str, Any] = {"n_folds": n_fold}
+    if n_fold < 2:
+        result["skipped"] = "there are not two areas to hold out in turn"
+        return result
+    if config.labels is not None:
+        alone = [k for k in range(n_fold) if np.unique(store.y[fold != k]).size < 2]
+        if alone:
+            result["skipped"] = (
+                f"without fold {alone[0]} all areas have the same label; give fewer folds, or "
+                "folds that share the positives out"
+            )
+            progress.log(f"evaluate: held out by {scheme} skipped: {result['skipped']}")
+            return result
+    with (
+        open_cluster(config.compute) as client,
+        progress.task(f"hold out by {scheme}", n_fold) as task,
+    ):
+        said, fold_of = cross_validate(
+            fold,
+            judge.predictor,
+            _fit_fold(config, store, client, progress),
+            directory,
+            _fingerprint(config, store),
+            task.advance,
+        )
+    constant = judge.constant(fold)
+    result["model"] = judge.score(said)
+    result["constant"] = judge.score(constant)
+    result["by_fold"] = [
+        {
+            "fold": number,
+            **judge.fold_row(said.select(fold_of == number), constant.select(fold_of == number)),
+        }
+        for number in range(n_fold)
+    ]
+    return result
+
+
+def _fit_fold(
+    config: Config, store: BagStore, client: Any, progress: Any
+) -> Callable[[np.ndarray, Path], Any]:
+    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+        model = new_model(config)
+        engine.fit(
+            model,
+            store,
+            client,
+            bags=train,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
+            **where(config),
+            wait=config.compute.wait,
+        )
+        return model
+
+    return fit
+
+
+def _fingerprint(config: Config, store: BagStore) -> str:
+    """Fingerprint of all that a fold's predictions depend on but the fold itself."""
+    parts = {
+        "store": store.fingerprint,
+        "model": config.model.model_dump(mode="json"),
+        "fit": config.fit.model_dump(mode="json"),
+        "version": software_version(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _folds(config: Config, store: BagStore, scheme: str) -> np.ndarray:
+    """Fold of each area, in the store's order."""
+    folds, seed = config.evaluate.folds, config.evaluate.seed
+    if isinstance(folds, FoldsFile):
+        given = read_folds(folds.path, folds.id, folds.fold, list(store.ids))
+        if scheme == "area":
+            return given
+        n_fold = int(given.max()) + 1
+    else:
+        n_fold = folds
+    if scheme == "area" and config.labels is not None:
+        return stratified_folds(store.y, n_fold, seed)
+    if scheme == "area":
+        return random_folds(store.n_bag, n_fold, seed)
+    return block_folds(_centres(store), n_fold, seed)
+
+
+def _centres(store: BagStore) -> np.ndarray:
+    """Centre of each area's pixels, (n_bag, 2), km."""
+    centres = np.empty((store.n_bag, 2))
+    for block in store.blocks():
+        if block.coords is None:
+            raise InputError(
+                [
+                    Problem(
+                        "evaluate.schemes",
+                        "'block' needs positions, and the bag store has none",
+                        "use schemes: [area]",
+                    )
+                ]
+            )
+        sums = np.add.reduceat(block.coords, block.offsets[:-1], axis=0)
+        centres[block.bag] = sums / np.diff(block.offsets)[:, None]
+    return centres
+
+
+def _truth(config: Config) -> RasterSource | None:
+    return None if config.truth is None else RasterSource(config.truth.path)
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value with numbers that JSON lacks (NaN, infinities) as None."""
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

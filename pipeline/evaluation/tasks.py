@@ -1,0 +1,231 @@
+"""What an evaluation asks, for models of counts and for models of labels.
+
+A judge knows how predictions of areas are made and scored, what to compare them with, and how the
+map is held against a simulated truth; :mod:`pipeline.evaluation.stage` knows the order of things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.config.schema import Config
+from pipeline.evaluation.cross_validation import CountPredictor, Predictor, hold_out_constant
+from pipeline.evaluation.label_scores import label_scores
+from pipeline.evaluation.scores import (
+    LEVELS,
+    moment_log_density,
+    pit_histogram,
+    point_scores,
+    predictive_scores,
+)
+from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
+from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.prediction.labels import LabelPredictions, LabelPredictor
+
+Advance = Callable[[int], None]
+Scores = dict[str, Any]
+
+_ABOUT_FOLDS = {
+    "area": "areas held out at random, or by the folds file",
+    "block": "compact regions held out whole (k-means of the areas' centres)",
+}
+
+_ABOUT_COUNTS = {
+    "counts": "cases of an area; expected counts are means over joint draws",
+    "rates": "cases per unit of exposure (person, or km2 without a population)",
+    "log_counts": "natural logarithms of counts and expectations plus one half",
+    "nll": "minus the log predictive density of a count, mean over areas, nats",
+    "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
+    "mean and variance of the draws: not ruled by the one draw nearest to an outlying count",
+    "coverage": "share of observations inside central predictive intervals, by the randomised "
+    "probability integral transform averaged over its randomisation: nominal for a calibrated "
+    "prediction however small the counts; `closed` is the share inside the closed interval, "
+    "which covers too much where counts are small",
+    "constant": "one rate for all training areas, negative binomial counts around it",
+    **_ABOUT_FOLDS,
+}
+
+_ABOUT_LABELS = {
+    "auc": "area under the receiver operating characteristic: probability that a positive is "
+    "ranked above a negative",
+    "accuracy": "share of labels that a probability above 0.5 gets right; f1 likewise",
+    "log_loss": "minus the log probability of the label, mean, nats",
+    "brier": "mean squared difference of probability and label",
+    "calibration": "difference of the share of positives and the probability said, mean over "
+    "bins of equally many",
+    "constant": "the share of positives among the training areas",
+    **_ABOUT_FOLDS,
+}
+
+
+class Judge(Protocol):
+    """See the module.
+
+    Attributes
+    ----------
+    about : dict
+        What the words of the report mean.
+    predictor : Predictor
+    """
+
+    about: dict[str, str]
+
+    @property
+    def predictor(self) -> Predictor[Any]:
+        """See the class."""
+
+    def in_sample(self, model: Any, advance: Advance) -> Any:
+        """Predict the areas that the model was fitted to."""
+
+    def score(self, said: Any) -> Scores:
+        """Score predictions of areas."""
+
+    def constant(self, fold: np.ndarray) -> Any:
+        """Predict each fold from the training areas' responses alone, without covariates."""
+
+    def fold_row(self, said: Any, constant: Any) -> Scores:
+        """Tell the scores of one fold that differ from fold to fold."""
+
+    def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
+        """Hold the map against the truth; None where the model makes no map."""
+
+    def headline(self, report: Scores) -> Scores:
+        """Pick the headline numbers of a report."""
+
+
+def judge_of(config: Config, store: Any) -> Judge:
+    """Return the judge for what the configured model learns from."""
+    if config.labels is not None:
+        return LabelJudge(store, config.output.interval)
+    return CountJudge(config, store)
+
+
+class CountJudge:
+    """Judge of models of counts."""
+
+    def __init__(self, config: Config, store: Any) -> None:
+        self.about = _ABOUT_COUNTS
+        self._config, self._store = config, store
+        self._levels = sorted({*LEVELS, config.output.interval})
+        self.predictor = CountPredictor(store, config.output.draws, config.evaluate.seed)
+
+    def in_sample(self, model: Any, advance: Advance) -> AreaDraws:
+        """See :class:`Judge`."""
+        n_draws, seed = self._config.output.draws, self._config.fit.seed
+        return draw_areas(model, self._store, n_draws, seed, advance=advance)
+
+    def score(self, said: AreaDraws) -> Scores:
+        """See :class:`Judge`."""
+        return score(said, self._levels)
+
+    def constant(self, fold: np.ndarray) -> AreaDraws:
+        """See :class:`Judge`."""
+        n_draws, seed = self._config.output.draws, self._config.evaluate.seed
+        store = self._store
+        return hold_out_constant(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
+
+    def fold_row(self, said: AreaDraws, constant: AreaDraws) -> Scores:
+        """See :class:`Judge`."""
+        interval = self._config.output.interval
+        own = score(said, [interval])
+        return {
+            "n_areas": own["n_areas"],
+            "nll": own["nll"],
+            "nll_constant": float(-constant.log_density.mean()),
+            "rates_rmse": own["rates"]["rmse"],
+            "rates_correlation": own["rates"]["correlation"],
+            "coverage": own["intervals"][f"{interval:g}"]["coverage"],
+        }
+
+    def truth(self, model: Any, source: Any, advance: Advance) -> Scores:
+        """See :class:`Judge`."""
+        return compare_with_truth(model, self._store, source, self._levels, advance=advance)
+
+    def headline(self, report: Scores) -> Scores:
+        """See :class:`Judge`."""
+        result = {
+            "n_areas": report["n_areas"],
+            "in_sample_rate_correlation": report["in_sample"]["rates"]["correlation"],
+        }
+        for scheme, held_out in report["held_out"].items():
+            if "model" in held_out:
+                own = held_out["model"]
+                result[f"{scheme}_nll"] = own["nll"]
+                result[f"{scheme}_nll_constant"] = held_out["constant"]["nll"]
+                result[f"{scheme}_rate_correlation"] = own["rates"]["correlation"]
+                result[f"{scheme}_coverage_90"] = own["intervals"]["0.9"]["coverage"]
+        if "truth" in report:
+            pixels = report["truth"]["pixels"]
+            result["truth_log_rate_correlation"] = pixels["log_rate"]["correlation"]
+            result["truth_log_rate_rmse"] = pixels["log_rate"]["rmse"]
+            result["truth_coverage_90"] = pixels["coverage"]["0.9"]
+        return result
+
+
+class LabelJudge:
+    """Judge of classifiers."""
+
+    def __init__(self, store: Any, interval: float) -> None:
+        self.about = _ABOUT_LABELS
+        self._store = store
+        self.predictor = LabelPredictor(store, interval)
+
+    def in_sample(self, model: Any, advance: Advance) -> LabelPredictions:
+        """See :class:`Judge`."""
+        return self.predictor.predict(model, advance=advance)
+
+    def score(self, said: LabelPredictions) -> Scores:
+        """See :class:`Judge`."""
+        return label_scores(said.y, said.probability)
+
+    def constant(self, fold: np.ndarray) -> LabelPredictions:
+        """See :class:`Judge`."""
+        parts = []
+        for number in range(int(fold.max()) + 1):
+            bag, trained = np.flatnonzero(fold == number), self._store.y[fold != number]
+            share = np.full(bag.shape, (trained.sum() + 0.5) / (trained.size + 1.0))
+            nothing = np.zeros(bag.shape)
+            parts.append(LabelPredictions(bag, self._store.y[bag], share, nothing, share, share))
+        return LabelPredictions.concatenate(parts)
+
+    def fold_row(self, said: LabelPredictions, constant: LabelPredictions) -> Scores:
+        """See :class:`Judge`."""
+        own = self.score(said)
+        return {
+            "n_areas": own["n"],
+            **{name: own[name] for name in ("positive", "auc", "accuracy", "log_loss")},
+            "log_loss_constant": self.score(constant)["log_loss"],
+        }
+
+    def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
+        """See :class:`Judge`."""
+        if "pixels" not in model.predicts:
+            return None
+        return compare_labels_with_truth(model, self._store, source, advance=advance)
+
+    def headline(self, report: Scores) -> Scores:
+        """See :class:`Judge`."""
+        result = {"n_areas": report["n_areas"], "in_sample_auc": report["in_sample"]["auc"]}
+        for scheme, held_out in report["held_out"].items():
+            if "model" in held_out:
+                for name in ("auc", "accuracy", "log_loss"):
+                    result[f"{scheme}_{name}"] = held_out["model"][name]
+                result[f"{scheme}_log_loss_constant"] = held_out["constant"]["log_loss"]
+        if "truth" in report:
+            result["truth_auc"] = report["truth"]["pixels"]["auc"]
+            result["truth_auc_of_area_labels"] = report["truth"]["area_label"]["auc"]
+        return result
+
+
+def score(draws: AreaDraws, levels: list[float]) -> Scores:
+    """Return every score of areas' counts, as :mod:`pipeline.evaluation.scores` names them."""
+    return {
+        "n_areas": int(draws.y.shape[0]),
+        **point_scores(draws.y, draws.mean, draws.people),
+        **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
+        "nll_moments": float(-moment_log_density(draws.y, draws.expected).mean()),
+        "pit_histogram": pit_histogram(draws.counts, draws.y),
+    }

@@ -1,0 +1,4 @@
+"""The ingest stage: inputs opened and checked, brought to one grid, gathered into bags.
+
+May import pipeline.store, pipeline.cluster and what lies below them.
+"""

@@ -1,0 +1,142 @@
+"""The pixels of every bag out of the cube, each tile of which is decoded once.
+
+Bags stand in the store in a random order, and each meets a few chunks of the cube: fetched bag by
+bag, a chunk is read and decoded once for each bag in it, ten times in all where bags are of a
+thousand pixels. So tiles are taken in turn, their pixels written to a nameless scratch file in the
+order of the bags (``F`` float32 and a float64 each), and bags read back from there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import zarr
+
+from geo.grid import Grid, Tile, coords_km
+from pipeline.core.threads import run_tasks
+from pipeline.storage.object_commit import Place, zarr_at
+from pipeline.store.aligned_grid import TILE
+from pipeline.store.bag_writer import PixelRows
+from pipeline.store.tile_index import AreaPixels, TileIndex
+
+
+class BagPixels(AreaPixels, Protocol):
+    """Pixels of bags and the share of each that is inside."""
+
+    @property
+    def fraction(self) -> np.ndarray:
+        """Share of each pixel inside its bag."""
+
+
+class Gatherer:
+    """Rows of bags from a cube, through a scratch file that nobody else sees.
+
+    Parameters
+    ----------
+    bags : BagPixels
+        What is wanted, bag by bag.
+    grid : Grid
+    cube_path : Path or Location
+    scratch : Path
+        Directory with room for ``4 n_feat + 8`` bytes a pixel; what is written there goes with
+        this object, however the process ends.
+    """
+
+    def __init__(self, bags: BagPixels, grid: Grid, cube_path: Place, scratch: Path) -> None:
+        self._bags, self._grid = bags, grid
+        self._cube: Any = zarr.open_group(zarr_at(cube_path), mode="r")
+        covariates: Any = self._cube["covariates"]
+        n_feat = covariates.shape[0]
+        self._row = np.dtype([("x", "<f4", (n_feat,)), ("exposure", "<f8")])
+        self._file = tempfile.TemporaryFile(dir=scratch, prefix=".gather-")  # noqa: SIM115
+        self._index = TileIndex.of(bags, grid, TILE)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go of the scratch file."""
+        self._file.close()
+
+    def spread(
+        self, workers: int | None = None, advance: Callable[[int], object] | None = None
+    ) -> None:
+        """Write the pixels of all tiles to their places.
+
+        Parameters
+        ----------
+        workers : int, optional
+            Threads.
+        advance : callable, optional
+            Called with the number of pixels after each tile.
+        """
+
+        def write(tile: Tile) -> None:
+            n = self._spread(tile)
+            if advance is not None:
+                advance(n)
+
+        run_tasks(write, [(tile,) for tile in self._grid.tiles(TILE)], workers)
+
+    def rows(self, bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        """Return pixels ``start[k]:stop[k]`` of bag ``bag[k]``, one after the other."""
+        first = self._bags.offsets[bag] + start
+        size = stop - start
+        ends = np.cumsum(size)
+        found = np.empty(int(ends[-1]), self._row)
+        pixel = np.empty(found.size, np.int64)
+        fraction = np.empty(found.size)
+        for begin, end, at in zip(ends - size, ends, first.tolist(), strict=True):
+            self._read(found[begin:end], at)
+            span = slice(at, at + int(end - begin))
+            pixel[begin:end] = self._bags.pixel[span]
+            fraction[begin:end] = self._bags.fraction[span]
+        row, col = np.divmod(pixel, self._grid.shape[1])
+        weight = fraction * found["exposure"]
+        x = np.ascontiguousarray(found["x"])
+        return PixelRows(x, weight, coords_km(self._grid, row, col), pixel)
+
+    def _spread(self, tile: Tile) -> int:
+        at = self._index.inside(tile)
+        if at.size == 0:
+            return 0
+        row, col = np.divmod(self._bags.pixel[at], self._grid.shape[1])
+        row, col = row - tile.row, col - tile.col
+        found = np.empty(at.size, self._row)
+        covariates = np.asarray(self._cube["covariates"][(slice(None), *tile.slices)])
+        for number, layer in enumerate(covariates):
+            found["x"][:, number] = layer[row, col]
+        found["exposure"] = np.asarray(self._cube["population"][tile.slices])[row, col]
+        cuts = np.concatenate([[0], np.flatnonzero(np.diff(at) != 1) + 1, [at.size]])
+        for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+            self._write(found[begin:end], int(at[begin]))
+        return int(at.size)
+
+    def _write(self, rows: np.ndarray, at: int) -> None:
+        data = rows.view(np.uint8).data
+        place = at * self._row.itemsize
+        while data:
+            n = os.pwrite(self._file.fileno(), data, place)
+            data, place = data[n:], place + n
+
+    def _read(self, rows: np.ndarray, at: int) -> None:
+        data = rows.view(np.uint8).data
+        place = at * self._row.itemsize
+        while data:
+            n = os.preadv(self._file.fileno(), [data], place)
+            if n == 0:
+                message = "the scratch file of ingest is shorter than what was written to it"
+                raise OSError(message)
+            data, place = data[n:], place + n

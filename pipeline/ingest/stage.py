@@ -1,0 +1,436 @@
+"""The ingest stage: boundaries, counts and rasters in; the aligned grid and the bag store out.
+
+Everything that is wrong with the inputs is collected and told at once. Nothing is imputed: a pixel
+that lacks a covariate or its population is left out of its bag, and counted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import shapely
+import zarr
+
+from geo.errors import GridError, InputError, Problem, name_first
+from geo.grid import Grid, plane_km
+from geo.membership import Membership, membership, reproject
+from pipeline.cluster.local import threads_here
+from pipeline.config.local_inputs import local_inputs
+from pipeline.config.schema import Config, work_dir
+from pipeline.core.progress import Progress, Silent
+from pipeline.ingest.gather import Gatherer
+from pipeline.ingest.inputs import Inputs, open_inputs
+from pipeline.storage.local_commit import is_current, staged
+from pipeline.storage.location import use_storage
+from pipeline.storage.object_commit import Place, zarr_at
+from pipeline.store import aligned_grid as cubes
+from pipeline.store.aligned_grid import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
+from pipeline.store.bag_store import BagStore, write_bags
+from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
+from pipeline.store.bag_writer import VERSION as BAGS_VERSION
+
+N_NAMED = 5  # areas named in one message
+CUT_TOLD = 0.01  # share of an area past the grid that is told; a coast drawn finer stays below
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Usable pixels of each area, in CSR order.
+
+    Attributes
+    ----------
+    area : (n_bag,) int64 array
+        Row of each bag in the areas.
+    offsets : (n_bag + 1,) int64 array
+    pixel, fraction : (n,) int, float32 arrays
+        As of :class:`geo.membership.Membership`.
+    left_out : dict
+        What ``docs/bag-store.md`` says of the attribute of that name.
+    """
+
+    area: np.ndarray
+    offsets: np.ndarray
+    pixel: np.ndarray
+    fraction: np.ndarray
+    left_out: dict[str, Any]
+
+
+def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[str, Any]:
+    """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they stand there already.
+
+    Parameters
+    ----------
+    config : Config
+    progress : Progress
+    fingerprint : str, optional
+        Of everything that the stage depends on; a finished store of the same one is taken as it is.
+        Where not given, the stores are made anew.
+
+    Returns
+    -------
+    dict
+        Numbers of areas, pixels and blocks, people and cases in all, and what was left out.
+
+    Raises
+    ------
+    InputError
+        With everything that is wrong with the inputs; nothing is written then.
+    """
+    work = work_dir(config)
+    grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
+    if not (
+        fingerprint
+        and is_current(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint)
+        and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
+    ):
+        with staged(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint) as staging:
+            inputs, bags = _prepare(config, staging, progress)
+            _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
+    return _summary(BagStore.open(bags_path), progress)
+
+
+def check(config: Config) -> list[Problem]:
+    """Find everything that is wrong with the inputs: all that ingest does, kept nowhere.
+
+    Parameters
+    ----------
+    config : Config
+
+    Returns
+    -------
+    list of Problem
+        Empty where ingest would succeed.
+    """
+    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
+        try:
+            use_storage(config.storage.options())
+            with local_inputs(config) as local:
+                _prepare(local, Path(directory), Silent())
+        except InputError as error:
+            return list(error.problems)
+    return []
+
+
+def _prepare(config: Config, cube_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
+    """Check all inputs and write the cube; raise everything found at once."""
+    problems: list[Problem] = []
+    inputs = open_inputs(config, problems)
+    members = _members(inputs, config, problems, progress)
+    bags = None
+    if inputs.grid is not None and (inputs.covariates or inputs.population):
+        with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
+            cube = write_cube(
+                cube_path,
+                inputs.grid,
+                inputs.covariates,
+                inputs.population,
+                members,
+                everywhere=config.output.mask == "all",
+                workers=_workers(config),
+                advance=task.advance,
+            )
+        problems.extend(cube.problems)
+        judged = _check_ranges(config, inputs, cube, members is not None, problems)
+        if members is not None and inputs.areas is not None:
+            bags = _select(config, inputs, inputs.areas, members, cube, problems, judged)
+            _tell_overlap(members, cube, progress)
+    if problems or bags is None:
+        raise InputError(problems)
+    return inputs, bags
+
+
+def _workers(config: Config) -> int | None:
+    return threads_here(config.compute)
+
+
+def _members(
+    inputs: Inputs, config: Config, problems: list[Problem], progress: Progress
+) -> Membership | None:
+    grid, areas = inputs.grid, inputs.areas
+    if grid is None or areas is None or not inputs.located:
+        return None
+    usable = _measurable(areas)
+    if not usable.any():
+        return None
+    place = f"areas ({config.areas.path})"
+    try:
+        geometry = reproject(areas.geometry[usable], grid)
+        measured = membership(geometry, grid)
+    except GridError:
+        found = f"have no place in the CRS of the grid ({grid.crs.name})"
+        remedy = "give a grid in the CRS of a map that shows them, or correct their CRS"
+        problems.append(Problem(place, found, remedy))
+        return None
+    rows = np.flatnonzero(usable)
+    sizes = np.zeros(len(areas), np.int64)
+    sizes[rows] = np.diff(measured.offsets)
+    members = Membership(np.concatenate([[0], np.cumsum(sizes)]), measured.pixel, measured.fraction)
+    if members.pixel.size == 0:
+        # The bounds overlap, yet no polygon has a pixel.
+        grid_place = f"grid.like ({config.grid.like})" if config.grid.like else "grid"
+        remedy = "give the grid of a raster that covers them"
+        problems.append(Problem(grid_place, "does not overlap the areas", remedy))
+        return None
+    _tell_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
+    return members
+
+
+def _tell_cut(
+    members: Membership,
+    ids: np.ndarray,
+    rows: np.ndarray,
+    geometry: gpd.GeoSeries,
+    grid: Grid,
+    progress: Progress,
+) -> None:
+    """Say which areas reach past the grid: their people out there are in no bag."""
+    covered = members.total(members.fraction)[rows]
+    share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
+    cut = np.flatnonzero((share > CUT_TOLD) & (covered > 0))
+    if cut.size:
+        named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
+        progress.log(
+            f"ingest: {cut.size} areas reach past the grid, all their cases are counted but not "
+            f"the people out there: {named}"
+        )
+
+
+def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
+    """Mark sound polygons, (n_area,) bool: the others are told, and these still checked."""
+    shapes = areas.geometry
+    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
+    return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
+
+
+def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
+    surface = float(members.fraction.sum(dtype=np.float64))
+    over = surface - cube.covered
+    if over > 0.001 * surface:
+        progress.log(
+            f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; people "
+            "there count in each"
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Whether areas can be judged by their people and covariates: not by those told broken."""
+
+    people: bool
+    covariates: bool
+
+
+def _check_ranges(
+    config: Config, inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]
+) -> Judged:
+    """Find rasters without values or without differences."""
+    told = {problem.place for problem in problems}
+    where = "inside the areas" if in_areas else "on the grid"
+    covariates = True
+    for name, layer in inputs.covariates.items():
+        found = cube.ranges[name]
+        covariates &= found.n_value > 0 and layer.place not in told
+        wrong = _useless(found, where, layer.transform)
+        if wrong is not None and layer.place not in told:
+            problems.append(Problem(layer.place, *wrong))
+    population = inputs.population
+    if population is None:
+        return Judged(config.population is None, covariates)
+    people = population.place not in told
+    wrong = _unpeopled(cube.people, where)
+    if wrong is not None and people:
+        problems.append(Problem(population.place, *wrong))
+    return Judged(people and wrong is None, covariates)
+
+
+def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None:
+    """Say what is wrong with a covariate, and the remedy."""
+    if found.n_value == 0 and transform != "none":
+        return (
+            f"has no value {where} after its transform ({transform})",
+            "check the file and its nodata value, or give another transform: log takes values "
+            "above 0, log1p above -1, sqrt from 0",
+        )
+    if found.n_value == 0:
+        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
+    if found.low == found.high:
+        return f"is {found.low:.6g} on every pixel {where}", "leave it out: it explains nothing"
+    return None
+
+
+def _unpeopled(found: Range, where: str) -> tuple[str, str] | None:
+    """Say what is wrong with the population, and the remedy."""
+    if found.n_value == 0:
+        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
+    if found.low < 0:
+        return (
+            f"holds negative numbers of people (down to {found.low:.6g}) {where}",
+            "set its nodata value, or correct it",
+        )
+    if found.high <= 0:
+        return f"holds nobody {where}", "check the file; is it the population?"
+    return None
+
+
+def _select(
+    config: Config,
+    inputs: Inputs,
+    areas: gpd.GeoDataFrame,
+    members: Membership,
+    cube: Cube,
+    problems: list[Problem],
+    judged: Judged,
+) -> Bags:
+    """Keep the usable pixels of each area; name the areas that have none."""
+    state = cube.state
+    keep = state == 0
+    n_area = members.n_bag
+    size = members.total(keep).astype(np.int64)
+    ids = areas["id"]
+    y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
+    # Nobody there and nobody ill: nothing to learn, nothing wrong.
+    on_grid = np.diff(members.offsets) > 0
+    peopled = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
+    quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
+    # Areas whose polygon could not be measured were told when it was read.
+    empty = (size == 0) & ~quiet & _measurable(areas)
+    ill = np.zeros(n_area, bool) if y is None else y > 0
+    exposure = "population" if inputs.population is not None else "pixel area"
+    labels = [f"area {i}" for i in ids]
+    # Without a population every pixel counts as peopled, and an area can be dry all the same.
+    known = judged.people or inputs.population is None
+    dry = empty & peopled & known & judged.covariates
+    for area in np.flatnonzero(dry)[:N_NAMED]:
+        labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
+    for chosen, found, remedy in (
+        (
+            empty & ~on_grid & inputs.own_grid,
+            "outside the grid",
+            "give a grid that covers all areas, or take the area out",
+        ),
+        (
+            empty & on_grid & ~peopled & ill & judged.people,
+            f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
+            "correct the population raster, the boundary or the count",
+        ),
+        (
+            dry,
+            "no usable pixel: a covariate is missing wherever people live",
+            "give covariates that cover it, or take the area out",
+        ),
+    ):
+        if chosen.any():
+            named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
+            problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
+    used = np.flatnonzero((size > 0) & ~quiet)
+    left_out = {
+        "no_covariate": int((state & NO_COVARIATE > 0).sum()),
+        "no_population": int((state & NO_POPULATION > 0).sum()),
+        "nobody": int(((state & NOBODY > 0) & (state & NO_POPULATION == 0)).sum()),
+        "by_covariate": {n: cube.ranges[n].n_missing for n in inputs.covariates},
+        "pixels": int((~keep).sum()),
+        "of_pixels": int(keep.size),
+        "weight": cube.lost,
+        "areas": [str(i) for i in ids[quiet]],
+    }
+    return Bags(
+        used,
+        np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
+        # Where every pixel is usable, as is usual, no second copy of them is made.
+        members.pixel if keep.all() else members.pixel[keep],
+        members.fraction if keep.all() else members.fraction[keep],
+        left_out,
+    )
+
+
+def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
+    """Name the covariates that are missing where the people of an area live."""
+    own = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
+    peopled = state[own] & (NO_POPULATION | NOBODY) == 0
+    group: Any = zarr.open_group(zarr_at(cube.path), mode="r")
+    x, _ = cubes.read_pixels(group, members.pixel[own][peopled], group["population"].shape[1])
+    missing = ~np.isfinite(x)
+    # Most often one covariate is missing on all of them; else all that have a gap there.
+    which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
+    return " and ".join(name for name, m in zip(cube.names, which, strict=True) if m)
+
+
+def _write_store(
+    config: Config,
+    inputs: Inputs,
+    bags: Bags,
+    cube_path: Place,
+    bags_path: Path,
+    fingerprint: str,
+    progress: Progress,
+) -> None:
+    """Gather the pixels of every bag from the cube into the bag store."""
+    grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
+    if grid is None or areas is None or counts is None:
+        message = "inputs that were found usable are not there"
+        raise RuntimeError(message)
+    covariates = tuple(inputs.covariates)
+    n_pix = int(bags.offsets[-1])
+    with (
+        Gatherer(bags, grid, cube_path, bags_path.parent) as gatherer,
+        progress.task("bags", 2 * n_pix) as task,
+    ):
+        gatherer.spread(_workers(config), task.advance)
+        write_bags(
+            bags_path,
+            sizes=np.diff(bags.offsets),
+            rows=gatherer.rows,
+            y=counts.to_numpy(np.float64)[bags.area],
+            trials=None if inputs.tested is None else inputs.tested.to_numpy(np.float64)[bags.area],
+            ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
+            covariates=covariates,
+            units=[inputs.covariates[name].source.unit or "" for name in covariates],
+            grid=grid.to_dict(),
+            coords_crs=plane_km(grid).to_wkt(),
+            seed=config.fit.seed,
+            fingerprint=fingerprint,
+            attrs={
+                "left_out": bags.left_out,
+                "name": config.name,
+                "weight_unit": "people" if inputs.population is not None else "km2",
+            },
+            workers=_workers(config),
+            advance=task.advance,
+        )
+
+
+def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
+    left = store.attrs["left_out"]
+    reasons = {
+        "no_covariate": "lack a covariate",
+        "no_population": "lack population",
+        "nobody": "hold nobody",
+    }
+    told = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
+    progress.log(
+        f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
+        + (f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {told}" if told else "")
+    )
+    if left["weight"] > 0:
+        unit = store.attrs["weight_unit"]
+        progress.log(f"ingest: {left['weight']:,.0f} {unit} in pixels that lack a covariate")
+    gaps = {name: n for name, n in left["by_covariate"].items() if n}
+    if gaps:
+        progress.log("ingest: missing pixels: " + ", ".join(f"{k} {n:,}" for k, n in gaps.items()))
+    if left["areas"]:
+        named = name_first(left["areas"], N_NAMED)
+        progress.log(f"ingest: left out areas without people or cases: {named}")
+    return {
+        "n_areas": store.n_bag,
+        "n_pixels": store.n_pix,
+        "n_blocks": store.n_block,
+        "covariates": list(store.covariates),
+        "exposure_total": float(store.bag_weight.sum()),
+        "cases_total": float(store.y.sum()),
+        "left_out": left,
+    }

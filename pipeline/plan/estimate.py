@@ -1,0 +1,395 @@
+"""What a run will need, before it runs: pixels, bytes, memory, arithmetic and time.
+
+From the configuration, headers and borders (:mod:`pipeline.plan.sizes`), a second's measurement of
+this machine (:mod:`pipeline.plan.probe`) and constants that ``python -m benchmarks.plan`` holds
+against real runs (``docs/plan.md`` tells which). No pixel is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.core.block import BLOCK_PIXELS
+from pipeline.config.model_factory import new_model
+from pipeline.config.schema import Config
+from pipeline.plan.probe import Probe, probe
+from pipeline.plan.sizes import PIXEL_BYTES, Sizes, measure_inputs
+from pipeline.prediction.raster import CHUNK_PIXELS
+from pipeline.store.aligned_grid import TILE
+
+GIB = 2**30
+CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
+# Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
+# pixel of the grid, by its way; the others for a pixel and what stands beside them.
+ALIGN_S = {
+    "copy": 8e-9, "nearest": 8e-8, "bilinear": 1.2e-7, "cubic": 4e-7, "average": 5e-8,
+    "sum": 5e-8, "warp": 2.3e-7, "points": 3.2e-6,
+}  # fmt: skip
+MEMBER_S, MEMBER_AREA_S = 3e-7, 1e-4  # a pixel in an area, an area
+CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
+GATHER_S = 5.6e-8  # out of the cube and into the store: a pixel in an area and column
+READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
+MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
+HASH_BYTES_S = 6e8
+START_S = 2.5  # of a stage: imports, files opened and closed
+CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
+THREAD_STEP_S = 2e-4
+SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
+# Bytes, likewise.
+BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
+MEMBER_BYTES = 20  # of ingest: a pixel in an area
+ARENA = 6  # arrays of a block's pixels by landmarks
+ALGEBRA = 24  # matrices of landmarks by landmarks
+AHEAD = 4  # arrays of predicted pixels by landmarks
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run.
+
+    Attributes
+    ----------
+    name : str
+    seconds : dict of int to float
+        By number of workers; empty where the model does not let it be foreseen.
+    peak_bytes : int
+        Memory of the process that runs the stage, at most.
+    """
+
+    name: str
+    seconds: dict[int, float]
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run will need.
+
+    Attributes
+    ----------
+    sizes : Sizes
+    probe : Probe
+    workers : int
+        That the estimates are for.
+    stages : tuple of Stage
+    epoch_seconds : dict of int to float
+        Of one pass over all areas, by number of workers.
+    max_epochs : int
+    step_flops, epoch_flops, fit_flops : float or None
+        ``4 n M^2`` for the pixels of a step, of an epoch, of as many epochs as are allowed.
+    worker_bytes : int
+        Memory of one worker process on a cluster.
+    disk_bytes : int
+        In ``output.dir`` at the worst moment.
+    disk_free, memory : int
+        Of this machine, bytes.
+    pays : int
+        Workers beyond which an epoch is quicker by less than a tenth for twice as many.
+    warnings : tuple of str
+    """
+
+    sizes: Sizes
+    probe: Probe
+    workers: int
+    stages: tuple[Stage, ...]
+    epoch_seconds: dict[int, float]
+    max_epochs: int
+    step_flops: float | None
+    epoch_flops: float | None
+    fit_flops: float | None
+    worker_bytes: int
+    disk_bytes: int
+    disk_free: int
+    memory: int
+    pays: int
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        sizes = self.sizes
+        told = {k: v for k, v in asdict(self).items() if k not in ("sizes", "stages")}
+        return {
+            "grid": {"shape": list(sizes.grid.shape), "pixels": sizes.grid.n_pix},
+            "areas": sizes.n_areas,
+            "pixels_in_areas": sizes.n_pixels,
+            "largest_area_pixels": round(float(sizes.area_pixels.max())),
+            "covariates": sizes.n_covariates,
+            "blocks": sizes.n_blocks,
+            "steps_an_epoch": sizes.n_steps,
+            "bytes": dict(sizes.bytes),
+            "stages": {stage.name: asdict(stage) for stage in self.stages},
+            **told,
+        }
+
+
+def plan_run(config: Config, workers: int | None = None) -> RunPlan:
+    """Foresee a run.
+
+    Parameters
+    ----------
+    config : Config
+    workers : int, optional
+        Workers of one core each; as configured where not given.
+
+    Returns
+    -------
+    RunPlan
+
+    Raises
+    ------
+    geo.errors.InputError
+        With everything that headers and tables show to be wrong.
+    """
+    sizes = measure_inputs(config)
+    measured = probe(config, sizes.n_pixels / sizes.n_areas)
+    cores = len(os.sched_getaffinity(0))
+    given = config.compute.workers
+    n = workers or (cores if given == "auto" else int(given))
+    tried = sorted({1, 2, 4, cores, n})
+    model: Any = new_model(config)
+    epochs = getattr(model, "max_epochs", 1)
+    epoch = {k: s for k in tried if (s := _epoch(config, sizes, measured, k)) is not None}
+    seconds = {
+        "ingest": {k: _ingest(sizes, k) for k in tried},
+        "fit": {k: _start(config, sizes) + epochs * s for k, s in epoch.items()},
+    }
+    if measured.predict is not None or measured.draw is not None:
+        seconds["predict"] = {k: _predict(sizes, measured, k) for k in tried}
+        seconds["evaluate"] = {
+            k: _evaluate(config, sizes, measured, k, epoch, epochs) for k in epoch
+        }
+    peaks = _peaks(config, sizes, model, n)
+    stages = tuple(
+        Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peaks[name])
+        for name in ("ingest", "fit", "predict", "evaluate")
+    )
+    flops = 4.0 * config.model.inducing**2 if measured.pixel is not None else None
+    epoch_flops = None if flops is None else flops * sizes.n_pixels
+    found = RunPlan(
+        sizes=sizes,
+        probe=measured,
+        workers=n,
+        stages=stages,
+        epoch_seconds={k: round(s, 3) for k, s in epoch.items()},
+        max_epochs=epochs,
+        step_flops=None if epoch_flops is None else epoch_flops / sizes.n_steps,
+        epoch_flops=epoch_flops,
+        fit_flops=None if epoch_flops is None else epoch_flops * epochs,
+        worker_bytes=_fit_bytes(config, sizes, model, 1),
+        disk_bytes=_disk(sizes),
+        disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
+        memory=_memory(config),
+        pays=_pays(config, sizes, measured),
+        warnings=(),
+    )
+    return RunPlan(**{**vars(found), "warnings": tuple(_warnings(config, found, cores, model))})
+
+
+def _speed(n: int) -> float:
+    """How many times as fast as one worker."""
+    return 1.0 + (n - 1) * SHARE
+
+
+def _ingest(sizes: Sizes, n: int) -> float:
+    held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
+    alone = START_S + (2 * sizes.bytes["inputs"] + held) / HASH_BYTES_S
+    alone += MEMBER_S * sizes.n_pixels + MEMBER_AREA_S * sizes.n_areas
+    aligned = sum(ALIGN_S[way] * count for way, count in sizes.ways.items())
+    shared = sizes.n_tile_pixels * (aligned + CUBE_S * (sizes.n_covariates + 1))
+    shared += sizes.n_pixels * GATHER_S * (sizes.n_covariates + 4)
+    return alone + shared / _speed(n)
+
+
+def _start(config: Config, sizes: Sizes) -> float:
+    """Seconds before the first step: the store's fingerprint, and landmarks clustered."""
+    cluster = 0.0 if config.compute.scheduler == "local" else CLUSTER_S
+    return START_S + 1.0 + sizes.bytes["bags.zarr"] / HASH_BYTES_S + cluster
+
+
+def _epoch(config: Config, sizes: Sizes, measured: Probe, n: int) -> float | None:
+    """Seconds of an epoch: steps of blocks that workers share, and of what the driver does."""
+    if measured.pixel is None or measured.update is None:
+        return None
+    local = config.compute.scheduler == "local"
+    message = THREAD_STEP_S if local else CLUSTER_STEP_S
+    blocks = sizes.n_blocks / sizes.n_steps  # of a step
+    # The last round of a step leaves workers idle, and more of them than blocks do nothing.
+    rounds = min(1.0, np.ceil(blocks / n) / blocks)
+    pixels = sizes.n_pixels * measured.pixel + _reading(sizes, 1 if local else n)
+    return sizes.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
+
+
+def _reading(sizes: Sizes, n_cache: int) -> float:
+    fits = sizes.bytes["bags.zarr"] <= CACHE_BYTES * n_cache
+    return sizes.n_blocks * (READ_CHUNK_S if fits else READ_BLOCK_S)
+
+
+def _predict(sizes: Sizes, measured: Probe, n: int) -> float:
+    mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
+    held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
+    alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
+    alone += sizes.n_maps * MAP_S * sizes.n_tile_pixels
+    shared = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
+    shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(sizes, 1)
+    return alone + shared / _speed(n)
+
+
+def _evaluate(
+    config: Config,
+    sizes: Sizes,
+    measured: Probe,
+    n: int,
+    epoch: dict[int, float],
+    epochs: int,
+) -> float:
+    draw = sizes.n_pixels * (measured.draw or 0.0) + _reading(sizes, 1)
+    truth = sizes.n_pixels * (measured.predict or 0.0) if config.truth is not None else 0.0
+    held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
+    seconds = START_S + held / HASH_BYTES_S + (draw + truth) / _speed(n)
+    folds = config.evaluate.folds
+    k = folds if isinstance(folds, int) else 5
+    fits = k * (epochs * epoch[n] * (1 - 1 / k) + 1.0)
+    return seconds + len(config.evaluate.schemes) * (fits + draw / _speed(n))
+
+
+def _pays(config: Config, sizes: Sizes, measured: Probe) -> int:
+    n = 1
+    while n < 1024:
+        now, twice = (_epoch(config, sizes, measured, k) for k in (n, 2 * n))
+        if now is None or twice is None or twice > 0.9 * now:
+            break
+        n *= 2
+    return n
+
+
+def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
+    """Memory of each stage's process, bytes; a cluster's workers are besides."""
+    threads = n if config.compute.scheduler == "local" else 1
+    local = min(n, len(os.sched_getaffinity(0)))
+    tile = min(TILE**2, sizes.grid.n_pix)
+    ingest = BASE["ingest"] * GIB + MEMBER_BYTES * sizes.n_pixels
+    ingest += local * tile * (16 * sizes.n_covariates + 64)
+    ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
+    width = np.dtype(config.model.precision).itemsize
+    fit = _fit_bytes(config, sizes, model, threads)
+    draws = 0
+    if config.labels is None:  # of all areas, and of the pixels of the blocks in hand
+        draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
+    predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
+    chunk = min(CHUNK_PIXELS, tile) * config.model.inducing * width * AHEAD
+    predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
+    evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
+    told = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
+    return {name: round(value) for name, value in told.items()}
+
+
+def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
+    m, f = config.model.inducing, sizes.n_covariates
+    found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
+    if model.sweep == "single":
+        return round(found + 3 * sizes.n_pixels * (4 * f + PIXEL_BYTES))
+    block = max(BLOCK_PIXELS, float(sizes.area_pixels.max()))
+    width = np.dtype(config.model.precision).itemsize
+    found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
+    return round(found + n_thread * block * (m * width * ARENA + 8 * f))
+
+
+def _disk(sizes: Sizes) -> int:
+    b = sizes.bytes
+    stored = b["bags.zarr"] + b["grid.zarr"]
+    return stored + max(b["scratch"], b["maps"] + b["drafts"])
+
+
+def _standing(path: Path) -> Path:
+    """Return the path, or the nearest directory above it that is there already."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _memory(config: Config) -> int:
+    if config.compute.memory != "auto":
+        return _bytes(config.compute.memory)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bytes(text: str) -> int:
+    number, prefix, binary = re.fullmatch(r"\s*([\d.]+)\s*([kKMGT]?)(i?)B\s*", text).groups()  # type: ignore[union-attr]
+    return round(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
+
+
+def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str]:
+    sizes, told = plan.sizes, []
+    limit = "compute.memory" if config.compute.memory != "auto" else "this machine"
+    for stage in plan.stages:
+        if stage.peak_bytes > plan.memory:
+            remedy = _less_memory(config, stage.name)
+            told.append(
+                f"{stage.name} needs {_gib(stage.peak_bytes)}, and {limit} has "
+                f"{_gib(plan.memory)}: {remedy}"
+            )
+    local = config.compute.scheduler in ("local", "processes")
+    together = plan.workers * plan.worker_bytes
+    if config.compute.scheduler == "processes" and together > plan.memory:
+        told.append(
+            f"{plan.workers} worker processes need {_gib(together)}, and this machine has "
+            f"{_gib(plan.memory)}: give compute.workers: {max(1, plan.memory // plan.worker_bytes)}"
+        )
+    if plan.disk_bytes > plan.disk_free:
+        told.append(
+            f"{plan.disk_bytes / 1e9:.1f} GB of disk are needed in {config.output.dir}, and "
+            f"{plan.disk_free / 1e9:.1f} GB are free: free some, or give another output.dir"
+        )
+    if local and plan.workers > cores:
+        told.append(
+            f"{plan.workers} workers on the {cores} cores of this machine: more than {cores} are "
+            "no faster"
+        )
+    if plan.epoch_seconds and plan.workers > plan.pays:
+        told.append(
+            f"{plan.workers} workers: more than {plan.pays} do not pay, for a step has only "
+            f"{sizes.n_blocks / sizes.n_steps:.1f} blocks to share out and a part that the driver "
+            "does alone; larger fit.batch_areas give a step more"
+        )
+    step = plan.epoch_seconds.get(plan.workers, 0.0) / sizes.n_steps
+    if config.compute.scheduler != "local" and 0 < step < 5 * CLUSTER_STEP_S:
+        told.append(
+            f"a step takes {1000 * step:.0f} ms, of which some {1000 * CLUSTER_STEP_S:.0f} are "
+            "messages: compute.scheduler: local is as fast on one machine, or give larger "
+            "fit.batch_areas"
+        )
+    biggest = float(sizes.area_pixels.max())
+    if biggest > 20 * BLOCK_PIXELS:
+        told.append(
+            f"the largest area has {biggest:,.0f} pixels, which one worker computes alone in one "
+            "piece: others wait for it"
+        )
+    if sizes.n_small:
+        told.append(f"{sizes.n_small:,} areas are smaller than a pixel: give a finer grid")
+    if model.sweep == "single":
+        told.append(
+            f"model.kind: {config.model.kind} holds all pixels in memory and its time cannot be "
+            "foreseen; kinds that go block by block have no such limit"
+        )
+    if config.compute.device == "gpu":
+        told.append("times are those of processors: a GPU's are not foreseen")
+    return told
+
+
+def _less_memory(config: Config, stage: str) -> str:
+    if stage in ("predict", "evaluate") and config.labels is None:
+        return f"give fewer than output.draws: {config.output.draws}, or a larger machine"
+    if stage == "fit":
+        return "give model.precision: float32, a smaller model.inducing, or fewer workers"
+    return "give a coarser grid, or a larger machine"
+
+
+def _gib(n: float) -> str:
+    return f"{n / GIB:.1f} GiB"

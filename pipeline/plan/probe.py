@@ -1,0 +1,162 @@
+"""A second's work on this machine: its matrix products, and a block of the configured model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from models.backend.blas import one_blas_thread
+from models.core.block import BLOCK_PIXELS, Bags
+from models.core.errors import ModelError
+from models.training.loop import BagsSource, Training, start_training
+from pipeline.config.model_factory import new_model
+from pipeline.config.schema import Config
+from pipeline.prediction.products import layers
+
+N_SIDE = 1024  # of the matrices whose product is timed
+MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Seconds on one core of this machine, measured; None where the model has no such thing.
+
+    Attributes
+    ----------
+    flops : float
+        Of a large matrix product in the model's precision, one thread, a second.
+    pixel : float or None
+        A pixel's part of a step: value and gradients.
+    update : float or None
+        The driver's part of a step.
+    predict : float or None
+        All maps of a pixel.
+    draw : float or None
+        A pixel's part of the joint draws of areas.
+    """
+
+    flops: float
+    pixel: float | None
+    update: float | None
+    predict: float | None
+    draw: float | None
+
+
+def probe(config: Config, mean_pixels: float) -> Probe:
+    """Time the configured model on made-up pixels.
+
+    Parameters
+    ----------
+    config : Config
+    mean_pixels : float
+        Pixels of an area, on average.
+    """
+    model: Any = new_model(config)
+    with one_blas_thread():
+        flops = _product_rate(np.dtype(config.model.precision))
+        if model.sweep == "single":
+            return Probe(flops, None, None, None, None)
+        try:
+            return _probe_model(config, model, flops, mean_pixels)
+        except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
+            return Probe(flops, None, None, None, None)
+
+
+def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -> Probe:
+    m = config.model.inducing
+    n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
+    n_bag = max(1, round(n_pix / mean_pixels))
+    bags = _made_up(config, n_pix, n_bag, m)
+    places = np.asarray(bags.coords)
+    source = BagsSource(bags, 0, block_pixels=10 * n_pix, block_bags=n_bag + 2)
+
+    class Prepared:
+        """The source with a sample as large as the landmarks: nothing is clustered."""
+
+        block_bags = source.block_bags
+        read = staticmethod(source.read)
+        read_ahead = staticmethod(source.read_ahead)
+
+        @staticmethod
+        def summary(rng: np.random.Generator) -> Any:
+            found = source.summary(rng)
+            y = None if found.bag_y is None else found.bag_y[:m]
+            return replace(found, x=found.x[:m], coords=places[:m], bag_y=y)
+
+    training: Training = start_training(model, Prepared(), **model.loop_params("start"))
+    state = training.state
+    params = model.block_params(state)
+    block = source.read(0)
+    stats, _ = model.block_stats(params, block, None)
+
+    def step() -> None:
+        model.update(state, stats, bags.n_bag)
+        model.block_params(state)
+
+    timed = _fastest(lambda: model.block_stats(params, block, None)) / block.n_pix
+    update = _fastest(step)
+    model.adopt(training)
+    predict = draw = None
+    x, coords = block.x[: n_pix // 2], places[: n_pix // 2]
+    people = np.ones(x.shape[0])
+    if "pixels" in model.predicts:
+        wanted = layers(config)
+
+        def maps() -> None:
+            prediction = model.predict_pixels(x, coords)
+            for layer in wanted:
+                layer.values(prediction, people)
+
+        predict = _fastest(maps) / x.shape[0]
+    if config.labels is None and hasattr(model, "sample_functions"):
+        functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
+
+        def draws() -> None:
+            said = model.predict_bags(block, draws=functions)
+            _ = said.observed(np.random.default_rng(0)).draws, said.log_density(block.y)
+
+        draw = _fastest(draws, repeats=2) / block.n_pix
+    return Probe(flops, timed, update, predict, draw)
+
+
+def _made_up(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> Bags:
+    """Pixels like those of a run: as many covariates, scaled alike, some cases in each area."""
+    rng = np.random.default_rng(0)
+    n_pix = max(n_pix, n_landmark + n_bag)
+    cuts = np.linspace(0, n_pix, n_bag + 2).astype(np.int64)
+    y = rng.poisson(20.0, n_bag + 1).astype(np.float64)
+    trials = None
+    if config.labels is not None:
+        y = (np.arange(n_bag + 1) % 2).astype(np.float64)
+    elif config.model.likelihood == "binomial":
+        trials = np.full(n_bag + 1, 100.0)
+        y = np.minimum(y, 99.0)
+    return Bags(
+        rng.standard_normal((n_pix, len(config.covariates))).astype(np.float32),
+        cuts,
+        y,
+        weight=rng.uniform(1, 20, n_pix),
+        coords=rng.uniform(0, 500, (n_pix, 2)),
+        trials=trials,
+    )
+
+
+def _product_rate(dtype: np.dtype) -> float:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((N_SIDE, N_SIDE)).astype(dtype) for _ in range(2))
+    return 2.0 * N_SIDE**3 / _fastest(lambda: a @ b)
+
+
+def _fastest(work: Callable[[], Any], repeats: int = REPEATS) -> float:
+    """Seconds of this thread in the quickest of a few runs: others' work would only add."""
+    times = []
+    for _ in range(repeats):
+        started = time.thread_time()
+        work()
+        times.append(time.thread_time() - started)
+    return min(times)

@@ -1,0 +1,214 @@
+"""How large a run will be, from headers and borders: pixels, areas, steps and bytes on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import rasterio
+import shapely
+
+from geo.align import way_of_alignment
+from geo.errors import InputError, Problem
+from geo.estimate import estimate_pixels
+from geo.grid import Grid
+from geo.membership import reproject
+from models.core.block import cut_blocks
+from models.training.schedule import plan_epoch
+from pipeline.config.model_factory import new_model
+from pipeline.config.schema import Config
+from pipeline.ingest.inputs import open_inputs
+from pipeline.prediction.products import layers
+from pipeline.storage.location import is_remote
+from pipeline.store.aligned_grid import TILE, Layer
+from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
+
+PIXEL_BYTES = 32  # of weight, coordinates and index in the bag store; a covariate adds 4
+TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
+# What the cube's compression (zstd 1) leaves of float32 values: measured on the simulated countries
+# (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at most.
+SQUEEZED = 0.85
+MAP_BYTES = 4.0  # a pixel in an area, of a cloud-optimised map with its overviews; measured there
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run consists of.
+
+    Attributes
+    ----------
+    grid : Grid
+    n_areas : int
+        Areas with at least a part of a pixel.
+    area_pixels : (n_areas,) float64 array
+        Estimated pixels of each, those shared with neighbours counted in each.
+    n_small : int
+        Areas of less than a pixel's surface.
+    n_covariates : int
+    n_tile_pixels : int
+        Pixels of the tiles that any area may meet: what is aligned and predicted from.
+    n_blocks, n_steps : int
+        Blocks of the store, and steps of an epoch.
+    ways : dict of str to int
+        Rasters by the way in which they reach the grid, see :func:`way_of_alignment`.
+    n_maps : int
+    bytes : dict of str to int
+        On disk: of the inputs (``inputs``), the bag store (``bags.zarr``), the aligned grid
+        (``grid.zarr``), the maps (``maps``), and for a while (``scratch``, ``drafts``).
+    """
+
+    grid: Grid
+    n_areas: int
+    area_pixels: np.ndarray
+    n_small: int
+    n_covariates: int
+    n_tile_pixels: int
+    n_blocks: int
+    n_steps: int
+    ways: Mapping[str, int]
+    n_maps: int
+    bytes: Mapping[str, int]
+
+    @property
+    def n_pixels(self) -> int:
+        """Pixels in areas, at most: those that lack a value are not known before ingest."""
+        return round(float(self.area_pixels.sum()))
+
+
+def measure_inputs(config: Config) -> Sizes:
+    """Read headers, borders and tables; no pixel.
+
+    Parameters
+    ----------
+    config : Config
+
+    Raises
+    ------
+    InputError
+        With everything that headers and tables show to be wrong.
+    """
+    problems: list[Problem] = []
+    inputs = open_inputs(config, problems)
+    grid, areas = inputs.grid, inputs.areas
+    if problems or grid is None or areas is None:
+        raise InputError(problems)
+    geometry = reproject(areas.geometry, grid)
+    pixels = estimate_pixels(geometry, grid)
+    used = pixels > 0
+    if not used.any():
+        found = "does not overlap the areas"
+        raise InputError([Problem("grid", found, "give the grid of a raster that covers them")])
+    sizes = np.maximum(1, np.rint(pixels[used])).astype(np.int64)
+    order = bag_order(sizes.size, config.fit.seed)
+    cuts = cut_blocks(sizes[order])
+    n_tile = _tile_pixels(geometry[used], grid)
+    surface = _surface(geometry, grid)
+    n_inside = min(float(surface[used].sum()), n_tile)  # each pixel once, where areas share it
+    rasters = [*inputs.covariates.values(), *([inputs.population] if inputs.population else [])]
+    ways: dict[str, int] = {}
+    for layer in rasters:
+        way = way_of_alignment(layer.source, grid, layer.resampling)
+        ways[way] = ways.get(way, 0) + 1
+    n_feat = len(inputs.covariates)
+    n_maps = len(layers(config)) if "pixels" in new_model(config).predicts else 0
+    n_mapped = n_tile if config.output.mask == "all" else n_inside
+    return Sizes(
+        grid=grid,
+        n_areas=int(used.sum()),
+        area_pixels=pixels[used],
+        n_small=int((surface < 1.0).sum()),
+        n_covariates=n_feat,
+        n_tile_pixels=n_tile,
+        n_blocks=cuts.size - 1,
+        n_steps=_steps(config, np.diff(cuts)),
+        ways=ways,
+        n_maps=n_maps,
+        bytes={
+            "inputs": sum(_file_bytes(path) for path in set(config.input_paths().values())),
+            "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat),
+            "grid.zarr": _cube_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
+            "maps": round(n_maps * MAP_BYTES * n_mapped),
+            "scratch": int(sizes.sum()) * (4 * n_feat + 8),
+            "drafts": 4 * n_maps * n_tile,
+        },
+    )
+
+
+def store_bytes(n_pix: int, n_bag: int, n_feat: int) -> int:
+    """Bytes of a bag store: its format leaves nothing to guess.
+
+    Parameters
+    ----------
+    n_pix, n_bag, n_feat : int
+        Pixels, bags and covariates.
+    """
+    chunks = math.ceil(n_pix / CHUNK_PIXELS) * CHUNK_PIXELS
+    table = min(n_bag, TABLE_CHUNK)
+    rows = math.ceil(n_bag / table) * table
+    # offsets, block offsets (a bag in four), y, weight, id offsets, ids of some 8 bytes.
+    return chunks * (4 * n_feat + PIXEL_BYTES) + rows * (16 * n_feat + 4 * 8 + 2 + 8)
+
+
+def _steps(config: Config, block_bags: np.ndarray) -> int:
+    """Count the steps of an epoch; one where the model sweeps over everything."""
+    model: Any = new_model(config)
+    if model.sweep != "minibatch":
+        return 1
+    return len(plan_epoch(block_bags, model.batch_bags, np.random.default_rng(0)))
+
+
+def _tile_pixels(geometry: gpd.GeoSeries, grid: Grid) -> int:
+    """Count the pixels of all tiles that the bounds of any area meet."""
+    t, (n_row, n_col) = grid.transform, grid.shape
+    left, bottom, right, top = geometry.bounds.to_numpy().T
+    first_col, last_col = (left - t.c) / t.a, (right - t.c) / t.a
+    first_row, last_row = (top - t.f) / t.e, (bottom - t.f) / t.e
+    met = np.zeros((-(-n_row // TILE), -(-n_col // TILE)), bool)
+    at = [
+        np.clip(np.floor(v / TILE).astype(np.int64), 0, n - 1)
+        for v, n in zip(
+            (first_row, last_row, first_col, last_col),
+            (met.shape[0], met.shape[0], met.shape[1], met.shape[1]),
+            strict=True,
+        )
+    ]
+    for r0, r1, c0, c1 in zip(*(v.tolist() for v in at), strict=True):
+        met[r0 : r1 + 1, c0 : c1 + 1] = True
+    row, col = np.nonzero(met)
+    high = np.minimum(TILE, n_row - row * TILE)
+    wide = np.minimum(TILE, n_col - col * TILE)
+    return int((high * wide).sum())
+
+
+def _surface(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
+    return shapely.area(np.asarray(geometry.array)) / (grid.res[0] * grid.res[1])
+
+
+def _cube_bytes(
+    covariates: Mapping[str, Layer], population: Layer | None, n_tile: int, n_inside: float
+) -> int:
+    each = sum(4 * _squeezed(layer) for layer in covariates.values())
+    # Of float64 people that a file holds in float32, half the bytes are zeros.
+    people = 8 * 0.5 * _squeezed(population) * n_tile if population else 8 * SQUEEZED * n_inside
+    return round(each * n_tile + people)
+
+
+def _squeezed(layer: Layer) -> float:
+    """Say what compression leaves of a raster: as in its own file, where that is compressed."""
+    path = layer.source.path
+    if is_remote(path) or not Path(path).is_file():
+        return SQUEEZED
+    with rasterio.open(path) as file:
+        raw = file.width * file.height * sum(np.dtype(kind).itemsize for kind in file.dtypes)
+        if file.compression is None:
+            return SQUEEZED
+    return min(SQUEEZED, Path(path).stat().st_size / raw)
+
+
+def _file_bytes(path: str) -> int:
+    return 0 if is_remote(path) or not Path(path).is_file() else Path(path).stat().st_size

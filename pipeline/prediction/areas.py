@@ -1,0 +1,219 @@
+"""Areas from joint draws: what the model expects of each district, and how sure it is.
+
+Uncertainty of a sum over pixels needs the pixels' dependence, so whole functions are drawn once
+and carried through the bag store block by block: what is kept is (n_draws, n_bag), never draws
+times pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.written import failures_explained, why_not_written
+from pipeline.core.threads import map_in_order
+from pipeline.prediction.arrays import AreaArrays
+
+
+@dataclass(frozen=True)
+class AreaDraws(AreaArrays):
+    """Joint posterior and predictive draws of areas.
+
+    Attributes
+    ----------
+    bag : (n_bag,) int64 array
+        Number of each area in the bag store.
+    y : (n_bag,) float64 array
+        Observed counts.
+    people : (n_bag,) float64 array
+        Exposure: people at risk, or km2 without a population.
+    mean : (n_bag,) float64 array
+        Expected count.
+    expected : (n_draws, n_bag) float64 array
+        Draws of the expected count.
+    counts : (n_draws, n_bag) float64 array
+        Draws of the count itself: one draw of the observation noise for each expected count.
+    log_density : (n_bag,) float64 array
+        Log predictive density of the observed count.
+    """
+
+    bag: np.ndarray
+    y: np.ndarray
+    people: np.ndarray
+    mean: np.ndarray
+    expected: np.ndarray
+    counts: np.ndarray
+    log_density: np.ndarray
+
+
+def draw_areas(
+    model: Any,
+    store: Any,
+    n_draws: int,
+    seed: int,
+    keep: np.ndarray | None = None,
+    advance: Callable[[int], None] | None = None,
+    n_thread: int | None = None,
+) -> AreaDraws:
+    """Draw the expected and the observed counts of areas, all from the same drawn functions.
+
+    Parameters
+    ----------
+    model : fitted model
+        With ``sample_functions`` and ``predict_bags``.
+    store : BagStore
+        The areas.
+    n_draws : int
+        Number of functions drawn.
+    seed : int
+        Fixes the functions and the noise, whatever the block sizes of other runs.
+    keep : (n_bag,) bool array, optional
+        Areas wanted, all where not given; blocks without any are not read.
+    advance : callable, optional
+        Called with the number of areas done after each block.
+    n_thread : int, optional
+        Blocks drawn at the same time, one a core where not given; it changes no number.
+
+    Returns
+    -------
+    AreaDraws
+        In the order of the store.
+    """
+    keep = np.ones(store.n_bag, dtype=bool) if keep is None else keep
+    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+    edges = np.asarray(store.block_offsets)
+    wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
+
+    def draw(number: int) -> AreaDraws:
+        block = store.read_block(number)
+        part = block.select(keep[block.bag])
+        prediction = model.predict_bags(part, draws=functions)
+        # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
+        # of other blocks.
+        counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
+        # A proportion's aggregate is a mean, and those tested are the exposure.
+        tested = part.trials if prediction.law.averages else None
+        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
+        return AreaDraws(
+            bag=np.asarray(part.bag, dtype=np.int64),
+            y=np.asarray(part.y, dtype=np.float64),
+            people=weight if tested is None else tested,
+            mean=prediction.mean * (1.0 if tested is None else tested),
+            expected=prediction.draws * (1.0 if tested is None else tested),
+            counts=np.asarray(counts, dtype=np.float64),
+            log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
+        )
+
+    parts = []
+    for part in map_in_order(draw, wanted, n_thread):
+        parts.append(part)
+        if advance:
+            advance(part.bag.shape[0])
+    return AreaDraws.concatenate(parts)
+
+
+def tabulate_areas(
+    draws: AreaDraws, ids: list[str], interval: float, rate_per: float
+) -> pd.DataFrame:
+    """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
+
+    Parameters
+    ----------
+    draws : AreaDraws
+        Of every area of the store.
+    ids : list of str
+        Ids by the store's number of the area.
+    interval : float
+        Central probability of the intervals, such as 0.9.
+    rate_per : float
+        People to a rate, such as 1000.
+
+    Returns
+    -------
+    DataFrame
+        ``observed``; ``fitted``, ``fitted_sd``, ``fitted_lower``, ``fitted_upper`` of the expected
+        count; ``people``; ``observed_rate`` and ``fitted_rate`` with ``_lower`` and ``_upper``, per
+        ``rate_per``; ``count_lower``, ``count_upper``: predictive interval of the count itself;
+        ``residual``: observed less fitted over the predictive standard deviation.
+    """
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(draws.expected, tails, axis=0)
+    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
+    per_person = np.full(draws.people.shape, np.nan)
+    np.divide(rate_per, draws.people, out=per_person, where=draws.people > 0)
+    spread = draws.counts.std(axis=0)
+    residual = np.full(spread.shape, np.nan)
+    np.divide(draws.y - draws.mean, spread, out=residual, where=spread > 0)
+    return pd.DataFrame(
+        {
+            "observed": draws.y,
+            "fitted": draws.mean,
+            "fitted_sd": draws.expected.std(axis=0),
+            "fitted_lower": lower,
+            "fitted_upper": upper,
+            "people": draws.people,
+            "observed_rate": draws.y * per_person,
+            "fitted_rate": draws.mean * per_person,
+            "fitted_rate_lower": lower * per_person,
+            "fitted_rate_upper": upper * per_person,
+            "count_lower": count_lower,
+            "count_upper": count_upper,
+            "residual": residual,
+        },
+        index=pd.Index([ids[bag] for bag in draws.bag], name="id"),
+    )
+
+
+def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path) -> None:
+    """Write ``areas.gpkg`` and ``areas.csv``: the areas' own attributes, then the table's.
+
+    Parameters
+    ----------
+    areas : GeoDataFrame
+        As read, with a column ``id`` of text; its order is kept. Areas that the table lacks have
+        no pixel with people and every covariate: their numbers stay empty.
+    table : DataFrame
+        Of :func:`tabulate_areas`.
+    id_column : str
+        Name of the users' own id column, kept so that tables can be joined on it.
+    directory : Path
+        Where the two files go.
+    """
+    # GeoPackage has a column "fid" of its own, and Shapefile readers make one of any name alike.
+    name = "area_id" if id_column.lower() in {"fid", "geometry", "geom"} else id_column
+    own = [
+        column
+        for column in areas.columns
+        if column not in {"id", id_column, name, areas.geometry.name, *table.columns}
+        and str(column).lower() not in {"fid", "geom"}
+    ]
+    result = areas[[*own, areas.geometry.name]].copy()
+    result.insert(0, name, areas["id"].astype(str))
+    for column in table.columns:
+        result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
+    geometry = result.geometry.name
+    result = result[[c for c in result.columns if c != geometry] + [geometry]]
+    package = directory / "areas.gpkg"
+    with failures_explained(package, [package]):
+        result.to_file(package, layer="areas", driver="GPKG")
+        # SQLite tells GDAL of a full disk, and GDAL not always us.
+        whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
+    if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
+        raise why_not_written(package, [package])
+    result.drop(columns=geometry).to_csv(
+        directory / "areas.csv", index=False, float_format="%.6g", lineterminator="\n"
+    )
+
+
+def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
+    return all(
+        column in one and np.array_equal(one[column], other[column], equal_nan=True)
+        for column in columns
+        if pd.api.types.is_numeric_dtype(other[column])
+    )

@@ -1,0 +1,117 @@
+"""Labelled areas: what a classifier says of each, as arrays and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.core.threads import map_in_order
+from pipeline.prediction.arrays import AreaArrays
+
+
+@dataclass(frozen=True)
+class LabelPredictions(AreaArrays):
+    """Probabilities that areas are positive.
+
+    Attributes
+    ----------
+    bag : (n_bag,) int64 array
+        Number of each area in the bag store.
+    y : (n_bag,) float64 array
+        Observed labels, 0 or 1.
+    probability, sd : (n_bag,) float64 arrays
+        Mean and deviation of the probability.
+    lower, upper : (n_bag,) float64 arrays
+        Central interval of the probability.
+    """
+
+    bag: np.ndarray
+    y: np.ndarray
+    probability: np.ndarray
+    sd: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+@dataclass(frozen=True)
+class LabelPredictor:
+    """How a classifier's predictions of areas are made (see :class:`Predictor`).
+
+    Attributes
+    ----------
+    store : BagStore
+    interval : float
+        Central probability of the intervals.
+    n_thread : int, optional
+        Blocks predicted at the same time; it changes no number.
+    """
+
+    store: Any
+    interval: float
+    n_thread: int | None = None
+    kind: type[LabelPredictions] = LabelPredictions
+
+    @property
+    def key(self) -> str:
+        """See :class:`pipeline.evaluation.cross_validation.Predictor`."""
+        return f"labels {self.interval}"
+
+    def predict(
+        self,
+        model: Any,
+        keep: np.ndarray | None = None,
+        number: int = 0,
+        advance: Callable[[int], None] | None = None,
+    ) -> LabelPredictions:
+        """Predict the areas where ``keep`` (n_bag,) is true, all where not given."""
+        del number
+        store = self.store
+        keep = np.ones(store.n_bag, bool) if keep is None else keep
+        edges = np.asarray(store.block_offsets)
+        wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
+        low, high = (1 - self.interval) / 2, (1 + self.interval) / 2
+
+        def predict(number: int) -> LabelPredictions:
+            block = store.read_block(number)
+            part = block.select(keep[block.bag])
+            said = model.predict_bags(part)
+            return LabelPredictions(
+                bag=np.asarray(part.bag, np.int64),
+                y=np.asarray(part.y, np.float64),
+                probability=said.mean,
+                sd=said.sd,
+                lower=said.quantile(low),
+                upper=said.quantile(high),
+            )
+
+        parts = []
+        for part in map_in_order(predict, wanted, self.n_thread):
+            parts.append(part)
+            if advance:
+                advance(part.bag.shape[0])
+        return LabelPredictions.concatenate(parts)
+
+
+def tabulate_labels(said: LabelPredictions, ids: list[str]) -> pd.DataFrame:
+    """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
+
+    Returns
+    -------
+    DataFrame
+        ``observed`` (0 or 1), ``probability``, ``probability_sd``, ``probability_lower``,
+        ``probability_upper``.
+    """
+    return pd.DataFrame(
+        {
+            "observed": said.y,
+            "probability": said.probability,
+            "probability_sd": said.sd,
+            "probability_lower": said.lower,
+            "probability_upper": said.upper,
+        },
+        index=pd.Index([ids[bag] for bag in said.bag], name="id"),
+    )

@@ -1,0 +1,194 @@
+"""Is a finished map fit to be published? Each threshold of ``gates`` asked, each answer told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.schema import Config
+
+MAPS = ("rate_mean.tif", "probability_mean.tif")
+COMMON = 0.9  # of the pixels: with fewer in both, a change of the map is not measured
+
+
+@dataclass(frozen=True)
+class Check:
+    """One gate: what was asked, what was measured, and whether it holds.
+
+    ``value`` is None where it could not be measured, and then the gate does not hold.
+    """
+
+    gate: str
+    value: float | bool | None
+    asked: str
+    passed: bool
+    reason: str
+
+
+def check_gates(config: Config, before: Path | None) -> list[Check]:
+    """Ask every gate of the configuration of what ``output.dir`` holds.
+
+    Parameters
+    ----------
+    config : Config
+        Of a run whose stages have finished.
+    before : Path or None
+        Directory of the version to compare with; None where there is none, and then the change is
+        not asked.
+
+    Returns
+    -------
+    list of Check
+        One for each gate that is given.
+    """
+    gates, out = config.gates, config.output.dir
+    report = _read_json(out / "evaluation.json")
+    stages = _read_json(out / "work" / "stages.json")
+    checks = []
+    if gates.converged:
+        converged = stages.get("fit", {}).get("summary", {}).get("converged")
+        checks.append(
+            _check("converged", converged, "true", lambda v: v, "the fit had not converged", "")
+        )
+    held_out = report.get("held_out", {}).get(gates.scheme, {})
+    score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
+    if gates.min_gain is not None:
+        gain = None if score is None or constant is None else constant - score
+        least = gates.min_gain
+        checks.append(
+            _check(
+                "held-out gain",
+                gain,
+                f"at least {least:g} nats an area",
+                lambda v: v >= least,
+                f"held-out areas ({gates.scheme}) are predicted {_say(gain)} nats an area better "
+                f"than by a constant, {least:g} asked",
+                "evaluate.schemes",
+            )
+        )
+    if gates.min_correlation is not None:
+        value, lowest = _association(held_out.get("model")), gates.min_correlation
+        checks.append(
+            _check(
+                "held-out correlation",
+                value,
+                f"at least {lowest:g}",
+                lambda v: v >= lowest,
+                f"held-out areas ({gates.scheme}) correlate by {_say(value)} with what was "
+                f"observed, {lowest:g} asked",
+                "evaluate.schemes",
+            )
+        )
+    if gates.coverage is not None:
+        least, most = gates.coverage
+        level = f"{config.output.interval:g}"
+        covered = (held_out.get("model") or {}).get("intervals", {}).get(level, {}).get("coverage")
+        checks.append(
+            _check(
+                "coverage",
+                covered,
+                f"{least:g} to {most:g}",
+                lambda v: least <= v <= most,
+                f"intervals of {level} hold {_say(covered)} of the held-out counts "
+                f"({gates.scheme}), {least:g} to {most:g} asked",
+                "evaluate.schemes",
+            )
+        )
+    if gates.max_change is not None and before is not None:
+        per = config.output.rate_per  # the published map may be of another unit
+        scale = per / _read_json(before / "version.json").get("rate_per", per)
+        change, limit = map_change(before, out, scale), gates.max_change
+        checks.append(
+            _check(
+                "change",
+                change,
+                f"at most {limit:g}",
+                lambda v: v <= limit,
+                f"the map changed by {_say(change)} from {before.name}, {limit:g} allowed",
+                "the grid",
+            )
+        )
+    return checks
+
+
+def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
+    """Measure how much a map has changed.
+
+    Parameters
+    ----------
+    before, after : Path
+        Directories with ``rate_mean.tif`` or ``probability_mean.tif``.
+    scale : float
+        What rates before are multiplied by to have the unit of those after.
+
+    Returns
+    -------
+    float or None
+        Mean over the pixels of both of |log(after / before)| for rates, |after - before| for
+        probabilities; None where the maps are not of one grid, or less than `COMMON` of the
+        larger one's pixels are in both.
+    """
+    import numpy as np
+    import rasterio
+
+    for name in MAPS:
+        if (before / name).is_file() and (after / name).is_file():
+            break
+    else:
+        return None
+    total, n_pix, n_old, n_new = 0.0, 0, 0, 0
+    with rasterio.open(before / name) as old, rasterio.open(after / name) as new:
+        if (old.shape, old.transform, old.crs) != (new.shape, new.transform, new.crs):
+            return None
+        for _, window in new.block_windows(1):
+            a = old.read(1, window=window).astype(np.float64)
+            b = new.read(1, window=window).astype(np.float64)
+            both = np.isfinite(a) & np.isfinite(b)
+            n_old, n_new = n_old + int(np.isfinite(a).sum()), n_new + int(np.isfinite(b).sum())
+            if name == MAPS[0]:
+                both &= (a > 0) & (b > 0)
+                total += float(np.abs(np.log(b[both] / (scale * a[both]))).sum())
+            else:
+                total += float(np.abs(b[both] - a[both]).sum())
+            n_pix += int(both.sum())
+    return total / n_pix if n_pix and n_pix >= COMMON * max(n_old, n_new) else None
+
+
+def _check(
+    gate: str, value: Any, asked: str, holds: Callable[[Any], bool], failed: str, source: str
+) -> Check:
+    if value is None:
+        said = f"; see {source}" if source else ""
+        return Check(gate, None, asked, False, f"{gate}: was not measured{said}")
+    passed = bool(holds(value))
+    return Check(gate, value, asked, passed, "" if passed else f"{gate}: {failed}")
+
+
+def _score(scores: dict[str, Any] | None) -> float | None:
+    """Minus the log density of a held-out response, nats an area: smaller is better."""
+    if not scores:
+        return None
+    value = scores.get("nll", scores.get("log_loss"))
+    return None if value is None else float(value)
+
+
+def _association(scores: dict[str, Any] | None) -> float | None:
+    if not scores:
+        return None
+    value = scores.get("rates", {}).get("correlation", scores.get("auc"))
+    return None if value is None else float(value)
+
+
+def _say(value: Any) -> str:
+    return "?" if value is None else f"{value:.3g}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

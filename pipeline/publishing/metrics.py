@@ -1,0 +1,191 @@
+"""Figures of runs for Prometheus: one file a map for the textfile collector, or pushed.
+
+A run is a process that ends: nobody can scrape it. What counts up (runs by outcome) goes on from
+what the file says.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.schema import Config
+from pipeline.publishing.publish import Publication, publish_dir
+from pipeline.publishing.versions import current_version
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+class Record:
+    """What a run gathers of itself, to be recorded at its end."""
+
+    def __init__(self) -> None:
+        self.outcome = "failed"
+        self.stages: dict[str, tuple[float, bool]] = {}
+        self.gates: dict[str, float] = {}
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Note a stage that has ended."""
+        self.stages[result["name"]] = (result["seconds"], result["skipped"])
+
+    def end(self, publication: Publication) -> None:
+        """Note what became of the map."""
+        self.outcome = publication.status
+        self.gates = {
+            check.gate: float(check.value)
+            for check in publication.checks
+            if check.value is not None
+        }
+
+
+@contextmanager
+def recorded(config: Config, on_trouble: Callable[[str], None]) -> Iterator[Record]:
+    """Record a run's figures, however it ends; one that is interrupted counts as cancelled."""
+    record, start = Record(), time.monotonic()
+    try:
+        yield record
+    except Exception:
+        record.outcome = "failed"
+        raise
+    except BaseException:
+        record.outcome = "cancelled"
+        raise
+    finally:
+        version = current_version(publish_dir(config))
+        troubles = record_run(
+            config,
+            record.outcome,
+            time.monotonic() - start,
+            record.stages,
+            None if version is None else version.number,
+            record.gates,
+        )
+        for trouble in troubles:
+            on_trouble(trouble)
+
+
+OUTCOMES = ("published", "unchanged", "held", "superseded", "failed", "skipped", "cancelled")
+
+
+def record_run(
+    config: Config,
+    outcome: str,
+    seconds: float,
+    stages: Mapping[str, tuple[float, bool]],
+    version: int | None = None,
+    gates: Mapping[str, float] | None = None,
+) -> list[str]:
+    """Write or push the figures of a run that has ended.
+
+    Parameters
+    ----------
+    config : Config
+    outcome : str
+        One of `OUTCOMES`.
+    seconds : float
+        Wall time of the run.
+    stages : mapping of str to (float, bool)
+        Seconds of each stage, and whether it was skipped as up to date.
+    version : int, optional
+        The current version's number.
+    gates : mapping of str to float, optional
+        What was measured.
+
+    Returns
+    -------
+    list of str
+        What went wrong: figures must not stop a run.
+    """
+    metrics = config.metrics
+    if metrics.textfile is None and metrics.pushgateway is None:
+        return []
+    troubles = []
+    registry = _registry(config, outcome, seconds, stages, version, gates or {})
+    if metrics.textfile is not None:
+        from prometheus_client import write_to_textfile
+
+        try:
+            metrics.textfile.mkdir(parents=True, exist_ok=True)
+            write_to_textfile(str(_path(config)), registry)
+        except OSError as error:
+            troubles.append(f"metrics.textfile ({metrics.textfile}): {error}")
+    if metrics.pushgateway is not None:
+        from prometheus_client import pushadd_to_gateway
+
+        try:
+            pushadd_to_gateway(
+                metrics.pushgateway, "disagg", registry, grouping_key={"map": config.name}
+            )
+        except OSError as error:
+            troubles.append(f"metrics.pushgateway ({metrics.pushgateway}): {error}")
+    return troubles
+
+
+def _registry(
+    config: Config,
+    outcome: str,
+    seconds: float,
+    stages: Mapping[str, tuple[float, bool]],
+    version: int | None,
+    gates: Mapping[str, float],
+) -> CollectorRegistry:
+    from prometheus_client import CollectorRegistry, Counter, Gauge
+
+    registry = CollectorRegistry()
+    before = _counted(config)
+
+    def gauge(name: str, about: str, labels: tuple[str, ...] = ()) -> Any:
+        return Gauge(f"disagg_{name}", about, ("map", *labels), registry=registry)
+
+    runs = Counter("disagg_runs", "Runs by outcome", ("map", "outcome"), registry=registry)
+    for each in OUTCOMES:
+        runs.labels(config.name, each).inc(before.get(each, 0.0) + (each == outcome))
+    now = time.time()
+    gauge("last_run_timestamp_seconds", "When the last run ended").labels(config.name).set(now)
+    good = gauge("last_good_run_timestamp_seconds", "When a run last ended well")
+    if outcome in ("published", "unchanged", "superseded"):
+        good.labels(config.name).set(now)
+    elif "good" in before:
+        good.labels(config.name).set(before["good"])
+    gauge("last_run_seconds", "Wall time of the last run").labels(config.name).set(seconds)
+    took = gauge("stage_seconds", "Seconds of a stage in the last run", ("stage",))
+    skipped = gauge("stage_skipped", "1 where a stage was up to date", ("stage",))
+    for name, (stage_seconds, was_skipped) in stages.items():
+        took.labels(config.name, name).set(0.0 if was_skipped else stage_seconds)
+        skipped.labels(config.name, name).set(float(was_skipped))
+    if version is not None:
+        gauge("version", "Number of the current version").labels(config.name).set(version)
+    measured = gauge("gate", "What a gate measured in the last run", ("gate",))
+    for name, value in gates.items():
+        measured.labels(config.name, name).set(value)
+    return registry
+
+
+def _counted(config: Config) -> dict[str, float]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        text = _path(config).read_text(encoding="utf-8")
+    except (OSError, AttributeError):
+        return {}
+    found = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "disagg_runs_total":
+                    found[sample.labels["outcome"]] = sample.value
+                elif sample.name == "disagg_last_good_run_timestamp_seconds":
+                    found["good"] = sample.value
+    except ValueError:
+        return {}
+    return found
+
+
+def _path(config: Config) -> Path:
+    directory = config.metrics.textfile or config.output.dir / "work"
+    return directory / f"disagg_{re.sub(r'[^A-Za-z0-9_]', '_', config.name)}.prom"

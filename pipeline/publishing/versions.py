@@ -1,0 +1,238 @@
+"""Versions of a published map: each whole or invisible, one of them current.
+
+```
+DIR/versions/v0001/   the files of a version, version.json, complete.json (written last)
+DIR/current           symbolic link to the version that readers are given
+DIR/withdrawn.json    fingerprints of maps that a rollback took away: not published again unasked
+```
+
+A version is written under a hidden name and renamed when its last byte is on disk
+(:mod:`local_commit`); publishing it is one rename of the link. A reader that resolves the link
+once (:func:`open_current`) reads one version to its end, whatever is published meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from geo.errors import InputError, Problem
+from pipeline.core.errors import StoreError
+from pipeline.storage.local_commit import read_marker, staged
+
+KIND, VERSION = "disagg-version", 1
+ABOUT = "version.json"
+WITHDRAWN = "withdrawn.json"
+_NAME = re.compile(r"^v(\d{4,})$")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A complete version.
+
+    Attributes
+    ----------
+    path : Path
+        Its directory.
+    fingerprint : str
+        Of what its files hold.
+    about : dict
+        ``version.json``: name, period, when, gates, checksums of its files.
+    """
+
+    path: Path
+    fingerprint: str
+    about: dict[str, Any] = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """``v0012``."""
+        return self.path.name
+
+    @property
+    def number(self) -> int:
+        """12."""
+        return int(self.name[1:])
+
+    @property
+    def period(self) -> str | None:
+        """Of a time series, the period that it maps."""
+        period: str | None = self.about.get("period")
+        return period
+
+
+def list_versions(directory: Path) -> list[Version]:
+    """List the complete versions, the oldest first; what was never finished is none."""
+    found = []
+    for path in (directory / "versions").glob("v*"):
+        if _NAME.match(path.name):
+            version = _read(path)
+            if version is not None:
+                found.append(version)
+    return sorted(found, key=lambda version: version.number)
+
+
+def current_version(directory: Path) -> Version | None:
+    """Resolve the link, once, to the version that readers are given."""
+    try:
+        target = os.readlink(directory / "current")
+    except OSError:
+        return None
+    return _read(directory / target)
+
+
+def add_version(
+    directory: Path, files: Mapping[str, Path], about: Mapping[str, Any], fingerprint: str
+) -> Version:
+    """Write a new version, complete but not yet current.
+
+    Parameters
+    ----------
+    directory : Path
+        Made where it does not exist.
+    files : mapping of str to Path
+        What to copy, by name in the version.
+    about : mapping
+        For ``version.json``.
+    fingerprint : str
+        Of what the files hold.
+    """
+    numbers = [
+        int(match[1])
+        for path in (directory / "versions").glob("*")
+        if (match := _NAME.match(path.name))
+    ]
+    name = f"v{max(numbers, default=0) + 1:04d}"
+    path = directory / "versions" / name
+    with staged(path, KIND, VERSION, fingerprint) as at:
+        partial = cast(Path, at)  # `directory` is local: versions are renamed into place
+        for target, source in files.items():
+            shutil.copyfile(source, partial / target)
+        text = json.dumps({"version": name, **about}, indent=1, ensure_ascii=False) + "\n"
+        (partial / ABOUT).write_text(text, encoding="utf-8")
+    made = _read(path)
+    if made is None:
+        message = f"{path}: written, and cannot be read; is the disk full?"
+        raise StoreError(message)
+    return made
+
+
+def make_current(directory: Path, version: Version) -> None:
+    """Give readers a version, by one rename."""
+    link = directory / f".current-{uuid.uuid4().hex[:8]}"
+    link.symlink_to(Path("versions") / version.name)
+    os.replace(link, directory / "current")
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, Version]:
+    """Make an earlier version current again.
+
+    Parameters
+    ----------
+    directory : Path
+    to : str, optional
+        Name of any version, ``v0007``; by default the one before the current one.
+
+    Returns
+    -------
+    (Version or None, Version)
+        What was current, and what is.
+
+    Raises
+    ------
+    InputError
+        If there is no such version.
+    """
+    with versions_locked(directory):
+        versions, current = list_versions(directory), current_version(directory)
+        names = ", ".join(version.name for version in versions) or "none"
+        if to is None:
+            shown = [v for v in versions if not v.about.get("superseded")]
+            before = [v for v in shown if current is None or v.number < current.number]
+            if not before:
+                found = "there is no version before the current one"
+                raise InputError(Problem(str(directory), found, f"versions: {names}; give --to"))
+            target = before[-1]
+        else:
+            wanted = [version for version in versions if version.name == to]
+            if not wanted:
+                raise InputError(Problem(str(directory), f"no version {to}", f"one of: {names}"))
+            target = wanted[0]
+        later = {v.fingerprint for v in versions if v.number > target.number}
+        _write_withdrawn(directory, (read_withdrawn(directory) | later) - {target.fingerprint})
+        make_current(directory, target)
+    return current, target
+
+
+def read_withdrawn(directory: Path) -> set[str]:
+    """Return the fingerprints of the maps that were rolled back."""
+    try:
+        return set(json.loads((directory / WITHDRAWN).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return set()
+
+
+def _write_withdrawn(directory: Path, fingerprints: set[str]) -> None:
+    draft = directory / f".{WITHDRAWN}"
+    draft.write_text(json.dumps(sorted(fingerprints)) + "\n", encoding="utf-8")
+    draft.replace(directory / WITHDRAWN)
+
+
+def drop_old(directory: Path, keep: int) -> list[str]:
+    """Remove the oldest versions but ``keep``; never the current one, nor the one before it.
+
+    Returns
+    -------
+    list of str
+        Names of those removed.
+    """
+    versions, current = list_versions(directory), current_version(directory)
+    shown = [version for version in versions if not version.about.get("superseded")]
+    at = next((n for n, version in enumerate(shown) if version == current), len(shown))
+    spared = {version.name for version in shown[max(0, at - 1) : at + 1]}
+    dropped = [version for version in versions[: max(0, len(versions) - keep)]]
+    dropped = [version for version in dropped if version.name not in spared]
+    for version in dropped:
+        # Hidden first: a version that is half removed is none.
+        hidden = version.path.with_name(f".{version.name}.dropped-{uuid.uuid4().hex[:8]}")
+        version.path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+    return [version.name for version in dropped]
+
+
+@contextmanager
+def versions_locked(directory: Path) -> Iterator[None]:
+    """Keep others from changing the versions; readers need no lock."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        opened = (directory / ".lock").open("w")
+    except OSError as error:
+        found = f"cannot be written to ({error.strerror or error})"
+        remedy = "give another publish.dir, or free this one for writing"
+        raise InputError(Problem(f"publish.dir ({directory})", found, remedy)) from error
+    with opened as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _read(path: Path) -> Version | None:
+    try:
+        marker = read_marker(path, KIND, VERSION, free=".qml")
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+    except (StoreError, OSError, ValueError):
+        return None
+    return Version(path.parent.resolve() / path.name, marker.fingerprint, about)

@@ -1,0 +1,237 @@
+"""Stages and what they need: a stage whose inputs have not changed is skipped.
+
+``work/stages.json`` keeps, for each stage, the fingerprints of what it read and of what it left.
+A stage is up to date when both still hold, by content: a changed byte of an input, a changed key of
+its part of the configuration, or a missing or damaged output runs it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from geo.errors import InputError, Problem
+from pipeline.config.local_inputs import local_inputs
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress
+from pipeline.run.record import (
+    file_fingerprints,
+    output_fingerprint,
+    output_fingerprints,
+    read_record,
+    record_path,
+    stage_inputs,
+    stale_reason,
+    write_run,
+)
+from pipeline.run.stages import MAKER, STAGES, Stage
+from pipeline.storage.files import write_json
+from pipeline.storage.fingerprint import fingerprint_value
+from pipeline.storage.location import Location, use_storage
+from pipeline.storage.lock import exclusive
+from pipeline.storage.mirror import mirrored
+from pipeline.storage.object_commit import MARKER, place_of
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What became of a stage: its summary, whether it was skipped, and why it ran."""
+
+    name: str
+    skipped: bool
+    seconds: float
+    reason: str
+    summary: dict[str, Any]
+
+
+def run_stage(
+    name: str,
+    inputs: Mapping[str, str],
+    outputs: Sequence[str],
+    function: Callable[[], dict[str, Any]],
+    *,
+    directory: Path,
+    force: bool = False,
+) -> StageResult:
+    """Run a stage unless it is up to date, and remember what it read and left.
+
+    Parameters
+    ----------
+    name : str
+        The stage.
+    inputs : mapping of str to str
+        Fingerprints of what it depends on.
+    outputs : sequence of str
+        Glob patterns in ``directory`` of what it leaves.
+    function : callable
+        Does the work; returns a JSON-able summary.
+    directory : Path
+        ``output.dir``; the record is ``work/stages.json`` in it.
+    force : bool, optional
+        Run even if up to date.
+
+    Returns
+    -------
+    StageResult
+        With ``skipped`` true and the summary of the last time where nothing had changed.
+    """
+    record = read_record(directory).get(name)
+    reason = "forced" if force else stale_reason(record, inputs, directory)
+    if record is not None and not reason:
+        return StageResult(name, True, record["seconds"], "", record["summary"])
+    _LOG.info("%s runs: %s", name, reason)
+    _remove_damaged(record, inputs, directory)
+    started = datetime.now(UTC)
+    clock = time.perf_counter()
+    summary = function()
+    seconds = time.perf_counter() - clock
+    entry = {
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "inputs": dict(inputs),
+        "outputs": output_fingerprints(outputs, directory),
+        "summary": summary,
+    }
+    entry["check"] = fingerprint_value(entry)
+    # Read again: nothing else writes the record, but a stage may take hours.
+    write_json(record_path(directory), {**read_record(directory), name: entry})
+    return StageResult(name, False, seconds, reason, summary)
+
+
+def run_stages(
+    config: Config,
+    names: Sequence[str],
+    progress: Progress,
+    *,
+    force: bool = False,
+    on_start: Callable[[str], None] | None = None,
+) -> list[StageResult]:
+    """Run stages in order, each skipped when up to date, and write ``run.json``.
+
+    Parameters
+    ----------
+    config : Config
+        The run's.
+    names : sequence of str
+        Which stages.
+    progress : Progress
+        Where they report to.
+    force : bool, optional
+        Run even what is up to date.
+    on_start : callable, optional
+        Called with each stage's name before it.
+
+    Returns
+    -------
+    list of StageResult
+        One for each name.
+
+    Raises
+    ------
+    geo.errors.InputError
+        If another run is writing to the directory, or an earlier stage has left nothing.
+    """
+    results = []
+    use_storage(config.storage.options())
+    with (
+        exclusive(config.output.dir),
+        mirrored(config.output.dir, config.output.url) as mirror,
+        local_inputs(config) as local,
+    ):
+        for name in names:
+            stage = STAGES[name]
+            if on_start is not None:
+                on_start(name)
+            _check_needs(stage, config)
+            result = _run_one(stage, local, progress, force=force)
+            if mirror is not None:
+                mirror.push()
+            results.append(result)
+            progress.log(_describe(result))
+        write_run(config, file_fingerprints(local))
+        if mirror is not None:
+            mirror.push()
+    return results
+
+
+def _run_one(stage: Stage, config: Config, progress: Progress, *, force: bool) -> StageResult:
+    inputs = stage_inputs(stage, config)
+
+    def work() -> dict[str, Any]:
+        return stage.load()(config, progress, fingerprint_value(inputs))
+
+    return run_stage(
+        stage.name, inputs, stage.outputs, work, directory=config.output.dir, force=force
+    )
+
+
+def stale_stages(config: Config, name: str) -> list[str]:
+    """List the stages before ``name`` whose own inputs have changed since they ran."""
+    stale = []
+    for stage in STAGES.values():
+        if stage.name == name:
+            break
+        record = read_record(config.output.dir).get(stage.name)
+        if record is not None and stale_reason(
+            record, stage_inputs(stage, config), config.output.dir
+        ):
+            stale.append(stage.name)
+    return stale
+
+
+def _remove_damaged(record: Any, inputs: Mapping[str, str], directory: Path) -> None:
+    """Remove stores of the same inputs that are no longer what the stage left.
+
+    A store of these inputs is otherwise taken as it stands, and looks finished: names and sizes of
+    its files are as they were.
+    """
+    if record is None or record["inputs"] != dict(inputs):
+        return
+    for name, fingerprint in record["outputs"].items():
+        path = directory / name
+        if path.is_dir() and output_fingerprint(path) != fingerprint:
+            place = place_of(path)
+            if isinstance(place, Location):  # the link stays, or the new store would be local
+                place.remove([MARKER])
+            else:
+                shutil.rmtree(path)
+
+
+def _check_needs(stage: Stage, config: Config) -> None:
+    problems = []
+    source = config.source.name if config.source is not None else "CONFIG"
+    for maker in dict.fromkeys(MAKER[need] for need in stage.needs):
+        absent = [
+            need
+            for need in stage.needs
+            if MAKER[need] == maker and not (config.output.dir / need).exists()
+        ]
+        if absent:
+            problems.append(
+                Problem(
+                    str(config.output.dir / absent[0]),
+                    f"not there, and {stage.name} needs it",
+                    f"run `disagg {maker} {source}` first, or `disagg run {source}` for all",
+                )
+            )
+    if problems:
+        raise InputError(problems)
+
+
+def summarise_stages(results: Sequence[StageResult]) -> list[dict[str, Any]]:
+    """Turn results into what ``--json`` prints."""
+    return [asdict(result) for result in results]
+
+
+def _describe(result: StageResult) -> str:
+    if result.skipped:
+        return f"{result.name}: up to date, skipped"
+    return f"{result.name}: done in {result.seconds:.1f} s"

@@ -1,0 +1,4 @@
+"""Where bytes lie: object stores, atomic commits, locks, fingerprints, copies of inputs.
+
+May import pipeline.core.
+"""

@@ -1,0 +1,91 @@
+"""Fingerprints of inputs: what a file holds, never when it was written.
+
+A copy, a checkout or a ``touch`` changes no fingerprint; one byte of a Shapefile's table does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.storage.input_cache import BESIDE_STEM, local_copy
+from pipeline.storage.location import Location, is_object_address, is_remote
+from pipeline.storage.object_commit import fingerprint_objects, place_of
+
+_CHUNK_BYTES = 1 << 20
+_DIGEST_BYTES = 16
+
+_BESIDE_NAME = ("-wal", ".msk")  # an SQLite file's last writes; a raster's mask
+
+
+def fingerprint_file(path: str | Path) -> str:
+    """Hash what a file holds, with the files beside it that belong to it.
+
+    Parameters
+    ----------
+    path : path
+        A file, or a directory as a Zarr store is, here or on an object store. Of another URL or
+        one of GDAL's virtual paths the address alone is hashed: a new fingerprint needs a new
+        address.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits (blake2b, 128 bits), or ``"absent"`` where nothing is there.
+    """
+    if is_object_address(path):
+        copy = local_copy(str(path))
+        return "absent" if copy is None else fingerprint_file(copy)
+    if is_remote(str(path)):
+        return _new(str(path).encode()).hexdigest()
+    path = Path(path)
+    place = place_of(path)
+    if isinstance(place, Location):
+        return fingerprint_objects(place)
+    if path.is_dir():
+        return _hash_directory(path)
+    if not path.is_file():
+        return "absent"
+    digest = _new()
+    for part in [path, *_beside(path)]:
+        _feed(digest, part, part.name[len(path.stem) :])
+    return digest.hexdigest()
+
+
+def fingerprint_value(value: Any) -> str:
+    """Hash a JSON-able value, whatever the order of its keys.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits (blake2b, 128 bits).
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return _new(text.encode()).hexdigest()
+
+
+def _new(data: bytes = b"") -> Any:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+
+
+def _beside(path: Path) -> list[Path]:
+    by_stem = [path.with_suffix(suffix) for suffix in BESIDE_STEM.get(path.suffix.lower(), ())]
+    by_name = [path.with_name(path.name + suffix) for suffix in _BESIDE_NAME]
+    return [p for p in by_stem + by_name if p.is_file()]
+
+
+def _hash_directory(directory: Path) -> str:
+    digest = _new()
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        _feed(digest, path, path.relative_to(directory).as_posix())
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, path: Path, name: str) -> None:
+    # Name and length first, so that bytes cannot move from one file to the next unseen.
+    digest.update(json.dumps([name, path.stat().st_size]).encode())
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)

@@ -1,0 +1,237 @@
+"""Directories that are complete or invisible: staged under a hidden name, committed at the end.
+
+A store is written to ``.<name>.partial-<host>-<pid>-<random>`` beside its final place. When the
+last byte is on disk, the marker ``complete.json`` is written, and only then the directory takes
+its final name. Whatever dies before that leaves a hidden directory without a marker, which no
+reader opens and which the next writer removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import StoreError
+from pipeline.core.signals import endings_wait
+from pipeline.storage.location import Location, StorageError
+from pipeline.storage.object_commit import (
+    MARKER,
+    Place,
+    place_of,
+    read_object_marker,
+    runs,
+    staged_objects,
+)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What the marker of a finished store says.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format, ``"disagg-bags"`` say.
+    version : int
+        Version of the format.
+    fingerprint : str
+        Fingerprint of everything the store was made from.
+    files : dict of str to int
+        Size in bytes of each file, by path relative to the store.
+    metadata : dict of str to str
+        SHA-256 of each ``zarr.json``, by path relative to the store.
+    data : str
+        On an object store, the prefix in the store under which all of this lies.
+    """
+
+    format: str
+    version: int
+    fingerprint: str
+    files: dict[str, int]
+    metadata: dict[str, str]
+    data: str = ""
+
+
+@contextlib.contextmanager
+def staged(
+    path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
+) -> Iterator[Place]:
+    """Give a hidden directory to write into; commit it to ``path`` when the block ends well.
+
+    On an object store a prefix takes the directory's place: see :mod:`object_commit`.
+
+    Parameters
+    ----------
+    path : path-like
+        Final place; what stands there is replaced, at the very end.
+    kind, version, fingerprint : str, int, str
+        What the marker will say.
+
+    Yields
+    ------
+    Path or Location
+        An empty directory on the same file system as ``path``, or an empty prefix.
+    """
+    final = place_of(path)
+    if isinstance(final, Location):
+        with staged_objects(final, kind, version, fingerprint) as data:
+            yield data
+        return
+    made = [parent for parent in final.parents if not parent.exists()]
+    final.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(final)
+    partial = final.with_name(f"{_stem(final)}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    partial.mkdir()
+    try:
+        yield partial
+        _write_marker(partial, kind, version, fingerprint)
+        _replace(partial, final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in made:  # the deepest first; one that holds something stays
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def read_marker(
+    path: str | os.PathLike[str] | Location, kind: str, version: int, *, free: str = "\0"
+) -> Marker:
+    """Read the marker of a finished store and check the store against it.
+
+    Files whose names end with ``free`` are people's to edit.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, it was never finished, it is of another format or version, or a
+        file has gone, has another size or (metadata) another content than when it was finished.
+    """
+    store = place_of(path)
+    if isinstance(store, Location):
+        marker = Marker(**read_object_marker(store))
+        _check_version(store, marker, kind, version)
+        return marker
+    if not store.is_dir():
+        found = f"{store}: no store here; run the ingest stage first"
+        raise StoreError(found)
+    try:
+        marker = Marker(**json.loads((store / MARKER).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        found = f"{store}: the store was never finished (no {MARKER}); delete it and ingest again"
+        raise StoreError(found) from error
+    except (ValueError, TypeError) as error:
+        found = f"{store}: {MARKER} is damaged; delete the store and ingest again"
+        raise StoreError(found) from error
+    _check_version(store, marker, kind, version)
+    for name, size in marker.files.items():
+        try:
+            now = (store / name).stat().st_size
+        except FileNotFoundError:
+            now = -1
+        if now != size and not (now >= 0 and name.endswith(free)):
+            state = "is missing" if now < 0 else f"has {now} bytes instead of {size}"
+            found = f"{store}: {name} {state}; delete the store and ingest again"
+            raise StoreError(found)
+    for name, digest in marker.metadata.items():
+        if _sha256(store / name) != digest:
+            found = f"{store}: {name} is damaged; delete the store and ingest again"
+            raise StoreError(found)
+    return marker
+
+
+def _check_version(store: Place, marker: Marker, kind: str, version: int) -> None:
+    if (marker.format, marker.version) != (kind, version):
+        found = (
+            f"{store}: found format {marker.format} version {marker.version}, expected {kind} "
+            f"version {version}; ingest again with this version of disagg"
+        )
+        raise StoreError(found)
+
+
+def is_current(
+    path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
+) -> bool:
+    """Say whether a finished, undamaged store of this fingerprint stands at ``path``."""
+    try:
+        return read_marker(path, kind, version).fingerprint == fingerprint
+    except StorageError:
+        raise  # what cannot be reached is not known to be absent
+    except StoreError:
+        return False
+
+
+def remove_abandoned(path: str | os.PathLike[str]) -> int:
+    """Remove what writers of ``path`` that no longer run left behind; return how many.
+
+    Only writers of this host can be known to be dead; those of other hosts are left alone.
+    """
+    final = Path(path)
+    stem = _stem(final)
+    removed = 0
+    for left in final.parent.glob(f"{glob.escape(stem)}*"):
+        pid = left.name[len(stem) :].split("-")[0]
+        if pid.isdigit() and not runs(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _stem(final: Path) -> str:
+    return f".{final.name}.partial-{socket.gethostname()}-"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> None:
+    files: dict[str, int] = {}
+    metadata: dict[str, str] = {}
+    for file in sorted(p for p in store.rglob("*") if p.is_file()):
+        name = file.relative_to(store).as_posix()
+        files[name] = file.stat().st_size
+        if file.name == "zarr.json":
+            metadata[name] = _sha256(file)
+        _sync(file)
+    marker: dict[str, Any] = {
+        "format": kind,
+        "version": version,
+        "fingerprint": fingerprint,
+        "files": files,
+        "metadata": metadata,
+    }
+    hidden = store / f".{MARKER}"
+    hidden.write_text(json.dumps(marker, indent=1), encoding="utf-8")
+    _sync(hidden)
+    hidden.replace(store / MARKER)
+    _sync(store)
+
+
+def _replace(partial: Path, final: Path) -> None:
+    # A directory cannot be renamed over one that is not empty: the old store steps aside first,
+    # under a name of the same pattern, so that a crash between the two renames is cleaned up.
+    aside = partial.with_name(f"{partial.name}-old")
+    with endings_wait():
+        if final.exists():
+            final.rename(aside)
+        partial.rename(final)
+    _sync(final.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

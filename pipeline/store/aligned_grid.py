@@ -1,0 +1,327 @@
+"""The aligned grid: every raster of a run on the one grid, in ``work/grid.zarr``.
+
+The cube is written tile by tile by Dask's threads, one writer for each shard, and read again by the
+bag store's writer and by the predict stage. A tile without any area stays unwritten, which reads as
+NaN, unless the maps show everything (``mask: all``). ``docs/bag-store.md`` describes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+from geo.align import TRANSFORMS, aligned
+from geo.errors import InputError, Problem
+from geo.grid import Grid, Tile
+from geo.membership import Membership, coverage
+from geo.raster import RasterSource, bounded_cache
+from pipeline.core.errors import StoreError
+from pipeline.core.threads import run_tasks
+from pipeline.storage.local_commit import read_marker
+from pipeline.storage.location import Location, StorageError
+from pipeline.storage.object_commit import Place, open_finished, zarr_at
+from pipeline.store.tile_index import TileIndex
+
+FORMAT, VERSION = "disagg-grid", 1
+TILE = 512  # pixels a side of a shard: what one task writes
+CHUNK = 64  # pixels a side of what is read at once when the pixels of a bag are gathered
+
+# Why a pixel cannot be used, as bits.
+NO_COVARIATE, NO_POPULATION, NOBODY = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One raster on its way to the grid.
+
+    Attributes
+    ----------
+    place : str
+        Configuration key and file, for messages.
+    source : RasterSource
+    resampling, transform : str
+        See :mod:`geo.align`.
+    density : bool
+        Values are per km2 and become amounts per pixel.
+    """
+
+    place: str
+    source: RasterSource
+    resampling: str
+    transform: str = "none"
+    density: bool = False
+
+    def read(self, grid: Grid, tile: Tile) -> np.ndarray:
+        """Return the layer on a tile: (n_row, n_col) float64, NaN where missing."""
+        values = aligned(self.source, grid, tile, self.resampling, density=self.density)
+        return TRANSFORMS[self.transform](values)
+
+
+@dataclass
+class Range:
+    """Extremes and number of the values of a layer inside the areas."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    n_value: int = 0
+    n_missing: int = 0
+
+    def add(self, values: np.ndarray) -> None:
+        """Take in the values of some pixels, NaN where missing."""
+        finite = values[np.isfinite(values)]
+        self.n_value += finite.size
+        self.n_missing += values.size - finite.size
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+
+
+@dataclass
+class Cube:
+    """What is known of a cube once it is written.
+
+    Attributes
+    ----------
+    path : Path or Location
+    names : tuple of str
+        Covariates, in the order of the array.
+    state : (n,) uint8 array
+        Of each pixel of each area, in the members' order: 0 where it can be used, else the
+        reasons why not.
+    ranges : dict of Range
+        Of each covariate.
+    people : Range
+        Of the population, or of the pixels' area.
+    covered : float
+        Surface of the areas' union, pixels.
+    lost : float
+        Exposure inside the areas of the pixels that lack a covariate, people or km2.
+    problems : list of Problem
+        Rasters that could not be read.
+    """
+
+    path: Place
+    names: tuple[str, ...]
+    state: np.ndarray
+    ranges: dict[str, Range]
+    people: Range = field(default_factory=Range)
+    covered: float = 0.0
+    lost: float = 0.0
+    problems: list[Problem] = field(default_factory=list)
+
+
+def write_cube(
+    path: Place,
+    grid: Grid,
+    covariates: Mapping[str, Layer],
+    population: Layer | None,
+    members: Membership | None,
+    *,
+    everywhere: bool,
+    workers: int | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> Cube:
+    """Bring all layers onto the grid.
+
+    Parameters
+    ----------
+    path : Path or Location
+        An empty directory, or a prefix on an object store.
+    grid : Grid
+    covariates : mapping of str to Layer
+        In the order of the covariates.
+    population : Layer or None
+        People; without it the exposure of a pixel is its area, km2.
+    members : Membership or None
+        Pixels of the areas; None where the areas are unusable, to check the rasters all the same.
+    everywhere : bool
+        Also pixels outside every area.
+    workers : int, optional
+        Threads.
+    advance : callable, optional
+        Called with 1 after each tile.
+
+    Returns
+    -------
+    Cube
+    """
+    names = tuple(covariates)
+    group = zarr.create_group(zarr_at(path), zarr_format=3)
+    arrays = {
+        "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
+        "population": _create(group, "population", grid.shape, "float64"),
+        "coverage": _create(group, "coverage", grid.shape, "float32"),
+    }
+    group.attrs.update(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "grid": grid.to_dict(),
+            "covariates": list(names),
+            "exposure": "people" if population is not None else "km2",
+            "tile": TILE,
+        }
+    )
+    cube = Cube(
+        path,
+        names,
+        np.zeros(0 if members is None else members.pixel.size, np.uint8),
+        {name: Range() for name in names},
+    )
+    lock = threading.Lock()
+    broken: set[str] = set()
+
+    def read(layer: Layer, tile: Tile) -> np.ndarray:
+        missing = np.full(tile.shape, np.nan)
+        if layer.place in broken:
+            return missing
+        try:
+            return layer.read(grid, tile)
+        except InputError as error:
+            with lock:
+                if layer.place not in broken:
+                    broken.add(layer.place)
+                    cube.problems.extend(
+                        Problem(layer.place, p.found, p.remedy) for p in error.problems
+                    )
+            return missing
+
+    index = None if members is None else TileIndex.of(members, grid, TILE)
+
+    def write(tile: Tile) -> tuple[float, float]:
+        if members is None or index is None:
+            here, covered = np.empty(0, np.int64), np.ones(tile.shape)
+        else:
+            here = index.inside(tile)
+            covered = coverage(members.pixel[here], members.fraction[here], grid, tile)
+        inside = covered > 0
+        if not everywhere and not inside.any():
+            return 0.0, 0.0
+        x = np.empty((len(names), *tile.shape))
+        for number, layer in enumerate(covariates.values()):
+            x[number] = read(layer, tile)
+        # What is kept is float32: a value too large for it is missing, and is so from here on.
+        with np.errstate(over="ignore"):
+            x32 = x.astype(np.float32)
+        x32[~np.isfinite(x32)] = np.nan
+        people = grid.area_km2(tile) if population is None else read(population, tile)
+        arrays["covariates"][(slice(None), *tile.slices)] = x32
+        arrays["population"][tile.slices] = people
+        arrays["coverage"][tile.slices] = covered
+        state = np.where(np.isfinite(x32).all(axis=0), 0, NO_COVARIATE).astype(np.uint8)
+        state |= np.where(np.isfinite(people), 0, NO_POPULATION).astype(np.uint8)
+        state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
+        if members is not None:
+            row, col = grid.row_col(members.pixel[here])
+            cube.state[here] = state[row - tile.row, col - tile.col]
+        with lock:
+            for number, name in enumerate(names):
+                cube.ranges[name].add(x32[number][inside])
+            cube.people.add(people[inside])
+        lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
+        return float(covered.sum()), float((people * covered)[lost].sum())
+
+    with bounded_cache():
+        sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
+    # Tile by tile in their order: the same to the last digit on any number of threads.
+    cube.covered, cube.lost = (float(sum(part)) for part in zip(*sums, strict=True))
+    return cube
+
+
+def open_cube(path: str | os.PathLike[str] | Location) -> Any:
+    """Open a finished cube for reading, wherever it lies.
+
+    Raises
+    ------
+    StoreError
+        If it is absent, unfinished, damaged or of another format.
+    """
+    read_marker(path, FORMAT, VERSION)
+    return open_finished(path)
+
+
+def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
+    """Read a part of an array of a cube.
+
+    Raises
+    ------
+    StoreError
+        If a chunk of it is damaged.
+    """
+    try:
+        return np.asarray(group[name][part])
+    except StorageError:  # the chunk was not read: nothing is known to be damaged
+        raise
+    except Exception as error:  # zarr raises whatever its codecs raise
+        where = ", ".join(f"{p.start}:{p.stop}" for p in part[-2:])
+        place = getattr(group.store, "root", group.store)
+        found = (
+            f"{place}: array {name}, rows and columns {where}, is damaged ({error}); "
+            "delete the store and ingest again"
+        )
+        raise StoreError(found) from error
+
+
+def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read scattered pixels of a cube, each of its chunks once.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        A cube.
+    pixel : (n,) int64 array
+        ``row * n_col + col``.
+
+    Returns
+    -------
+    x : (n, n_feat) float32
+    population : (n,) float64
+    """
+    covariates, population = group["covariates"], group["population"]
+    row, col = np.divmod(pixel, n_col)
+    x = np.empty((pixel.shape[0], covariates.shape[0]), np.float32)
+    people = np.empty(pixel.shape[0])
+    chunk = (row // CHUNK) * (n_col // CHUNK + 1) + col // CHUNK
+    order = np.argsort(chunk, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
+        if part.size == 0:
+            continue
+        r0, c0 = row[part[0]] // CHUNK * CHUNK, col[part[0]] // CHUNK * CHUNK
+        window = (slice(r0, r0 + CHUNK), slice(c0, c0 + CHUNK))
+        at = row[part] - r0, col[part] - c0
+        x[part] = covariates[(slice(None), *window)][:, at[0], at[1]].T
+        people[part] = population[window][at]
+    return x, people
+
+
+def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> Any:
+    head = tuple(max(1, n) for n in shape[:-2])  # no covariate may be usable: then to check people
+    return group.create_array(
+        name,
+        shape=tuple(shape),
+        dtype=dtype,
+        chunks=(*head, CHUNK, CHUNK),
+        shards=(*head, TILE, TILE),
+        serializer=BytesCodec(endian="little"),
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        fill_value=np.nan if name != "coverage" else 0.0,
+    )
+
+
+def _then(
+    write: Callable[[Tile], tuple[float, float]], advance: Callable[[int], object] | None
+) -> Callable[[Tile], tuple[float, float]]:
+    def both(tile: Tile) -> tuple[float, float]:
+        result = write(tile)
+        if advance is not None:
+            advance(1)
+        return result
+
+    return both

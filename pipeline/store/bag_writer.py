@@ -1,0 +1,393 @@
+"""Write a bag store: cut bags into blocks, let each Dask task write whole shards, commit last."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
+from pipeline.core.errors import StoreInputError
+from pipeline.core.threads import run_tasks
+from pipeline.storage.local_commit import is_current, staged
+from pipeline.storage.location import Location
+from pipeline.storage.object_commit import zarr_at
+
+FORMAT = "disagg-bags"
+VERSION = 1
+CHUNK_PIXELS = 4096
+SHARD_PIXELS = 65536
+
+_PIXEL_ARRAYS: dict[str, tuple[str, float | int]] = {
+    "x": ("float32", np.nan),
+    "weight": ("float64", np.nan),
+    "coords": ("float64", np.nan),
+    "pixel": ("int64", -1),
+}
+_DIMENSIONS = {
+    "x": ("pixel", "covariate"),
+    "weight": ("pixel",),
+    "coords": ("pixel", "axis"),
+    "pixel": ("pixel",),
+}
+
+
+@dataclass(frozen=True)
+class PixelRows:
+    """Consecutive pixels.
+
+    Attributes
+    ----------
+    x : (n_pix, n_feat) float32 array
+        Covariates, transformed, not scaled.
+    weight : (n_pix,) float64 array
+        People (km2 without a population) x share of the pixel inside its bag.
+    coords : (n_pix, 2) float64 array, km
+        Position; NaN where bags have none.
+    pixel : (n_pix,) int64 array
+        Index on the grid, row * n_col + column; -1 where there is no grid.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    coords: np.ndarray
+    pixel: np.ndarray
+
+    @property
+    def n_byte(self) -> int:
+        """Memory held, bytes."""
+        return sum(a.nbytes for a in (self.x, self.weight, self.coords, self.pixel))
+
+    def cut(self, start: int, stop: int) -> PixelRows:
+        """Return rows ``start:stop``, as views."""
+        span = slice(start, stop)
+        return PixelRows(self.x[span], self.weight[span], self.coords[span], self.pixel[span])
+
+    @staticmethod
+    def join(parts: Sequence[PixelRows]) -> PixelRows:
+        """Return the rows of all parts, one after the other."""
+        arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in _PIXEL_ARRAYS]
+        for array in arrays:
+            array.setflags(write=False)
+        return PixelRows(*arrays)
+
+
+Rows = Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]
+
+
+def bag_order(n_bag: int, seed: int) -> np.ndarray:
+    """Random order in which bags are stored: entry ``k`` is the input's number of bag ``k``."""
+    return np.random.default_rng(seed).permutation(n_bag)
+
+
+def shard_ranges(n_pix: int, shard_pixels: int = SHARD_PIXELS) -> list[tuple[int, int]]:
+    """Pixels that each task writes: whole shards, each shard in exactly one task."""
+    return [(s, min(s + shard_pixels, n_pix)) for s in range(0, n_pix, shard_pixels)]
+
+
+def moments_of(x: np.ndarray) -> np.ndarray:
+    """Mean and sum of squared deviations of each column, (2, n_feat) float64.
+
+    Shifted by the first row before adding up, so that columns far from zero keep their digits
+    and a constant column has a deviation of exactly zero.
+    """
+    shifted = x.astype(np.float64)
+    shift = shifted[0].copy()
+    shifted -= shift
+    mean = shifted.mean(axis=0)
+    shifted -= mean
+    return np.stack([shift + mean, np.einsum("ij,ij->j", shifted, shifted)])
+
+
+def merge_moments(count: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """Moments of the union of disjoint sets of pixels (Chan, Golub & LeVeque 1983, eq. 2.1).
+
+    Parameters
+    ----------
+    count : (n_set,) int array
+        Pixels of each set.
+    moments : (n_set, 2, n_feat) float64 array
+        Mean and sum of squared deviations of each set.
+
+    Returns
+    -------
+    (2, n_feat) float64 array
+    """
+    share = count.astype(np.float64)[:, None]
+    shift = moments[0, 0]
+    centred = moments[:, 0] - shift
+    mean = (share * centred).sum(axis=0) / share.sum()
+    spread = (moments[:, 1] + share * (centred - mean) ** 2).sum(axis=0)
+    return np.stack([shift + mean, spread])
+
+
+def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the union of sets of pixels; 1 for a deviation of zero."""
+    if count.shape[0] == 0:
+        found = "no bag is chosen: the scaling of no pixels is undefined; choose at least one"
+        raise ValueError(found)
+    mean, spread = merge_moments(count, moments)
+    sd = np.sqrt(spread / count.sum())
+    return mean, np.where(sd > 0, sd, 1.0)
+
+
+def write_bags(
+    path: str | os.PathLike[str] | Location,
+    *,
+    sizes: np.ndarray,
+    rows: Rows,
+    y: np.ndarray,
+    ids: Sequence[str],
+    covariates: Sequence[str],
+    trials: np.ndarray | None = None,
+    units: Sequence[str] | None = None,
+    grid: Mapping[str, Any] | None = None,
+    coords_crs: str | None = None,
+    has_coords: bool = True,
+    seed: int = 0,
+    fingerprint: str = "",
+    attrs: Mapping[str, Any] | None = None,
+    block_pixels: int = BLOCK_PIXELS,
+    block_bags: int = BLOCK_BAGS,
+    chunk_pixels: int = CHUNK_PIXELS,
+    shard_pixels: int = SHARD_PIXELS,
+    workers: int | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> bool:
+    """Write bags, in a random order drawn from ``seed``, to a store that appears when complete.
+
+    Parameters
+    ----------
+    path : path-like, or address
+        Where the store will stand, ``s3://`` too; a store of another fingerprint is replaced.
+    sizes : (n_bag,) int array
+        Pixels of each bag, >= 1.
+    rows : callable
+        ``rows(bag, start, stop)`` -> PixelRows: pixels ``start[k]:stop[k]`` of bag ``bag[k]``
+        (numbers of the input's order), one after the other; called from several threads.
+    y, ids : (n_bag,) float array, (n_bag,) sequence of str
+        Response and identifier of each bag.
+    covariates, units : sequences of str
+        Name and unit of each covariate.
+    grid : mapping, optional
+        ``Grid.to_dict()`` of the grid that pixel indices refer to.
+    coords_crs : str, optional
+        WKT of the CRS whose plane the coordinates (in km) lie in.
+    has_coords : bool
+        False where pixels have no positions (NaN in ``coords``): the instances of a table.
+    seed : int
+        Of the order.
+    fingerprint : str
+        Of all inputs: a finished store that bears the same one is left as it is.
+    attrs : mapping, optional
+        Further JSON-able attributes, what was left out for example.
+    block_pixels, block_bags : int
+        See :func:`cut_blocks`.
+    chunk_pixels, shard_pixels : int
+        Pixels of an inner chunk and of a shard (a multiple of it).
+    workers : int, optional
+        Threads; Dask's default where not given. The store does not depend on it.
+    advance : callable, optional
+        Called with the number of pixels after each shard.
+
+    Returns
+    -------
+    bool
+        False if a finished store of this fingerprint stood there already.
+
+    Raises
+    ------
+    StoreInputError
+        If the arrays disagree or hold what cannot be stored.
+    """
+    sizes = np.asarray(sizes, dtype=np.int64)
+    y = np.asarray(y, dtype=np.float64)
+    _check(sizes, y, ids, covariates, units, chunk_pixels, shard_pixels)
+    if fingerprint and is_current(path, FORMAT, VERSION, fingerprint):
+        return False
+    order = bag_order(len(sizes), seed)
+    layout = _Layout(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
+    n_pix, n_feat = int(layout.offsets[-1]), len(covariates)
+    with staged(path, FORMAT, VERSION, fingerprint) as staging:
+        group = zarr.create_group(zarr_at(staging), zarr_format=3)
+        widths = {"x": (n_feat,), "coords": (2,)}
+        arrays: dict[str, Any] = {}
+        for name, (dtype, fill) in _PIXEL_ARRAYS.items():
+            width = widths.get(name, ())
+            arrays[name] = group.create_array(
+                name,
+                shape=(n_pix, *width),
+                dtype=dtype,
+                chunks=(chunk_pixels, *width),
+                shards=(shard_pixels, *width),
+                serializer=BytesCodec(endian="little"),
+                compressors=[Crc32cCodec()],
+                fill_value=fill,
+                # A chunk that equals the fill value is written all the same: every shard
+                # of a finished store is on disk, and one that is not there is damage. The
+                # handle knows this, not the file: tasks write through these very handles.
+                config={"write_empty_chunks": True},
+                dimension_names=_DIMENSIONS[name],
+            )
+        write = partial(_write_shard, arrays, layout, rows, advance)
+        parts = run_tasks(write, shard_ranges(n_pix, shard_pixels), workers)
+        weight, moments = _gather(parts, len(sizes), n_feat)
+        mean, sd = scaling_of(sizes[order], moments)
+        _write_tables(
+            group,
+            offsets=layout.offsets,
+            block_offsets=cut_blocks(sizes[order], block_pixels, block_bags),
+            y=y[order],
+            **({} if trials is None else {"trials": np.asarray(trials, np.float64)[order]}),
+            bag_weight=weight,
+            moments=moments,
+            **_encode_ids([ids[k] for k in order]),
+        )
+        group.attrs.update(
+            {
+                **(attrs or {}),
+                "format": FORMAT,
+                "version": VERSION,
+                "fingerprint": fingerprint,
+                "covariates": list(covariates),
+                "units": list(units or [""] * n_feat),
+                "grid": None if grid is None else dict(grid),
+                "coords_crs": coords_crs,
+                "has_coords": has_coords,
+                "seed": seed,
+                "block_pixels": block_pixels,
+                "block_bags": block_bags,
+                "scaling": {"mean": mean.tolist(), "sd": sd.tolist()},
+            }
+        )
+    return True
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where bags lie in the store: the input's number of each, and CSR offsets."""
+
+    order: np.ndarray
+    offsets: np.ndarray
+
+    def pieces(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
+        """Bags (the store's numbers) that meet pixels ``start:stop``, and which of their pixels."""
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        last = int(np.searchsorted(self.offsets, stop, side="left"))
+        bag = np.arange(first, last)
+        begin = np.maximum(start - self.offsets[bag], 0)
+        end = np.minimum(stop, self.offsets[bag + 1]) - self.offsets[bag]
+        return bag, begin, end
+
+
+_Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _write_shard(
+    arrays: Mapping[str, Any],
+    layout: _Layout,
+    rows: Rows,
+    advance: Callable[[int], object] | None,
+    start: int,
+    stop: int,
+) -> _Part:
+    """Write one shard; return bag, number of pixels, weight and moments of each piece."""
+    bag, begin, end = layout.pieces(start, stop)
+    filled = rows(layout.order[bag], begin, end)
+    _check_rows(filled, stop - start)
+    for name, array in arrays.items():
+        array[start:stop] = getattr(filled, name)
+    count = end - begin
+    cuts = np.concatenate([[0], np.cumsum(count)])
+    spans = [slice(a, b) for a, b in itertools.pairwise(cuts)]
+    weight = np.array([filled.weight[s].sum() for s in spans])
+    moments = np.stack([moments_of(filled.x[s]) for s in spans])
+    if advance is not None:
+        advance(stop - start)
+    return bag, count, weight, moments
+
+
+def _gather(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
+    """Put the pieces of bags that straddle shards together, in the order of the shards."""
+    pieces: list[list[tuple[int, float, np.ndarray]]] = [[] for _ in range(n_bag)]
+    for bag, count, weight, moments in parts:
+        for k, number in enumerate(bag):
+            pieces[number].append((int(count[k]), float(weight[k]), moments[k]))
+    total = np.empty(n_bag)
+    merged = np.empty((n_bag, 2, n_feat))
+    for number, found in enumerate(pieces):
+        total[number] = sum(weight for _, weight, _ in found)
+        merged[number] = merge_moments(
+            np.array([count for count, _, _ in found]), np.stack([part for _, _, part in found])
+        )
+    return total, merged
+
+
+def _write_tables(group: zarr.Group, **tables: np.ndarray) -> None:
+    for name, value in tables.items():
+        group.create_array(
+            name,
+            data=value,
+            chunks=(max(1, min(value.shape[0], 65536)), *value.shape[1:]),
+            serializer=BytesCodec(endian=None if value.dtype == np.uint8 else "little"),
+            compressors=[Crc32cCodec()],
+            config={"write_empty_chunks": True},
+        )
+
+
+def _encode_ids(ids: Sequence[str]) -> dict[str, np.ndarray]:
+    raw = [text.encode("utf-8") for text in ids]
+    return {
+        "id_bytes": np.frombuffer(b"".join(raw), dtype=np.uint8),
+        "id_offsets": np.concatenate([[0], np.cumsum([len(r) for r in raw])]).astype(np.int64),
+    }
+
+
+def _check(
+    sizes: np.ndarray,
+    y: np.ndarray,
+    ids: Sequence[str],
+    covariates: Sequence[str],
+    units: Sequence[str] | None,
+    chunk_pixels: int,
+    shard_pixels: int,
+) -> None:
+    found = None
+    n_unit = len(covariates if units is None else units)
+    if sizes.ndim != 1 or len(sizes) == 0:
+        found = f"sizes has shape {sizes.shape}; give one number of pixels for each of >= 1 bags"
+    elif (sizes < 1).any():
+        found = f"bag {int(np.argmax(sizes < 1))} has no pixel; leave empty bags out"
+    elif y.shape != sizes.shape or len(ids) != len(sizes):
+        found = f"{len(sizes)} sizes, {y.shape} responses, {len(ids)} ids; give one for each bag"
+    elif not np.isfinite(y).all():
+        found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; leave that bag out"
+    elif len(set(ids)) != len(ids):
+        found = "two bags have the same id; make ids unique"
+    elif not all(ids):
+        found = "a bag has an empty id; name it"
+    elif not covariates or n_unit != len(covariates):
+        found = f"{len(covariates)} covariates and {n_unit} units; give one unit for each"
+    elif shard_pixels % chunk_pixels:
+        found = f"a shard of {shard_pixels} pixels holds no whole number of {chunk_pixels}"
+    if found:
+        raise StoreInputError(found)
+
+
+def _check_rows(rows: PixelRows, n_pix: int) -> None:
+    found = None
+    if rows.x.shape[0] != n_pix or rows.weight.shape != (n_pix,):
+        found = f"x {rows.x.shape} and weight {rows.weight.shape} where {n_pix} pixels are due"
+    elif not np.isfinite(rows.x).all():
+        found = "x holds NaN or infinity; leave such pixels out of their bag"
+    elif not (np.isfinite(rows.weight).all() and (rows.weight >= 0).all()):
+        found = "weight holds a negative or non-finite value; leave such pixels out"
+    if found:
+        raise StoreInputError(found)

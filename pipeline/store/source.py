@@ -1,0 +1,112 @@
+"""The training bags of a store, as the training loop wants them: block by block."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from models.core.block import BagBlock
+from models.core.protocol import Summary
+from models.training.loop import N_SAMPLE
+from pipeline.store.bag_store import BagStore
+from pipeline.store.block_cache import BlockCache
+
+KEEP_MB = 1024.0  # of decoded blocks, where nobody says how much memory there is
+_SAMPLE_BLOCKS = 64
+
+
+class StoreSource:
+    """The training bags of a store, block by block.
+
+    Parameters
+    ----------
+    store : BagStore
+    bags : (n_bag,) bool array, optional
+        Training bags; all where not given.
+    keep_mb : float
+        Memory for decoded blocks, MB; what does not fit is read again in each epoch.
+
+    Attributes
+    ----------
+    cache : BlockCache
+    block_bags : (n_block,) int64 array
+        Training bags in each block.
+    """
+
+    def __init__(
+        self, store: BagStore, bags: np.ndarray | None = None, keep_mb: float = KEEP_MB
+    ) -> None:
+        self.store = store
+        self.bags = np.ones(store.n_bag, bool) if bags is None else np.asarray(bags, bool)
+        if self.bags.shape != (store.n_bag,) or not self.bags.any():
+            found = (
+                f"bags has shape {self.bags.shape} and chooses {int(self.bags.sum())} bags; "
+                f"give ({store.n_bag},) with at least one true"
+            )
+            raise ValueError(found)
+        self.block_bags = np.add.reduceat(self.bags.astype(np.int64), store.block_offsets[:-1])
+        self.cache = BlockCache(partial(_load, store, self.bags), keep_mb * 1e6)
+
+    @property
+    def n_bag(self) -> int:
+        """Number of training bags."""
+        return int(self.bags.sum())
+
+    def summary(self, rng: np.random.Generator) -> Summary:
+        """See :class:`models.training.loop.BlockSource`; the sample is drawn from a few blocks."""
+        store = self.store
+        mean, sd = store.scaling(self.bags)
+        blocks = rng.permutation(np.flatnonzero(self.block_bags))[:_SAMPLE_BLOCKS]
+        blocks = np.sort(blocks)
+        sizes = np.add.reduceat(store.sizes * self.bags, store.block_offsets[:-1])[blocks]
+        ends = np.cumsum(sizes)
+        rows = np.sort(rng.permutation(int(ends[-1]))[:N_SAMPLE])
+        # Block after block: only the rows of the sample stay.
+        parts = []
+        for number, start, stop in zip(blocks.tolist(), ends - sizes, ends, strict=True):
+            block = self.read(number)
+            at = rows[(rows >= start) & (rows < stop)] - start
+            y = np.repeat(block.y, np.diff(block.offsets))[at]
+            coords = None if block.coords is None else block.coords[at]
+            parts.append((block.x[at].astype(np.float64), coords, y))
+        x, coords, bag_y = zip(*parts, strict=True)
+        return Summary(
+            x=np.concatenate(x),
+            coords=None if coords[0] is None else np.concatenate(coords),
+            x_mean=mean,
+            x_sd=sd,
+            y=store.y[self.bags],
+            weight=store.bag_weight[self.bags],
+            trials=None if store.trials is None else store.trials[self.bags],
+            n_pix=int(store.sizes[self.bags].sum()),
+            bag_y=np.concatenate(bag_y),
+        )
+
+    def read(self, number: int) -> BagBlock:
+        """See :class:`models.training.loop.BlockSource`."""
+        return self.cache.get(number)
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """See :class:`models.training.loop.BlockSource`."""
+        self.cache.ahead(numbers)
+
+    def read_all(self) -> BagBlock:
+        """Return all training bags as one block, for the models that need them at once."""
+        return BagBlock.join(
+            [_load(self.store, self.bags, int(i)) for i in np.flatnonzero(self.block_bags)]
+        )
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the store, its blocks and the choice of bags."""
+        parts = (np.packbits(self.bags), self.store.offsets, self.store.block_offsets)
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        return f"{self.store.fingerprint}/{digest}"
+
+
+def _load(store: BagStore, bags: np.ndarray, number: int) -> BagBlock:
+    # Not by whole shards: a step's blocks are far apart, and would decode sixteen times as much.
+    block = store.read_block(number, whole_shards=False)
+    return block.select(bags[block.bag])

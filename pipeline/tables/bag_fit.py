@@ -1,0 +1,217 @@
+"""A classifier on a bag store that came from a table: fitted, held out, and told in tables."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from geo.errors import InputError, Problem
+from pipeline.config.catalogue import (
+    constructor_names,
+    model_class,
+    unknown_option,
+    unusable_options,
+)
+from pipeline.core.progress import Progress
+from pipeline.core.threads import map_in_order
+from pipeline.evaluation.cross_validation import cross_validate
+from pipeline.evaluation.folds import stratified_folds
+from pipeline.evaluation.label_scores import label_scores
+from pipeline.evaluation.report import render_scorecard
+from pipeline.evaluation.stage import jsonable
+from pipeline.evaluation.tasks import LabelJudge
+from pipeline.prediction.labels import LabelPredictions, tabulate_labels
+from pipeline.store.bag_store import BagStore
+from pipeline.tables.table_import import read_column
+from pipeline.training import fit as engine
+
+INTERVAL = 0.9
+
+
+def fit_bags(
+    store: BagStore,
+    kind: str,
+    out: Path,
+    *,
+    options: dict[str, Any] | None = None,
+    n_fold: int = 5,
+    seed: int = 0,
+    truth: str | None = None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Fit a classifier to a store, hold bags out in turn, and write what it says.
+
+    Parameters
+    ----------
+    store : BagStore
+    kind : str
+        See ``disagg models``; one that learns from labels.
+    out : Path
+        Gets ``model/``, ``bags.csv`` (in sample and held out), ``evaluation.json`` and, of a model
+        that predicts instances, ``instances.parquet``: ``row`` of the table (from 0), ``bag``,
+        ``probability``, ``probability_sd``, in the order of the table.
+    options : dict, optional
+        Arguments of the model.
+    n_fold : int
+        Folds of bags, each with its share of each label; 0 for none.
+    seed : int
+        Of the model and the folds.
+    truth : str, optional
+        Column of the imported table with the labels of instances, to score them by; the model
+        never sees it.
+    progress : Progress
+
+    Returns
+    -------
+    dict
+        The headline numbers.
+
+    Raises
+    ------
+    InputError
+        If the options, the labels or the truth cannot be used.
+    """
+    model = _new_model(kind, options or {}, seed)
+    true = None if truth is None else _truth(store, truth)
+    judge = LabelJudge(store, INTERVAL)
+    report: dict[str, Any] = {
+        "name": store.attrs.get("name", Path(store.path.name).stem),
+        "fingerprint": store.fingerprint,
+        "model": {"kind": kind, "parameters": model.get_params()},
+        "n_areas": store.n_bag,
+        "held_out": {},
+    }
+    _check_labels(store)
+    if n_fold == 1:
+        found, remedy = "1 fold leaves nothing to learn from", "give 0 for none, or 2 and more"
+        raise InputError(Problem("--folds", found, remedy))
+    out.mkdir(parents=True, exist_ok=True)
+    engine.fit(model, store, progress=progress)
+    with progress.task("in sample", store.n_bag) as task:
+        said = judge.in_sample(model, task.advance)
+    report["in_sample"] = judge.score(said)
+    table = tabulate_labels(said, list(store.ids))
+    if n_fold:
+        held, report["held_out"]["bag"] = _hold_out(judge, store, model, n_fold, seed, progress)
+        if held is not None:
+            ids = [store.ids[bag] for bag in held.bag]
+            table["held_out_probability"] = pd.Series(held.probability, ids)
+    with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
+        staging = Path(scratch)
+        model.save(staging / "model")
+        table.to_csv(staging / "bags.csv", float_format="%.6g", lineterminator="\n")
+        if "pixels" in model.predicts:
+            row, probability = _write_instances(model, store, staging / "instances.parquet")
+            if true is not None:
+                report["instances"] = label_scores(true[row], probability)
+        report["about"] = judge.about
+        text = json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n"
+        (staging / "evaluation.json").write_text(text, encoding="utf-8")
+        _publish(staging, out)
+    progress.log(render_scorecard(jsonable(report), what="bags"))
+    headline = judge.headline(report)
+    if "instances" in report:
+        headline["instances_auc"] = report["instances"]["auc"]
+    return headline
+
+
+def _publish(staging: Path, out: Path) -> None:
+    """Move everything to where users look; what another model left there goes."""
+    (staging / ".old").mkdir()
+    for name in ("model", "bags.csv", "evaluation.json", "instances.parquet"):
+        if (out / name).exists():
+            (out / name).replace(staging / ".old" / name)
+        if (staging / name).exists():
+            (staging / name).replace(out / name)
+
+
+def _new_model(kind: str, options: dict[str, Any], seed: int) -> Any:
+    wrong = unknown_option(kind, options) or unusable_options(kind, options)
+    if wrong is not None:
+        raise InputError(Problem("--set", *wrong))
+    known = constructor_names(kind)
+    own = {"seed": seed} if "seed" in known else {}
+    return model_class(kind)(**{**own, **options})
+
+
+def _check_labels(store: BagStore) -> None:
+    other = np.flatnonzero((store.y != 0) & (store.y != 1))
+    place = str(store.path)
+    if other.size:
+        found = f"the label of bag {store.ids[other[0]]} is {store.y[other[0]]:g}"
+        raise InputError(Problem(place, found, "give labels 1 and 0, and import again"))
+    if np.unique(store.y).size < 2:
+        found = f"all {store.n_bag} bags are labelled {store.y[0]:g}"
+        raise InputError(Problem(place, found, "give bags of both labels, and import again"))
+
+
+def _truth(store: BagStore, column: str) -> np.ndarray:
+    """Read the labels of instances from the table that the store was imported from."""
+    source = store.attrs.get("source")
+    if source is None or not Path(source).is_file():
+        found = f"{column!r} asked for, and the table ({source}) is not there"
+        raise InputError(Problem("--truth", found, "put it back, or leave --truth out"))
+    values = read_column(Path(source), column, "--truth")
+    if values.shape[0] != store.n_pix or not np.isin(values, (0.0, 1.0)).all():
+        found = f"column {column!r} of {source} is not 1 or 0 for each of {store.n_pix} instances"
+        raise InputError(Problem("--truth", found, "give another column, or import the table anew"))
+    return values
+
+
+def _hold_out(
+    judge: LabelJudge, store: BagStore, model: Any, n_fold: int, seed: int, progress: Progress
+) -> tuple[LabelPredictions | None, dict[str, Any]]:
+    fold = stratified_folds(store.y, n_fold, seed)
+    n_fold = int(fold.max()) + 1
+
+    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+        fresh = type(model)(**model.get_params())
+        engine.fit(fresh, store, bags=train, checkpoint=checkpoint)
+        return fresh
+
+    if any(np.unique(store.y[fold != k]).size < 2 for k in range(n_fold)):
+        why = "too few bags of one label to hold any out"
+        progress.log(f"hold out: skipped, {why}")
+        return None, {"n_folds": n_fold, "skipped": why}
+    with (
+        progress.task("hold out", n_fold) as task,
+        tempfile.TemporaryDirectory(prefix="disagg-folds-") as scratch,
+    ):
+        said, _ = cross_validate(fold, judge.predictor, fit, Path(scratch), "", task.advance)
+    return said, {
+        "n_folds": n_fold,
+        "model": judge.score(said),
+        "constant": judge.score(judge.constant(fold)),
+    }
+
+
+def _write_instances(model: Any, store: BagStore, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Write what the model says of each instance, in the table's order."""
+
+    def say(number: int) -> tuple[np.ndarray, ...]:
+        block = store.read_block(number)
+        law = model.predict_pixels(block.x, block.coords)
+        bag = np.repeat(block.bag, np.diff(block.offsets))
+        return store.read_pixel(number), bag, law.mean, law.sd
+
+    parts = list(map_in_order(say, range(store.n_block), None))
+    row, bag, mean, sd = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(row)
+    ids = pa.array(list(store.ids))
+    table = pa.table(
+        {
+            "row": row[order],
+            "bag": ids.take(pa.array(bag[order])),
+            "probability": mean[order],
+            "probability_sd": sd[order],
+        }
+    )
+    pa.parquet.write_table(table, path)
+    return row, mean

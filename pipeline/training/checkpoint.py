@@ -1,0 +1,129 @@
+"""Checkpoints of a fit: one file an epoch, whole or not at all, and the one before it kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from models.core.persist import state_arrays, state_from
+from models.training.loop import Local, Training
+from models.training.optim import Plateau
+from pipeline.core.progress import Progress
+from pipeline.storage.mirror import keep
+
+VERSION = 1
+_META, _LOCAL = "meta.json", "local/"
+
+
+def save_checkpoint(
+    directory: Path, training: Training, fingerprint: str, *, with_local: bool = True
+) -> Path:
+    """Write ``epoch-NNNNNN-FINGERPRINT.npz`` and remove all others but the epoch before it.
+
+    A directory is one fit's: checkpoints of another fit go, and so do later epochs, which can
+    only be damaged ones that the fit had to fall back behind.
+
+    Parameters
+    ----------
+    directory : Path
+        Made where it does not exist.
+    training : Training
+        At the end of an epoch.
+    fingerprint : str
+        Of the data and the model; a checkpoint of another one is never taken up.
+    with_local : bool
+        Whether what the model keeps with the blocks is written too.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    meta = {
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "epoch": training.epoch,
+        "history": training.history,
+        "converged": training.converged,
+        "stopped": training.stopped,
+        "plateau": asdict(training.plateau),
+    }
+    arrays = state_arrays(training.state)
+    if with_local:
+        for number, kept in training.local.items():
+            arrays.update({f"{_LOCAL}{number}/{name}": array for name, array in kept.items()})
+    arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
+    partial = directory / f".{path.name}.partial"
+    with partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    _sync(directory)
+    own = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
+    for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:
+        if old not in (path, *own[:1]):
+            old.unlink(missing_ok=True)
+    keep(directory)
+    return path
+
+
+def load_checkpoint(
+    directory: Path, fingerprint: str, progress: Progress | None = None
+) -> Training | None:
+    """Read the newest undamaged checkpoint with this fingerprint; None where there is none.
+
+    ``progress`` is told of each that is damaged and passed over.
+    """
+    for path in _newest_first(directory, fingerprint):
+        try:
+            training = _read(path, fingerprint)
+        except Exception:  # damaged bytes make zipfile and NumPy raise nearly anything
+            if progress is not None:
+                progress.log(f"fit: the checkpoint {path.name} is damaged and passed over")
+            continue
+        if training is not None:
+            return training
+    return None
+
+
+def _read(path: Path, fingerprint: str) -> Training | None:
+    # NumPy leaves a file that it opened itself open when the file is damaged.
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        # Reading every member checks its CRC: a damaged file falls back to the one before.
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(arrays.pop(_META).tobytes())
+    if meta["version"] != VERSION or meta["fingerprint"] != fingerprint:
+        return None
+    local: Local = {}
+    for key in [key for key in arrays if key.startswith(_LOCAL)]:
+        _, number, name = key.split("/", 2)
+        local.setdefault(int(number), {})[name] = arrays.pop(key)
+    return Training(
+        state_from(arrays),
+        Plateau(**meta["plateau"]),
+        meta["epoch"],
+        meta["history"],
+        meta["converged"],
+        local,
+        meta.get("stopped", ""),
+    )
+
+
+def _newest_first(directory: Path, fingerprint: str) -> list[Path]:
+    return sorted(directory.glob(f"epoch-*-{fingerprint[:16]}.npz"), reverse=True)
+
+
+def _sync(directory: Path) -> None:
+    """Have the renaming itself on disk before the older file goes."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,326 @@
+"""Blocks computed on a Dask cluster, a part of each step on every worker.
+
+On each worker lives one actor for the time of a fit: it keeps the store open, the blocks it has
+read, and threads. The driver speaks to the actors directly; a step costs one message to each of
+them and one back, whatever the number of blocks. Every worker owns a stretch of the store and
+computes its blocks of every step, so that a cluster reads a store once and keeps it in memory.
+
+Who computed what does not change a bit of the result (:mod:`reduction`): a worker that dies
+is made up for by the others, or by the one that is started in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from models.backend.arrays import keep_freed_memory
+from models.core.protocol import Arrays, Stats
+from models.training.device import Wanted
+from models.training.estimator import Estimator
+from models.training.loop import Local
+from models.training.reduction import Partial, span, total
+from pipeline.core.errors import ClusterError, StoreError
+from pipeline.store.source import StoreSource
+from pipeline.training.worker import BlockWorker, Job, Order, Reply
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+RESENDS = 5  # of one step, before a cluster that keeps dying is given up
+LOOK_SECONDS = 5.0  # between looks at who has joined
+WAIT_SECONDS = 60.0  # for a worker, where none is left and nothing else is asked for
+SETTLE_SECONDS = 1.0  # between looks whether a worker that gets ready is still there
+DIRECT_SECONDS = 5.0  # for a worker to answer the driver itself
+
+
+@dataclass
+class _Member:
+    """A worker that takes part, and the task that holds its actor there."""
+
+    address: str
+    future: Any
+
+
+class DaskExecutor:
+    """Sums over blocks on a Dask cluster; see :class:`models.training.loop.Executor`.
+
+    Parameters
+    ----------
+    model : Estimator
+        Sent with its constructor's arguments alone.
+    source : StoreSource
+        Workers open the store by its path: it must be the same for them.
+    client : distributed.Client
+    device : {"cpu", "gpu", "auto"}
+        What computes the blocks of a worker.
+    device_memory : int, optional
+        Bytes of a GPU's memory that a worker may fill.
+    wait : float
+        Seconds to wait for a worker where none is left.
+    """
+
+    def __init__(
+        self,
+        model: Estimator,
+        source: StoreSource,
+        client: Client,
+        device: Wanted = "cpu",
+        device_memory: int | None = None,
+        wait: float = WAIT_SECONDS,
+    ) -> None:
+        store = source.store
+        keep_freed_memory()  # the sums that come in and the update's matrices, in each step anew
+        self._client = client
+        self._wait = wait
+        self._n_block = len(source.block_bags)
+        self._members: dict[str, _Member] = {}
+        self._looked = -np.inf
+        self._direct = True  # until a worker is found that only the scheduler reaches
+        self.job = Job(
+            model=type(model)(**model.get_params()),
+            path=store.path.resolve() if isinstance(store.path, Path) else store.path,
+            fingerprint=store.fingerprint,
+            bags=source.bags,
+            device=device if model.on_device else "cpu",
+            device_memory=device_memory,
+            n_joined=getattr(source, "n_joined", 1),
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Let the workers forget the fit."""
+        for address in list(self._members):
+            self._forget(address)
+
+    def sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        local: Local | None = None,
+        fresh: Local | None = None,
+        ahead: Sequence[int] = (),
+    ) -> Stats:
+        """See :class:`models.training.loop.Executor`.
+
+        Blocks go by their number, so that each worker has its own stretch of the store. What the
+        model keeps travels with them: a worker that dies takes nothing with it.
+
+        Raises
+        ------
+        ClusterError
+            If the cluster cannot be reached, or loses its workers again and again.
+        """
+        try:
+            return self._sum(params, blocks, local or {}, fresh, ahead)
+        except (ClusterError, StoreError):
+            raise
+        except (CancelledError, OSError, RuntimeError) as error:
+            # Which of them a scheduler leaves that dies under a call depends on the moment.
+            if self._client.status == "running" and not isinstance(error, CancelledError | OSError):
+                raise
+            raise self._unreachable() from error
+
+    def _sum(
+        self,
+        params: Arrays,
+        blocks: Sequence[int],
+        kept: Local,
+        fresh: Local | None,
+        ahead: Sequence[int],
+    ) -> Stats:
+        todo = list(blocks)
+        parts: list[Partial] = []
+        for _ in range(RESENDS):
+            members = self._meet()
+            orders = self._orders(todo, blocks, kept, ahead, len(members))
+            todo = []
+            replies = self._ask(params, [(members[owner], order) for owner, order in orders])
+            for (owner, order), reply in zip(orders, replies, strict=True):
+                if reply is None:
+                    self._forget(members[owner].address)
+                    self._looked = -np.inf
+                    todo += order.blocks
+                    continue
+                parts += reply.parts
+                if fresh is not None:
+                    fresh.update(reply.local)
+            if not todo:
+                return total(sorted(parts, key=lambda part: part.leaf))
+        found = f"{self._address}: workers were lost {RESENDS} times in one step"
+        remedy = "see the workers' logs (memory is the usual reason), then go on"
+        msg = f"{found}; {remedy}"
+        raise ClusterError(msg)
+
+    def _orders(
+        self,
+        todo: Sequence[int],
+        blocks: Sequence[int],
+        kept: Local,
+        ahead: Sequence[int],
+        n: int,
+    ) -> list[tuple[int, Order]]:
+        """Share blocks out to the ``n`` owners of the store's stretches, each run in one order."""
+        size = self._n_block
+        place = {number: at for at, number in enumerate(blocks)}
+        reading: dict[int, list[int]] = {}
+        for number in ahead:
+            reading.setdefault(number * n // size, []).append(number)
+        orders = []
+        # A run ends where the owner changes, or where a block between is done already.
+        for (owner, _), run in groupby(
+            enumerate(todo), key=lambda item: (item[1] * n // size, place[item[1]] - item[0])
+        ):
+            mine = [number for _, number in run]
+            before, after = place[mine[0]] - 1, place[mine[-1]] + 1
+            first = blocks[before] + 1 if before >= 0 else 0
+            last = blocks[after] - 1 if after < len(blocks) else size - 1
+            order = Order(
+                blocks=mine,
+                span=span(first, last, size),
+                stretch=(-(-owner * size // n), -(-(owner + 1) * size // n) - 1),
+                local={number: kept[number] for number in mine if number in kept},
+                ahead=reading.pop(owner, []),
+            )
+            orders.append((owner, order))
+        return orders
+
+    def _ask(self, params: Arrays, orders: list[tuple[_Member, Order]]) -> list[Reply | None]:
+        """Have orders computed, all at once; None where a worker was lost."""
+        from distributed.protocol import to_serialize
+
+        shared = to_serialize(params)  # arrays travel as they are, without a copy
+
+        async def ask_all() -> list[Reply | None]:
+            calls = (self._call(m, [shared, to_serialize(order)]) for m, order in orders)
+            return await asyncio.gather(*calls)
+
+        replies: list[Reply | None] = self._client.sync(ask_all)
+        return replies
+
+    async def _call(self, member: _Member, args: list[Any]) -> Reply | None:
+        call = {"function": "sums", "actor": member.future.key, "args": args, "kwargs": {}}
+        try:
+            if self._direct:
+                coming = self._client.rpc(member.address).actor_execute(**call)
+            else:
+                message = {"op": "actor_execute", **call}
+                coming = cast(Any, self._client.scheduler).proxy(worker=member.address, msg=message)
+            answer = await self._answer(member, asyncio.ensure_future(coming))
+        except (OSError, KeyError):  # a closed connection; a worker that has lost its actor
+            return None
+        if answer["status"] == "OK":
+            return cast(Reply, answer["result"])
+        raise answer["exception"]
+
+    async def _answer(self, member: _Member, coming: asyncio.Future[Any]) -> Any:
+        """Wait for a worker; one that the scheduler has given up will never answer."""
+        while not (await asyncio.wait({coming}, timeout=LOOK_SECONDS))[0]:
+            scheduler = cast(Any, self._client.scheduler)
+            if member.address not in (await scheduler.identity(n_workers=-1))["workers"]:
+                coming.cancel()
+                raise OSError
+        return await coming
+
+    async def _reaches(self, address: str) -> bool:
+        """Tell whether a worker can be spoken to without the scheduler between."""
+        try:
+            await asyncio.wait_for(self._client.rpc(address).identity(), DIRECT_SECONDS)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    def _meet(self) -> list[_Member]:
+        """Return the members, having looked now and then who is there."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS and self._members:
+            return list(self._members.values())
+        end = now + self._wait
+        while True:
+            workers = self._workers()
+            for address in [a for a in self._members if a not in workers]:
+                self._forget(address)
+            new = {a: n for a, n in workers.items() if a not in self._members}
+            asked = {
+                address: self._client.submit(
+                    BlockWorker, self.job, n, actor=True, workers=[address], pure=False
+                )
+                for address, n in new.items()
+            }
+            for address, future in asked.items():
+                if self._settle(address, future):
+                    self._members[address] = _Member(address, future)
+                    self._direct &= self._client.sync(self._reaches, address)
+            if self._members:
+                self._looked = time.monotonic()
+                self._members = dict(sorted(self._members.items()))
+                return list(self._members.values())
+            if time.monotonic() > end:
+                found = (
+                    f"{self._address}: the cluster has no worker that is ready, "
+                    f"for {self._wait:g} seconds"
+                )
+                msg = f"{found}; start some, or give them more memory, then go on"
+                raise ClusterError(msg)
+            time.sleep(0.1)
+
+    def _forget(self, address: str) -> None:
+        member = self._members.pop(address, None)
+        if member is not None and self._client.status == "running":
+            # Of a scheduler that is gone by now nothing has to be forgotten.
+            with contextlib.suppress(CancelledError, OSError, RuntimeError):
+                self._client.cancel([member.future], force=True)
+
+    def _settle(self, address: str, future: Any) -> bool:
+        """Wait for an actor to be ready; false where its worker is gone meanwhile."""
+        from distributed import KilledWorker
+
+        while True:
+            try:
+                future.result(timeout=SETTLE_SECONDS)
+            except StoreError:
+                raise
+            except TimeoutError:  # bound to a worker that is gone, it would wait for ever
+                if address not in self._workers():
+                    future.cancel()
+                    return False
+            except (CancelledError, KilledWorker, OSError):  # a closed connection is an OSError
+                return False
+            else:
+                return True
+
+    def _workers(self) -> dict[str, int]:
+        """Ask the scheduler for its workers: threads by address."""
+        if self._client.status == "running":
+            try:
+                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            except OSError:
+                workers = None
+            if workers is not None:
+                # One that is paused, short of memory, would never get an actor ready.
+                return {
+                    address: int(info["nthreads"])
+                    for address, info in workers.items()
+                    if info["status"] == "running"
+                }
+        raise self._unreachable()
+
+    def _unreachable(self) -> ClusterError:
+        found = f"{self._address}: the scheduler cannot be reached"
+        return ClusterError(f"{found}; start it again, then go on")
+
+    @property
+    def _address(self) -> str:
+        return str(getattr(self._client.scheduler, "address", "cluster"))

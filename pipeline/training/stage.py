@@ -1,0 +1,94 @@
+"""The fit stage: from the bag store to a saved model."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+from pipeline.cluster.cluster import open_cluster
+from pipeline.cluster.local import n_thread, where
+from pipeline.config.model_factory import new_model
+from pipeline.config.schema import Config, work_dir
+from pipeline.core.progress import Progress
+from pipeline.store.bag_store import BagStore
+from pipeline.training import fit as engine
+
+_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
+
+
+def fit_stage(
+    config: Config,
+    progress: Progress,
+    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
+) -> dict[str, Any]:
+    """Fit the configured model to ``work/bags.zarr`` and save it in ``work/model``.
+
+    Parameters
+    ----------
+    config : Config
+    progress : Progress
+
+    Returns
+    -------
+    dict
+        ``bound`` (nats), ``epochs``, ``converged``, the learnt ``hyperparameters`` by name, and
+        the ``coefficients`` of the kernel's linear part with their posterior deviations.
+    """
+    work = work_dir(config)
+    store = BagStore.open(work / "bags.zarr")
+    model = new_model(config)
+    checkpoint = work / "checkpoint"
+    with open_cluster(config.compute) as client:
+        training = engine.fit(
+            model,
+            store,
+            client,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
+            **where(config),
+            wait=config.compute.wait,
+        )
+    model.save(work / "model")
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    if training.stopped:
+        progress.log(f"fit: stopped before it converged: {training.stopped}")
+    elif not training.converged:
+        progress.log(
+            f"fit: the bound still rose after {training.epoch} epochs (fit.max_epochs); the maps "
+            "are usable, a higher fit.max_epochs makes them better"
+        )
+    slopes = _coefficients(model, store.covariates)
+    if slopes:
+        told = ", ".join(
+            f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
+        )
+        progress.log(f"fit: slopes for a standard deviation of each covariate: {told}")
+    return {
+        "bound": model.bound_,
+        "epochs": training.epoch,
+        "converged": training.converged,
+        "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
+        "coefficients": slopes,
+    }
+
+
+def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Return slopes of the linear part by covariate, for a standard deviation of it."""
+    names = (*covariates, "east", "north")
+    return {
+        names[each.column]: {"mean": each.mean, "sd": each.sd}
+        for each in getattr(model, "coefficients_", [])
+    }
+
+
+def _with_covariates(values: dict[str, float], covariates: tuple[str, ...]) -> dict[str, float]:
+    """Put the covariates' names in the place of their numbers."""
+    named = {}
+    for name, value in values.items():
+        found = _PER_COVARIATE.fullmatch(name)
+        if found:
+            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
+        named[name] = value
+    return named

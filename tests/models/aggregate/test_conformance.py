@@ -1,0 +1,213 @@
+"""What every model must do, whatever it is: one suite that each model inherits."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import models
+from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
+from models.core.errors import BagsError, FormatError, NotFittedError, ParameterError
+from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+
+MODELS = {
+    "vbagg-square": lambda **k: VBAgg(
+        link="square", kernel="additive", n_inducing=8, max_epochs=4, **k
+    ),
+    "vbagg-exp": lambda **k: VBAgg(link="exp", kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "vbagg-adam": lambda **k: VBAgg(n_inducing=8, max_epochs=4, posterior_steps="adam", **k),
+    "vbagg-fixed": lambda **k: VBAgg(
+        kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=False, **k
+    ),
+    "vbagg-area": lambda **k: VBAgg(
+        area_effect=True, priors="weak", kernel="linear + additive", n_inducing=8, max_epochs=4, **k
+    ),
+    "vbagg-paths": lambda **k: VBAgg(
+        estimator="monte_carlo", n_inducing=8, n_paths=4, n_features=32, max_epochs=4, **k
+    ),
+    "bag-pixel": lambda **k: BagPixel(kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "nystrom": lambda **k: Nystrom(kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "network": lambda **k: Network(n_hidden=4, max_epochs=4, **k),
+    "constant": lambda **k: Constant(likelihood="negative_binomial", max_epochs=4, **k),
+    "vbagg-nb": lambda **k: VBAgg(
+        likelihood="negative_binomial", kernel="additive", n_inducing=8, max_epochs=4, **k
+    ),
+}
+
+
+@pytest.fixture(params=MODELS)
+def make(request):
+    return MODELS[request.param]
+
+
+def _stats(model, bags, block_pixels):
+    source = BagsSource(bags, 0, block_pixels=block_pixels, block_bags=3)
+    state = start_training(model, source, seed=0, learning_rate=0.01, tolerance=1e-3).state
+    with ThreadExecutor(model, source, 2) as executor:
+        blocks = range(len(source.block_bags))
+        return reduce(add, executor.map(model.block_params(state), blocks)), len(blocks)
+
+
+def test_splitting_into_blocks_changes_only_rounding(make, bags):
+    few, n_few = _stats(make(), bags, 10**6)
+    many, n_many = _stats(make(), bags, 1)
+    assert n_many > n_few
+    assert many.n_bag == few.n_bag == bags.n_bag
+    assert many.bound == pytest.approx(few.bound, rel=1e-12)
+    for name, value in few.sums.items():
+        # A gradient is a difference of sums as large as the bound: 0 at an optimum.
+        scale = max(abs(value).max(), abs(few.bound))
+        np.testing.assert_allclose(many.sums[name], value, rtol=1e-9, atol=1e-9 * scale)
+
+
+def test_the_number_of_threads_changes_nothing_at_all(make, bags):
+    one, four = make().fit(bags, n_thread=1), make().fit(bags, n_thread=4)
+    for name, value in one.state_.params.items():
+        np.testing.assert_array_equal(value, four.state_.params[name])
+
+
+def test_the_seed_decides_and_only_the_seed(make, bags):
+    one, again = (make(seed=3).fit(bags).state_.params for _ in range(2))
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, again[name])
+    if not isinstance(make(), Constant):  # which draws nothing
+        assert make(seed=4).fit(bags).bound_ != make(seed=3).fit(bags).bound_
+
+
+def test_the_bound_rises(make, make_bags):
+    bags = make_bags(n_bag=30)
+    history = make().set_params(max_epochs=40).fit(bags).history_
+    assert history[-1]["bound"] > history[0]["bound"]
+
+
+def test_single_precision_pixels_agree(make, bags):
+    if "dtype" not in make().get_params():
+        pytest.skip("the baselines know one precision")
+    double = make().fit(bags).predict_pixels(bags.x, bags.coords)
+    single = make(dtype="float32").fit(bags).predict_pixels(bags.x, bags.coords)
+    np.testing.assert_allclose(single.mean, double.mean, rtol=0.02)
+
+
+def test_save_and_load_without_pickle(make, bags, tmp_path):
+    model = make().fit(bags)
+    model.save(tmp_path / "m")
+    model.save(tmp_path / "m")  # over an old one
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m"]
+    again = models.load(tmp_path / "m")
+    np.testing.assert_array_equal(
+        again.predict_pixels(bags.x, bags.coords).mean,
+        model.predict_pixels(bags.x, bags.coords).mean,
+    )
+    assert again.get_params() == model.get_params()
+    assert again.history_ == model.history_
+
+
+def test_a_damaged_or_foreign_model_is_refused(make, bags, tmp_path):
+    make().fit(bags).save(tmp_path / "m")
+    data = bytearray((tmp_path / "m/arrays.npz").read_bytes())
+    data[len(data) // 2] ^= 255
+    (tmp_path / "m/arrays.npz").write_bytes(bytes(data))
+    with pytest.raises(FormatError, match="damaged"):
+        models.load(tmp_path / "m")
+    meta = json.loads((tmp_path / "m/model.json").read_text())
+    (tmp_path / "m/model.json").write_text(json.dumps({**meta, "version": 99}))
+    with pytest.raises(FormatError, match="version 99"):
+        models.load(tmp_path / "m")
+    with pytest.raises(FormatError, match="not a saved model"):
+        models.load(tmp_path / "nothing")
+
+
+def test_it_is_a_scikit_learn_estimator(make):
+    model = make(seed=5)
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(ParameterError, match="depth"):
+        model.set_params(depth=3)
+
+
+def test_predicting_before_fitting_is_refused(make, bags):
+    with pytest.raises(NotFittedError, match="call fit first"):
+        make().predict_pixels(bags.x, bags.coords)
+
+
+def test_another_number_of_covariates_is_refused(make, bags):
+    model = make().fit(bags)
+    with pytest.raises(BagsError, match="fitted with 3 covariates"):
+        model.predict_pixels(bags.x[:, :2], bags.coords)
+    with pytest.raises(BagsError, match="give coords"):
+        model.predict_pixels(bags.x)
+
+
+def test_counts_of_zero_alone_are_refused(make, bags):
+    empty = Bags(bags.x, bags.offsets, np.zeros(bags.n_bag), bags.weight, bags.coords)
+    with pytest.raises(BagsError, match="no rate to learn"):
+        make().fit(empty)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"link": "cube"}, "link"),
+        ({"likelihood": "cauchy"}, "likelihood"),
+        ({"likelihood": "normal", "link": "exp"}, "link.*use identity"),
+        ({"likelihood": "binomial", "estimator": "bound"}, "estimator.*use second_order"),
+        ({"likelihood": "normal", "area_effect": True}, "area_effect.*leave it out"),
+        ({"n_inducing": 0}, "n_inducing"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"dtype": "int8"}, "dtype"),
+        ({"kernel": "nonsense"}, "kernel"),
+    ],
+)
+def test_impossible_parameters_are_refused(change, says, bags):
+    with pytest.raises(ParameterError, match=says):
+        VBAgg(**change).fit(bags)
+
+
+def test_large_single_and_weightless_bags_are_finite():
+    rng = np.random.default_rng(0)
+    sizes = np.array([1, 3000, 2, 40])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    weight = rng.uniform(0, 1, offsets[-1])
+    weight[offsets[2] : offsets[3]] = 0  # nobody there, no cases
+    bags = Bags(rng.normal(size=(offsets[-1], 2)), offsets, [3.5, 900.0, 0.0, 2.0], weight)
+    for link in ("exp", "square"):
+        model = VBAgg(link=link, n_inducing=10, max_epochs=3).fit(bags)
+        assert np.isfinite(model.bound_)
+        assert np.isfinite(model.predict_pixels(bags.x).quantile(0.95)).all()
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"x": np.full((4, 2), np.nan)}, "NaN or infinity, first in pixel 0"),
+        ({"offsets": [0, 2, 2, 4], "y": [1, 1, 1]}, "bag 1 is empty"),
+        ({"offsets": [0, 2, 5]}, "give 0 to n_pix = 4"),
+        ({"weight": [-1, 1, 1, 1]}, "negative"),
+        ({"y": [np.nan, 1]}, "y of bag 0"),
+        ({"coords": np.zeros((3, 2))}, "coords has shape"),
+        ({"x": np.zeros(4)}, "give \\(n_pix, n_feat\\)"),
+    ],
+)
+def test_unusable_bags_are_refused(parts, says):
+    good = {"x": np.zeros((4, 2)), "offsets": [0, 2, 4], "y": [1.0, 2.0]}
+    with pytest.raises(BagsError, match=says):
+        Bags(**{**good, **parts})
+
+
+def test_a_fit_carried_on_equals_one_without_a_break(make, bags):
+    model = make()
+    source = BagsSource(bags, 0)
+    args = {"seed": 0, "learning_rate": 0.01, "batch_bags": 5}
+    results = []
+    for stops in ((6,), (2, 3, 6)):
+        training = start_training(model, source, seed=0, learning_rate=0.01, tolerance=1e-3)
+        for stop in stops:
+            with ThreadExecutor(model, source, 2) as executor:
+                train(model, source, executor, training, max_epochs=stop, **args)
+        results.append(training.state.params)
+    for name, value in results[0].items():
+        np.testing.assert_array_equal(value, results[1][name])

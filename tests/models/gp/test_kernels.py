@@ -1,0 +1,72 @@
+"""Kernels against their printed formulas and their spectral draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from scipy.special import gamma, kv
+
+from models.core.errors import ParameterError
+from models.gp.kernel_text import parse_kernel
+
+
+def _bessel_matern(d, nu):
+    r = np.sqrt(2 * nu) * np.where(d > 0, d, 1.0)
+    return np.where(d > 0, 2 ** (1 - nu) / gamma(nu) * r**nu * kv(nu, r), 1.0)
+
+
+@pytest.mark.parametrize(("name", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5)])
+def test_matern_equals_the_bessel_form(name, nu):
+    rng = np.random.default_rng(0)
+    z, w = rng.normal(size=(9, 5)), rng.normal(size=(4, 5))
+    kernel = parse_kernel(f"{name}(space)", 3, has_coords=True)
+    theta = np.log([1.7, 0.6])
+    expected = 1.7 * _bessel_matern(cdist(z[:, 3:], w[:, 3:]) / 0.6, nu)
+    np.testing.assert_allclose(kernel.matrix(theta, z, w), expected, rtol=1e-9)
+
+
+def test_ard_uses_length_scales_not_their_squares():
+    z, w = np.array([[0.0, 0.0]]), np.array([[1.0, 2.0]])
+    kernel = parse_kernel("ard", 2, has_coords=False)
+    value = kernel.matrix(np.log([2.0, 0.5, 4.0]), z, w)[0, 0]
+    assert value == pytest.approx(2 * np.exp(-0.5 * (1 / 0.25 + 4 / 16)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "additive",
+        "rbf + linear",
+        "rbf + constant",
+        "matern32(space) * rbf",
+        "matern12(x) + matern52(space)",
+    ],
+)
+def test_random_features_have_the_kernels_covariance(text):
+    rng = np.random.default_rng(1)
+    kernel = parse_kernel(text, 2, has_coords=True)
+    theta = kernel.start(1.5)
+    z = rng.normal(size=(12, 4))
+    phi = kernel.features(theta, 200_000, rng)(z)
+    np.testing.assert_allclose(phi @ phi.T, kernel.matrix(theta, z, z), atol=0.02)
+    np.testing.assert_allclose(np.diag(kernel.matrix(theta, z, z)), kernel.diag(theta, z))
+
+
+def test_parameter_names_are_unique():
+    kernel = parse_kernel("rbf + rbf + ard * matern32", 3, has_coords=True)
+    assert len(set(kernel.names)) == kernel.n_theta == len(kernel.start(1.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("rbff", "rbff"), ("rbf +", "''"), ("rbf(time)", "rbf"), ("", "''")]
+)
+def test_unknown_words_are_named(text, says):
+    with pytest.raises(ParameterError, match=r"kernel: .*not known") as error:
+        parse_kernel(text, 3, has_coords=True)
+    assert says in str(error.value)
+
+
+def test_space_without_coordinates_is_refused():
+    with pytest.raises(ParameterError, match="needs coordinates"):
+        parse_kernel("additive", 3, has_coords=False)

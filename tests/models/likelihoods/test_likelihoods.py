@@ -1,0 +1,204 @@
+"""Links, laws, area effects and priors against quadrature, scipy and finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+from scipy.special import gammaln, roots_hermitenorm
+
+from models import Bags, VBAgg
+from models.gp.kernel_text import parse_kernel
+from models.gp.priors import log_prior, log_prior_noise
+from models.likelihoods.area_effect import AreaEffect
+from models.likelihoods.counts import LIKELIHOODS
+from models.likelihoods.links import LINKS
+from models.likelihoods.prediction import Prediction
+
+NODE, WEIGHT = roots_hermitenorm(120)
+WEIGHT = WEIGHT / np.sqrt(2 * np.pi)
+M, S = np.array([-0.7, 0.4, 1.3]), np.array([0.05, 0.4, 0.9])
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_moments_of_links_agree_with_quadrature(name):
+    link = LINKS[name]
+    f = M + np.sqrt(S) * NODE[:, None]
+    a = link.moments(M, S, 4)
+    np.testing.assert_allclose(a[0], WEIGHT @ link.value(f), rtol=1e-8)
+    np.testing.assert_allclose(a[1], WEIGHT @ link.slope(f), rtol=1e-8)
+    second = WEIGHT @ link.value(f) ** 2 - a[0] ** 2
+    np.testing.assert_allclose(link.sd(M, S) ** 2, second, rtol=1e-7)
+    h = 1e-5
+    for k in range(3):
+        by_m = (link.moments(M + h, S, 4)[k] - link.moments(M - h, S, 4)[k]) / (2 * h)
+        np.testing.assert_allclose(by_m, a[k + 1], rtol=1e-6, atol=1e-8)
+        by_s = (link.moments(M, S + h, 4)[k] - link.moments(M, S - h, 4)[k]) / (2 * h)
+        np.testing.assert_allclose(by_s, 0.5 * a[k + 2], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["identity", "probit"])
+def test_quantiles_and_exceedance_of_the_other_links_invert_each_other(name):
+    law = Prediction(name, M, S, 1.0)
+    for q in (0.05, 0.5, 0.9):
+        np.testing.assert_allclose(law.exceed(law.quantile(q)), 1 - q, rtol=1e-9)
+    draws = law.sample(200_000, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), law.mean, atol=0.01)
+
+
+@pytest.mark.parametrize("covariance", [0.04, -0.1, 0.3])
+def test_mehlers_series_gives_the_covariance_of_two_proportions(covariance):
+    m, s = np.array([0.3, -0.5]), np.array([0.4, 0.5])
+    root = np.linalg.cholesky([[s[0], covariance], [covariance, s[1]]])
+    a, b = np.meshgrid(NODE, NODE, indexing="ij")
+    first = m[0] + root[0, 0] * a
+    second = m[1] + root[1, 0] * a + root[1, 1] * b
+    link = LINKS["probit"]
+    weight = np.outer(WEIGHT, WEIGHT)
+    joint = (weight * link.value(first) * link.value(second)).sum()
+    moments = link.moments(m, s, link.n_term)
+    series = sum(
+        each[0] * each[1] * covariance**k / np.exp(gammaln(k + 1))
+        for k, each in enumerate(moments)
+        if k
+    )
+    assert series == pytest.approx(joint - moments[0].prod(), rel=2e-3)
+
+
+def _cases(law):
+    y = np.array([0.0, 3.5, 900.0, 0.4, 17.0])
+    eta, unit = np.array([2.0, 3.0, 700.0, 30.0, 1e-3]), np.ones(5)
+    if law.averages:
+        eta, unit = np.array([0.1, 0.5, 0.9, 0.2, 0.4]), np.array([5.0, 7.0, 1000.0, 9.0, 20.0])
+    if law.name == "exponential" or getattr(law, "base", law).name == "exponential":
+        y = y + 1e-3
+    return y, eta, unit, {name: value + 0.1 for name, value in law.start.items()}
+
+
+LAWS = [
+    *LIKELIHOODS.values(),
+    *(AreaEffect(LIKELIHOODS[n]) for n in ("poisson", "negative_binomial", "exponential")),
+]
+
+
+@pytest.mark.parametrize(
+    "law", LAWS, ids=lambda law: f"{law.name}-{getattr(law, 'base', law).name}"
+)
+def test_derivatives_of_laws_agree_with_finite_differences(law):
+    y, eta, unit, own = _cases(law)
+    at = law.terms(y, eta, own, unit, order=3)
+    h = 1e-4 * np.minimum(eta, 1 - eta if law.averages else eta)
+
+    def slope(value, step):
+        return (8 * (value(1) - value(-1)) - (value(2) - value(-2))) / (12 * step)
+
+    for low, high in (("value", "d1"), ("d1", "d2"), ("d2", "d3")):
+        found = getattr(at, high)
+        numeric = slope(
+            lambda k, low=low: getattr(law.terms(y, eta + k * h, own, unit, order=3), low), h
+        )
+        assert np.abs(found - numeric).max() <= 1e-6 * max(np.abs(found).max(), 1e-9)
+    for name in own:
+        for kind, found in (("value", at.by[name]), ("d2", at.by_d2[name])):
+            numeric = slope(
+                lambda k, name=name, kind=kind: getattr(
+                    law.terms(y, eta, {**own, name: own[name] + 1e-4 * k}, unit, order=3), kind
+                ),
+                1e-4,
+            )
+            assert np.abs(found - numeric).max() <= 1e-4 * np.abs(found).max()
+
+
+def test_laws_are_those_of_scipy():
+    y, eta = np.array([0.0, 4.0, 9.0]), np.array([0.5, 6.0, 7.0])
+    own = {"log_size": np.log(3.0), "log_noise": np.log(0.7)}
+    for name, law in (
+        ("poisson", stats.poisson(eta)),
+        ("negative_binomial", stats.nbinom(3.0, 3.0 / (3.0 + eta))),
+    ):
+        found = LIKELIHOODS[name].terms(y, eta, own, np.ones(3)).value
+        np.testing.assert_allclose(found, law.logpmf(y), rtol=1e-10)
+    found = LIKELIHOODS["normal"].terms(y, eta, own, np.full(3, 2.0)).value
+    np.testing.assert_allclose(found, stats.norm(eta, np.sqrt(1.4)).logpdf(y), rtol=1e-10)
+    found = LIKELIHOODS["exponential"].terms(y, eta, own, np.ones(3)).value
+    np.testing.assert_allclose(found, stats.expon(scale=eta).logpdf(y), rtol=1e-10)
+    p, tested = np.array([0.1, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
+    found = LIKELIHOODS["binomial"].terms(y, p, own, tested).value
+    np.testing.assert_allclose(found, stats.binom(tested, p).logpmf(y), rtol=1e-10)
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.6, 2.0])
+@pytest.mark.parametrize(("y", "eta"), [(0.0, 2.0), (900.0, 700.0), (5e4, 1e4), (3.0, 1e-3)])
+def test_area_effect_is_the_integral_over_the_areas_factor(y, eta, tau):
+    law = AreaEffect(LIKELIHOODS["poisson"])
+    found = law.terms(np.array([y]), np.array([eta]), {"log_area_sd": np.log(tau)}, np.ones(1))
+    mean = np.log(eta) - tau**2 / 2
+
+    def log_each(u):
+        return y * u - np.exp(u) - gammaln(y + 1) + stats.norm.logpdf(u, mean, tau)
+
+    grid = np.linspace(min(mean, np.log(y + 0.1)) - 12 * tau, max(mean, np.log(y + 1)) + 9 * tau, 9)
+    fine = np.linspace(grid[0], grid[-1], 200_001)
+    top = fine[np.argmax(log_each(fine))]
+    whole = sum(
+        quad(lambda u: np.exp(log_each(u) - log_each(top)), a, b, limit=500, epsabs=0)[0]
+        for a, b in ((grid[0], top), (top, grid[-1]))
+    )
+    assert found.value[0] == pytest.approx(log_each(top) + np.log(whole), abs=2e-5)
+    draws = law.draw(
+        np.full(400_000, 30.0), {"log_area_sd": np.log(0.5)}, 1.0, np.random.default_rng(0)
+    )
+    assert draws.mean() == pytest.approx(30.0, rel=0.01)
+
+
+@pytest.mark.parametrize("kernel", ["additive", "linear(x) + rbf(x) * matern12(space)"])
+def test_gradient_of_the_priors_agrees_with_finite_differences(kernel):
+    made = parse_kernel(kernel, 3, has_coords=True)
+    theta = made.start(0.7) + 0.1 * np.arange(made.n_theta)
+    value, grad = log_prior(made, theta, "exp")
+    for k in range(made.n_theta):
+        moved = [theta + 1e-6 * sign * (np.arange(made.n_theta) == k) for sign in (1, -1)]
+        numeric = (log_prior(made, moved[0], "exp")[0] - log_prior(made, moved[1], "exp")[0]) / 2e-6
+        assert grad[k] == pytest.approx(numeric, rel=1e-5, abs=1e-7)
+    assert np.isfinite(value)
+    own = {"log_size": np.array([1.2]), "log_area_sd": np.array([-0.7])}
+    _, by = log_prior_noise(own)
+    for name in own:
+        ends = [log_prior_noise({**own, name: own[name] + h})[0] for h in (1e-6, -1e-6)]
+        assert by[name][0] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
+
+
+def test_prior_of_an_areas_factor_leaves_one_in_a_hundred_above_a_tenth():
+    def density(log_sd):
+        return np.exp(log_prior_noise({"log_area_sd": np.array([log_sd])})[0])
+
+    whole = quad(density, -20, 3)[0]
+    assert quad(density, np.log(0.1), 3)[0] / whole == pytest.approx(0.01, rel=1e-3)
+
+
+def test_coefficients_are_those_of_bayesian_regression():
+    rng = np.random.default_rng(0)
+    n = 60
+    x = rng.normal(size=(n, 3))
+    y = x @ [1.0, -0.5, 0.0] + 0.3 * rng.normal(size=n)
+    model = VBAgg(
+        likelihood="normal",
+        kernel="linear",
+        n_inducing=20,
+        batch_bags=n,
+        natural_rate=1.0,
+        learning_rate=1e-12,
+        max_epochs=4,
+    ).fit(Bags(x, np.arange(n + 1), y))
+    state = model.state_
+    base, mean = float(state.fixed["base_rate"][0]), float(state.params["mean"][0])
+    z = (x - state.fixed["x_mean"]) / state.fixed["x_sd"]
+    noise = float(np.exp(state.params["log_noise"][0])) / base**2
+    precision = z.T @ z / noise + np.diag(np.exp(-state.params["theta"]))
+    by_hand = np.linalg.solve(precision, z.T @ (y / base - mean) / noise)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    found = model.coefficients_
+    assert [each.column for each in found] == [0, 1, 2]
+    np.testing.assert_allclose([each.mean for each in found], by_hand, atol=1e-3)
+    np.testing.assert_allclose([each.sd for each in found], sd, rtol=0.02)

@@ -1,0 +1,464 @@
+"""What people get wrong: each told with file, row and remedy, all at once, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import yaml
+from affine import Affine
+from shapely.geometry import MultiPolygon, Point, Polygon, box
+
+from geo.errors import InputError, Problem
+from pipeline.cli.main import BAD_INPUT, main
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.ingest.stage import check, ingest
+
+
+def problems_of(files: Any) -> list[Problem]:
+    """Run ingest, check and both on the command line: all must say the same and leave nothing."""
+    config = files.config()
+    before = sorted(files.directory.rglob("*"))
+    with pytest.raises(InputError) as caught:
+        ingest(config, Silent())
+    assert sorted(files.directory.rglob("*")) == before
+    found = check(config)
+    assert [str(p) for p in found] == [str(p) for p in caught.value.problems]
+    assert sorted(files.directory.rglob("*")) == before
+    for problem in found:
+        assert problem.place
+        assert problem.found
+        assert problem.remedy
+        assert "\n" not in str(problem)
+    for command in ("check", "ingest"):
+        lines = typed(files, command)
+        assert len(lines) == len(found)
+        # The command line tells a file that is not there by the line of the configuration.
+        present = {f"error: {p}" for p in found if p.found != "no such file"}
+        assert present <= set(lines), "\n".join(lines)
+    return found
+
+
+def typed(files: Any, command: str) -> list[str]:
+    """Type a command with the configuration; expect bad input, and return what it complains of."""
+    path = files.directory / "disagg.yaml"
+    path.write_text(yaml.safe_dump(files.mapping(), sort_keys=False), encoding="utf-8")
+    before = sorted(files.directory.rglob("*"))
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        status = main([command, str(path)])
+    assert status == BAD_INPUT == 2
+    left = set(files.directory.rglob("*")) - set(before)
+    # The lock that kept a second run out may stay; no cube, no store, no map.
+    assert {p.name for p in left} <= {"out", "work", ".lock"}, left
+    assert command != "check" or not left
+    shutil.rmtree(files.directory / "out", ignore_errors=True)
+    path.unlink()
+    return [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+
+
+def the_only(files: Any, place: str, found: str, remedy: str) -> Problem:
+    """Expect one problem and no consequences of it, with these words in it."""
+    problems = problems_of(files)
+    assert len(problems) == 1, "\n".join(map(str, problems))
+    assert place in problems[0].place
+    assert found in problems[0].found
+    assert remedy in problems[0].remedy
+    return problems[0]
+
+
+def test_raster_without_crs(files: Any) -> None:
+    files.raster("wave.tif", files.x["wave"], crs=None)
+    the_only(files, "wave.tif", "no coordinate reference system", "gdal_edit.py -a_srs")
+
+
+def test_population_without_crs(files: Any) -> None:
+    files.raster("population.tif", files.population, crs=None)
+    problem = the_only(files, "population.tif", "no coordinate reference system", "assign")
+    assert "population" in problem.place.split(" (")[0]
+
+
+def test_areas_without_crs(files: Any) -> None:
+    with pytest.warns(UserWarning, match="crs"):
+        files.areas(crs=None)
+    the_only(files, "areas.gpkg", "no coordinate reference system", "assign")
+
+
+def test_covariate_elsewhere(files: Any) -> None:
+    files.raster("wave.tif", files.x["wave"], crs="EPSG:32638")
+    problem = the_only(files, "wave.tif", "does not overlap the areas", "assign the CRS")
+    assert "covariates.wave" in problem.place
+
+
+def test_all_rasters_elsewhere(files: Any) -> None:
+    for name, values in {**files.x, "population": files.population}.items():
+        files.raster(f"{name}.tif", values, crs="EPSG:32638")
+    problems = problems_of(files)
+    named = [p.place for p in problems if "does not overlap" in p.found]
+    assert len(named) == len(problems) == 3
+    for name in ("wave.tif", "north.tif", "population.tif"):
+        assert any(name in place for place in named)
+
+
+def test_grid_elsewhere_has_no_consequences(files: Any) -> None:
+    """What lies on the wrong grid is judged on that of a raster: nothing else is wrong."""
+    files.raster("grid.tif", files.population, crs="EPSG:32638")
+    files.options = {"grid": {"like": "grid.tif"}}
+    problem = the_only(files, "grid.tif", "does not overlap the areas", "assign the CRS")
+    assert problem.place.startswith("grid.like")
+
+
+def test_a_stand_in_for_the_grid_shows_what_it_can(files: Any) -> None:
+    """Where the grid is unusable the rest is checked on a raster's: its rim is no mistake."""
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("wave.tif", files.x["wave"][:, :11])
+    problems = problems_of(files)  # on the grid of north, which shows all areas
+    assert [p.place.split(" (")[0] for p in problems] == ["population", "areas"]
+    assert "M02 (lacks wave)" in problems[1].found
+    files.raster("north.tif", files.x["north"][:, :11])
+    the_only(files, "population.tif", "no coordinate reference system", "assign")
+
+
+def test_grid_and_population_without_crs_are_both_told(files: Any) -> None:
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("grid.tif", files.population, crs=None)
+    files.options = {"grid": {"like": "grid.tif"}}
+    assert [p.place.split(" (")[0] for p in problems_of(files)] == ["population", "grid.like"]
+
+
+def test_metres_under_a_crs_of_degrees(files: Any) -> None:
+    files.raster("population.tif", files.population, crs="EPSG:4326")
+    the_only(files, "population.tif", "no degrees", "assign the CRS")
+    files.raster("population.tif", files.population)
+    files.areas(crs="EPSG:4326")
+    the_only(files, "areas.gpkg", "no degrees", "assign the CRS")
+
+
+@pytest.mark.parametrize(
+    ("crs", "resolution", "found", "remedy"),
+    [
+        ("EPSG:32738", 0.01, "0.01 makes 2,400,001 x 2,400,001 pixels", "(metre)"),
+        ("EPSG:4326", 1000, "one pixel of all areas", "(degree)"),
+    ],
+)
+def test_resolution_in_other_units(
+    files: Any, crs: str, resolution: float, found: str, remedy: str
+) -> None:
+    files.options = {"grid": {"crs": crs, "resolution": resolution}}
+    the_only(files, "grid.resolution", found, remedy)
+
+
+def test_grid_that_is_south_up(files: Any) -> None:
+    south_up = Affine(1000, 0, 5e5, 0, 1000, 8e6 - 1000 * files.shape[0])
+    files.raster("grid.tif", files.population, transform=south_up)
+    files.options = {"grid": {"like": "grid.tif"}}
+    the_only(files, "grid.tif", "rotated or south-up", "gdalwarp")
+
+
+def test_area_outside_the_grid(files: Any) -> None:
+    files.polygons[2] = box(9e5, 7.9e6, 9.1e5, 7.91e6)
+    files.areas()
+    problem = the_only(files, "areas.gpkg", "M02", "covers all areas")
+    assert "outside the grid" in problem.found
+
+
+def test_area_outside_the_grid_without_cases_is_told_too(files: Any) -> None:
+    files.polygons[2] = box(9e5, 7.9e6, 9.1e5, 7.91e6)
+    files.cases["M02"] = "0"
+    files.areas()
+    files.counts()
+    the_only(files, "areas.gpkg", "M02: outside the grid", "covers all areas")
+
+
+def test_area_without_usable_pixel(files: Any) -> None:
+    files.x["north"][files.pixels(4)] = np.nan
+    files.raster("north.tif", files.x["north"])
+    problem = the_only(files, "areas.gpkg", "M04", "give covariates that cover it")
+    assert "no usable pixel" in problem.found
+    assert "M04 (lacks north)" in problem.found
+
+
+def test_cases_where_nobody_lives(files: Any) -> None:
+    files.population[files.pixels(5)] = 0
+    files.raster("population.tif", files.population)
+    problem = the_only(files, "areas.gpkg", "M05", "correct the population")
+    assert "nobody lives there" in problem.found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("-3", "negative"), ("", "missing"), ("many", "no number")]
+)
+def test_count_that_is_no_count(files: Any, text: str, found: str) -> None:
+    files.cases["M03"] = text
+    files.counts()
+    problem = the_only(files, "cases.csv", found, "")
+    assert "row 5" in problem.place
+    assert "M03" in problem.place
+    assert text in str(problem)
+
+
+def test_no_cases_at_all(files: Any) -> None:
+    files.counts([(area, "0") for area in files.cases])
+    the_only(files, "cases.csv", "column 'cases' is 0 for every area", "the column of the cases")
+
+
+def test_table_of_several_periods(files: Any) -> None:
+    files.counts(2 * list(files.cases.items()))
+    counts = {"path": "cases.csv", "value": "cases", "period": "year"}
+    files.options = {"counts": counts, "period": "2025"}
+    the_only(files, "counts", "no column 'year', asked for by counts.period", "code, cases")
+
+
+def test_duplicate_ids_of_counts(files: Any) -> None:
+    files.counts([*files.cases.items(), ("M03", "9")])
+    problem = the_only(files, "cases.csv", "M03", "keep one")
+    assert "row 5 and 11" in problem.found
+
+
+def test_duplicate_ids_of_areas(files: Any) -> None:
+    files.ids[7] = "M03"
+    files.areas()
+    problems = problems_of(files)
+    assert "areas.gpkg" in problems[0].place
+    assert "M03 (feature 4 and 8)" in problems[0].found
+    assert "keep one" in problems[0].remedy
+
+
+def test_counts_that_match_no_area(files: Any) -> None:
+    files.counts([*files.cases.items(), ("X99", "9")])
+    the_only(files, "cases.csv", "X99 (row 11)", "correct the ids")
+
+
+def test_areas_without_counts(files: Any) -> None:
+    files.counts(list(files.cases.items())[:-2])
+    the_only(files, "cases.csv", "2 of 9 areas have no count: M07, M08", "0 where there were no")
+
+
+def test_polygon_that_crosses_itself(files: Any) -> None:
+    west, south, east, north = files.polygons[6].bounds
+    files.polygons[6] = Polygon([(west, south), (east, north), (east, south), (west, north)])
+    files.areas()
+    problem = the_only(files, "areas.gpkg", "M06", "Fix geometries")
+    assert "crosses itself at (" in problem.found
+
+
+def test_constant_covariate(files: Any) -> None:
+    files.raster("wave.tif", np.full(files.shape, 2.5))
+    problem = the_only(files, "wave.tif", "2.5 on every pixel inside the areas", "leave it out")
+    assert "covariates.wave" in problem.place
+
+
+def test_covariate_constant_inside_the_areas_only(files: Any) -> None:
+    inside = np.full(files.shape, 2.5)
+    inside[0] = 7.0
+    files.raster("wave.tif", inside)
+    the_only(files, "wave.tif", "2.5 on every pixel inside the areas", "leave it out")
+
+
+def test_covariate_all_nodata(files: Any) -> None:
+    files.raster("wave.tif", np.full(files.shape, -9999.0), nodata=-9999.0)
+    the_only(files, "wave.tif", "has no value inside the areas", "nodata")
+
+
+def test_transform_that_leaves_no_value(files: Any) -> None:
+    files.raster("wave.tif", -1 - np.abs(files.x["wave"]))
+    wave = {"path": "wave.tif", "transform": "log"}
+    files.options = {"covariates": {"wave": wave, "north": {"path": "north.tif"}}}
+    the_only(files, "wave.tif", "no value inside the areas after its transform (log)", "above 0")
+
+
+def test_population_all_nodata(files: Any) -> None:
+    files.raster("population.tif", np.full(files.shape, np.nan))
+    the_only(files, "population.tif", "has no value inside the areas", "nodata")
+
+
+def test_negative_people(files: Any) -> None:
+    files.population[8, 8] = -99
+    files.raster("population.tif", files.population)
+    the_only(files, "population.tif", "down to -99", "set its nodata value")
+
+
+def cut(path: Path, share: float) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(share * len(raw))])
+
+
+def test_truncated_covariate(files: Any) -> None:
+    cut(files.directory / "wave.tif", 0.6)
+    the_only(files, "wave.tif", "truncated", "copy or download the file again")
+
+
+def test_truncated_population(files: Any) -> None:
+    cut(files.directory / "population.tif", 0.6)
+    the_only(files, "population.tif", "truncated", "copy or download the file again")
+
+
+def test_covariate_damaged_in_the_middle(files: Any) -> None:
+    """A block that cannot be decoded is seen only when it is read."""
+    path = files.raster("north.tif", files.x["north"], compress="deflate")
+    raw = bytearray(path.read_bytes())
+    raw[-60:-20] = b"\xff" * 40
+    path.write_bytes(raw)
+    the_only(files, "north.tif", "damaged", "copy or download the file again")
+
+
+def test_file_that_is_no_raster(files: Any) -> None:
+    (files.directory / "wave.tif").write_text("hello")
+    the_only(files, "wave.tif", "is not a raster", "give a GeoTIFF")
+
+
+def test_areas_that_are_no_polygons(files: Any) -> None:
+    files.polygons[1] = Point(files.polygons[1].centroid)
+    files.areas()
+    problem = the_only(files, "areas.gpkg", "M01", "polygons")
+    assert "Point" in problem.found
+
+
+def test_layer_and_column_named_wrongly(files: Any) -> None:
+    files.options = {"areas": {"path": "areas.gpkg", "layer": "district", "id": "code"}}
+    the_only(files, "areas.gpkg", "no layer 'district'", "did you mean 'districts'")
+    files.options = {"counts": {"path": "cases.csv", "value": "case"}}
+    the_only(files, "cases.csv", "no column 'case'", "did you mean 'cases'")
+
+
+def test_unknown_configuration_key(files: Any) -> None:
+    path = files.directory / "disagg.yaml"
+    mapping = {**files.mapping(), "modle": {"kind": "vbagg"}}
+    mapping["fit"] = {"max_epoch": 3}
+    mapping["covariates"]["gone"] = {"path": "gone.tif"}
+    path.write_text(yaml.safe_dump(mapping), encoding="utf-8")
+    before = sorted(files.directory.rglob("*"))
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    text = str(caught.value)
+    assert len(caught.value.problems) >= 3, text
+    for words in ("modle", "'model'", "fit.max_epoch", "'max_epochs'", "gone.tif"):
+        assert words.strip("'") in text
+    assert sorted(files.directory.rglob("*")) == before
+
+
+def test_all_at_once(files: Any) -> None:
+    """Ten mistakes in six files: one run tells them all, in the order of the configuration."""
+    west, south, east, north = files.polygons[6].bounds
+    files.polygons[6] = Polygon([(west, south), (east, north), (east, south), (west, north)])
+    files.areas()
+    rows = dict(files.cases)
+    rows["M01"], rows["M02"] = "-4", "few"
+    del rows["M08"]
+    files.counts([*rows.items(), ("X1", "3")])
+    files.population[files.pixels(0)] = -1
+    files.raster("population.tif", files.population)
+    files.raster("wave.tif", files.x["wave"], crs=None)
+    files.raster("north.tif", np.full(files.shape, 3.0))
+    files.raster("dry.tif", np.full(files.shape, np.nan))
+    files.raster("cut.tif", files.x["wave"])
+    cut(files.directory / "cut.tif", 0.5)
+    files.options = {
+        "covariates": {n: {"path": f"{n}.tif"} for n in ("wave", "north", "dry", "cut", "gone")}
+    }
+    found = [str(p) for p in problems_of(files)]
+    for words in (
+        ("areas.gpkg", "M06", "crosses itself"),
+        ("cases.csv", "M01", "negative"),
+        ("cases.csv", "M02", "few"),
+        ("cases.csv", "M08", "no count"),
+        ("cases.csv", "X1", "match no area"),
+        ("wave.tif", "no coordinate reference system"),
+        ("cut.tif", "truncated"),
+        ("gone.tif", "no such file"),
+        ("north.tif", "3 on every pixel"),
+        ("dry.tif", "has no value"),
+        ("population.tif", "down to -1"),
+    ):
+        assert sum(all(w in line for w in words) for line in found) == 1, (words, found)
+    assert len(found) == 11, "\n".join(found)
+
+
+@pytest.mark.parametrize("broken", ["areas", "population", "wave", "ids"])
+def test_what_is_unusable_hides_nothing_else(files: Any, broken: str) -> None:
+    """One thing of each kind is wrong, and one input cannot be used at all."""
+    files.cases["M03"] = "-3"
+    files.counts()
+    files.raster("flat.tif", np.full(files.shape, 3.0))
+    names = ("wave", "north", "flat")
+    files.options = {"covariates": {name: {"path": f"{name}.tif"} for name in names}}
+    expected = [("cases.csv", "negative"), ("flat.tif", "3 on every pixel")]
+    if broken == "areas":
+        with pytest.warns(UserWarning, match="crs"):
+            files.areas(crs=None)
+        expected.append(("areas.gpkg", "no coordinate reference system"))
+    elif broken == "ids":
+        files.ids[7] = "M04"
+        files.areas()
+        expected += [("areas.gpkg", "more than once: M04"), ("cases.csv", "match no area: M07")]
+    else:  # where the areas are known, so is which of them cannot be used
+        values = files.population if broken == "population" else files.x[broken]
+        files.raster(f"{broken}.tif", values, crs=None)
+        expected.append((f"{broken}.tif", "no coordinate reference system"))
+        files.x["north"][files.pixels(4)] = np.nan
+        files.raster("north.tif", files.x["north"])
+        expected.append(("areas.gpkg", "M04 (lacks north): no usable pixel"))
+    if broken == "wave":
+        files.population[files.pixels(8)] = 0
+        files.raster("population.tif", files.population)
+        expected.append(("areas.gpkg", "M08: cases, but nobody lives there"))
+    found = [str(p) for p in problems_of(files)]
+    for words in expected:
+        assert sum(all(w in line for w in words) for line in found) == 1, (words, found)
+    assert len(found) == len(expected), "\n".join(found)
+
+
+def test_no_usable_covariate_does_not_hide_the_people(files: Any) -> None:
+    for name, values in files.x.items():
+        files.raster(f"{name}.tif", values, crs=None)
+    files.population[files.pixels(5)] = 0
+    files.raster("population.tif", files.population)
+    found = [str(p) for p in problems_of(files)]
+    assert len(found) == 3
+    assert "M05: cases, but nobody lives there" in found[-1]
+
+
+def test_unknown_key_and_bad_files_in_one_go(files: Any) -> None:
+    """Configuration, boundaries, counts and rasters: the command line tells all six at once."""
+    files.ids[7] = "M04"
+    files.areas()
+    files.cases["M02"] = "few"
+    files.counts()
+    files.raster("population.tif", files.population, crs=None)
+    files.raster("wave.tif", np.full(files.shape, np.nan))
+    files.options = {"output": {"dir": str(files.directory / "out"), "drawz": 9}}
+    for command in ("check", "ingest"):
+        lines = typed(files, command)
+        for words in (
+            ("disagg.yaml line", "output.drawz", "unknown key", "draws"),
+            ("areas.gpkg", "M04 (feature 5 and 8)", "keep one"),
+            ("cases.csv", "row 4 (id M02: 'few')", "plain numbers"),
+            ("cases.csv", "M07 (row 9)", "correct the ids"),
+            ("population.tif", "no coordinate reference system", "assign"),
+            ("wave.tif", "has no value", "nodata"),
+        ):
+            assert sum(all(w in line for w in words) for line in lines) == 1, (words, lines)
+        assert len(lines) == 6, "\n".join(lines)
+
+
+def test_odd_but_good_inputs_pass(files: Any) -> None:
+    """Decimal counts, islands, another CRS of the areas, ids written as numbers."""
+    files.ids = [str(k) for k in range(9)]
+    files.cases = {f"{k}.0": f"{k}.5" for k in range(9)}
+    west, _, _, north = files.polygons[0].bounds
+    island = box(west - 1500, north + 200, west - 1000, north + 700)
+    files.polygons[0] = MultiPolygon([files.polygons[0], island])
+    files.areas()
+    path = files.directory / "areas.gpkg"
+    moved = gpd.read_file(path).to_crs(4326)
+    path.unlink()
+    moved.to_file(path, layer="districts")
+    files.counts()
+    assert check(files.config()) == []

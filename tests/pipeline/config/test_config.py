@@ -1,0 +1,109 @@
+"""The configuration: every mistake at once, by full key, with the nearest valid name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geo.errors import InputError
+from pipeline.config.reader import load_config
+from pipeline.config.schema import Config
+
+GOOD = """\
+name: madagascar-malaria
+areas:       {path: districts.gpkg, layer: districts, id: district_id}
+counts:      {path: cases.csv, id: district_id, value: cases}
+population:  {path: population.tif}
+covariates:
+  elevation: {path: elevation.tif}
+  rainfall:  {path: precipitation.tif, resampling: average, transform: log1p}
+grid:        {like: population.tif}
+model:       {kind: vbagg, likelihood: poisson, link: square, inducing: 400, kernel: additive}
+fit:         {batch_areas: 32, max_epochs: 300, learning_rate: 0.01, seed: 1}
+compute:     {scheduler: local, workers: auto, device: auto, memory: auto}
+output:      {dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}
+"""
+FILES = ("districts.gpkg", "cases.csv", "population.tif", "elevation.tif", "precipitation.tif")
+
+
+@pytest.fixture
+def write(tmp_path):
+    for name in FILES:
+        (tmp_path / name).touch()
+
+    def put(text: str) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return put
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(InputError) as error:
+        load_config(path)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_the_contracts_example_is_valid_and_paths_are_beside_the_file(write, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    config = load_config(write(GOOD))
+    assert config.areas.path == str(tmp_path / "districts.gpkg")
+    assert config.output.dir == tmp_path / "out"
+    assert config.model.likelihood == "poisson"
+    assert config.covariates["rainfall"].transform == "log1p"
+    assert config.output.exceedance == (50, 100)
+
+
+def test_what_is_left_out_has_its_default(write):
+    short = "\n".join(GOOD.splitlines()[1:7]) + "\n"
+    config = load_config(write(short))
+    assert config.grid.like == config.population.path
+    assert config.output.dir == config.source.parent / "out"  # beside the file, as all paths are
+    assert config.model.likelihood == "poisson"
+    assert config.model.has_area_effect
+    assert config.evaluate.schemes == ("area", "block")
+    assert Config.model_validate(config.model_dump()).model_dump() == config.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("kind: vbagg", "knid: vbagg", ["model.knid", "unknown key", "model.kind"]),
+        ("transform: log1p", "transfrm: log1p", ["covariates.rainfall.transfrm", "transform"]),
+        ("inducing: 400", "inducing: many", ["model.inducing", "many"]),
+        ("inducing: 400", "inducing: 0", ["model.inducing", "0"]),
+        ("inducing: 400", "inducing: true", ["model.inducing", "number"]),
+        ("interval: 0.9", "interval: 90", ["output.interval", "90"]),
+        ("link: square", "link: cube", ["model.link", "cube", "square"]),
+        ("kernel: additive", "kernel: addtive", ["model.kernel", "addtive"]),
+        ("elevation.tif", "elevatoin.tif", ["covariates.elevation.path", "elevation.tif"]),
+        ("id: district_id}\ncounts", "idd: district_id}\ncounts", ["areas.idd", "areas.id"]),
+        ("{like: population.tif}", "{crs: EPSG:99, resolution: 5}", ["grid.crs", "EPSG:99"]),
+        ("population.tif", '"${DISAGG_NOT_SET}/p.tif"', ["DISAGG_NOT_SET"]),
+    ],
+)
+def test_each_mistake_names_its_key_and_the_remedy(write, old, new, says):
+    assert old in GOOD
+    found = problems(write(GOOD.replace(old, new, 1)))
+    assert any(all(word in problem for word in says) for problem in found), found
+
+
+def test_all_mistakes_are_told_at_once_with_their_lines(write):
+    text = GOOD.replace("interval: 0.9", "interval: 9").replace("cases.csv", "no.csv")
+    found = problems(write(text.replace("model:", "modle:")))
+    assert len(found) == 3
+    assert {"line 3", "line 9", "line 12"} == {p.split("run.yaml ")[1].split(":")[0] for p in found}
+
+
+def test_a_broken_yaml_is_one_problem_with_its_line(write):
+    found = problems(write(GOOD.replace("{path: cases.csv,", "{path: [cases.csv,")))
+    assert len(found) == 1
+    assert "line" in found[0]
+
+
+def test_environment_variables_are_put_in(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISAGG_TEST_FOLDER", str(tmp_path))
+    text = GOOD.replace("districts.gpkg", '"${DISAGG_TEST_FOLDER}/districts.gpkg"')
+    assert load_config(write(text)).areas.path == str(tmp_path / "districts.gpkg")

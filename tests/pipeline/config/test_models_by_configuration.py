@@ -1,0 +1,112 @@
+"""Every model and law that a configuration can name goes through all stages, to maps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import yaml
+
+from geo.errors import InputError
+from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.ingest.stage import ingest
+from pipeline.store.bag_store import BagStore
+
+FAST: dict[str, Any] = {
+    "fit": {"max_epochs": 3, "batch_areas": 4, "seed": 1},
+    "evaluate": {"folds": 3, "schemes": ["area"]},
+}
+
+
+def _run(files: Any, **sections: Any) -> Any:
+    mapping = {**files.mapping(), **FAST, **sections}
+    mapping["output"] = {"dir": str(files.directory / "out"), "draws": 20}
+    path = files.directory / "run.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+    return path
+
+
+def _tested(files: Any, tested: dict[str, int]) -> None:
+    rows = [f"{i},{n},{tested[i]}" for i, n in files.cases.items()]
+    text = "\n".join(["code,cases,n", *rows]) + "\n"
+    (files.directory / "cases.csv").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"kind": "constant"},
+        {"kind": "bag_pixel", "inducing": 5},
+        {"kind": "nystrom", "inducing": 5},
+        {"kind": "network"},
+        {"inducing": 5, "kernel": "linear(x) + additive"},
+        {"inducing": 5, "likelihood": "negative_binomial", "link": "square"},
+        {"inducing": 5, "estimator": "monte_carlo", "area_effect": False},
+        {"inducing": 5, "precision": "float32", "pair_pixels": 16},
+    ],
+    ids=lambda model: "-".join(map(str, model.values())),
+)
+def test_every_model_makes_maps_and_an_evaluation(model, files):
+    assert main(["run", str(_run(files, model=model)), "--quiet"]) == 0
+    with rasterio.open(files.directory / "out/rate_mean.tif") as tif:
+        rate = tif.read(1)
+    assert (rate[np.isfinite(rate)] > 0).any()
+    fit = json.loads((files.directory / "out/run.json").read_text())["stages"]["fit"]["summary"]
+    slopes = set(fit["coefficients"])
+    assert slopes == ({"wave", "north"} if "linear" in model.get("kernel", "") else set())
+
+
+def test_positives_of_tested_make_a_map_of_proportions(files):
+    tested = {i: 4 * int(n) for i, n in files.cases.items()}
+    _tested(files, tested)
+    path = _run(
+        files,
+        counts={"path": "cases.csv", "value": "cases", "tested": "n"},
+        model={"likelihood": "binomial", "inducing": 5},
+    )
+    assert main(["run", str(path), "--quiet"]) == 0
+    store = BagStore.open(files.directory / "out/work/bags.zarr")
+    by_id = dict(zip(store.ids, store.trials, strict=True))
+    assert by_id == {i: float(n) for i, n in tested.items()}
+    np.testing.assert_array_equal(
+        store.read_block(0).trials, store.trials[: store.block_offsets[1]]
+    )
+    with rasterio.open(files.directory / "out/rate_mean.tif") as tif:
+        rate = tif.read(1)
+    # A quarter is positive everywhere, told per 1000.
+    assert np.nanmean(rate) == pytest.approx(250, abs=60)
+    table = (files.directory / "out/areas.csv").read_text().splitlines()
+    people = table[0].split(",").index("people")
+    assert float(table[1].split(",")[people]) == tested[table[1].split(",")[0]]
+
+
+def test_more_positives_than_tested_is_told_by_area(files):
+    _tested(files, {i: int(n) - (i == "M03") for i, n in files.cases.items()})
+    path = _run(
+        files,
+        counts={"path": "cases.csv", "value": "cases", "tested": "n"},
+        model={"likelihood": "binomial"},
+    )
+    with pytest.raises(InputError, match=r"more positives than tested in M03 \(13 of 12\)"):
+        ingest(load_config(path), Silent())
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"model": {"likelihood": "binomial"}}, "counts.tested and model.likelihood"),
+        ({"model": {"likelihood": "poisson", "link": "probit"}}, "give link: exp or square"),
+        (
+            {"model": {"likelihood": "poisson", "area_effect": True, "estimator": "bound"}},
+            "estimator",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(sections, says, files):
+    with pytest.raises(InputError, match=says):
+        load_config(_run(files, **sections))

@@ -1,0 +1,105 @@
+"""Periods: which there are, which a run maps, and that rows of others do not count."""
+
+import numpy as np
+import pytest
+import yaml
+
+from geo.errors import InputError
+from pipeline.config.periods import between, natural, period_files
+from pipeline.config.reader import load_config
+from pipeline.ingest.inputs import open_inputs
+
+
+def write(files, **sections):
+    data = {**files.mapping(), **sections}
+    path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return path
+
+
+def months(files, *names):
+    for k, name in enumerate(names):
+        files.cases = {area: str(10 * (k + 1)) for area in files.cases}
+        files.counts()
+        (files.directory / "cases.csv").rename(files.directory / f"cases_{name}.csv")
+
+
+BY_NAME = {"counts": {"path": "cases_{period}.csv", "value": "cases"}}
+
+
+def test_the_latest_file_is_the_default_and_numbers_count_as_numbers(files):
+    months(files, "2026-9", "2026-10", "2026-2")
+    config = load_config(write(files, **BY_NAME))
+    assert config.period == "2026-10"
+    assert config.counts.path.endswith("cases_2026-10.csv")
+    assert load_config(write(files, **BY_NAME), "2026-2").counts.path.endswith("cases_2026-2.csv")
+    assert load_config(write(files, **BY_NAME, period="2026-9")).period == "2026-9"
+
+
+def test_a_column_chooses_the_rows(files):
+    rows = "\n".join(
+        f"{month},{area},{10 * m + a}"
+        for m, month in enumerate(["2026-01", "2026-02"])
+        for a, area in enumerate(files.cases)
+    )
+    (files.directory / "cases.csv").write_text(f"month,code,cases\n{rows}\n", encoding="utf-8")
+    by_column = {"counts": {"path": "cases.csv", "value": "cases", "period": "month"}}
+    for asked, first in (("2026-01", 0), (None, 10)):
+        problems = []
+        inputs = open_inputs(load_config(write(files, **by_column), asked), problems)
+        assert problems == []
+        np.testing.assert_array_equal(inputs.counts, first + np.arange(9.0))
+    problems = []
+    open_inputs(load_config(write(files, **by_column), "2027-01"), problems)
+    assert "no row is of period '2027-01'; give a period that it has: 2026-01, 2026-02" in str(
+        problems[0]
+    )
+
+
+def test_the_row_that_is_told_is_that_of_the_file(files):
+    rows = [f"{m},{area},{n}" for m, n in (("a", 1), ("b", 2)) for area in files.cases]
+    rows[12] = "b,M03,lots"
+    (files.directory / "cases.csv").write_text("\n".join(["m,code,cases", *rows]), encoding="utf-8")
+    config = load_config(
+        write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"}), "b"
+    )
+    problems = []
+    open_inputs(config, problems)
+    assert "row 14 (id M03: 'lots')" in str(problems[0])
+
+
+@pytest.mark.parametrize(
+    ("sections", "asked", "says"),
+    [
+        (BY_NAME, None, "no period found in cases_{period}.csv"),
+        (BY_NAME, "2026-01", "no file"),
+        (BY_NAME, "../up", "is no period"),
+        ({}, "2026-01", "the configuration has no periods"),
+        ({"areas": {"path": "areas.gpkg", "id": "code"},
+          "counts": {"value": "cases", "period": "m"}}, "a", "without counts.path"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(files, sections, asked, says):
+    with pytest.raises(InputError) as caught:
+        load_config(write(files, **sections), asked)
+    assert says in str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+def test_directories_of_periods(tmp_path):
+    for month in ("2026-01", "2026-02"):
+        (tmp_path / month).mkdir()
+        (tmp_path / month / f"cases_{month}.csv").touch()
+    found = period_files("{period}/cases_{period}.csv", tmp_path)
+    assert sorted(found) == [
+        (month, str(tmp_path / month / f"cases_{month}.csv")) for month in ("2026-01", "2026-02")
+    ]
+
+
+def test_a_range_of_periods():
+    months = ["2025-11", "2025-12", "2026-01", "2026-02"]
+    assert between(months, "2025-12", "2026-01") == ["2025-12", "2026-01"]
+    with pytest.raises(InputError, match="no counts of any period"):
+        between(months, "2027-01", "2027-02")
+    assert natural("2026-9") < natural("2026-10")
+    assert natural("2026") < natural("2026-W01")

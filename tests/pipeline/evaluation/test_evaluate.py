@@ -1,0 +1,285 @@
+"""Evaluation: nothing leaks out of a fold, nothing finished is done twice, the truth is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from geo.grid import coords_km
+from geo.raster import RasterSource
+from models.likelihoods.prediction import BagPrediction, Prediction
+from pipeline.core.progress import Silent
+from pipeline.evaluation import stage as evaluate
+from pipeline.evaluation.cross_validation import (
+    CountPredictor,
+    cross_validate,
+    hold_out_constant,
+    negative_binomial_size,
+)
+from pipeline.evaluation.report import render_scorecard
+from pipeline.evaluation.scores import moment_log_density
+from pipeline.evaluation.stage import evaluate_stage, jsonable
+from pipeline.evaluation.tasks import score
+from pipeline.evaluation.truth import compare_with_truth
+
+
+class Flat:
+    """Fits one rate to the training areas: what it predicts tells what it has seen."""
+
+    def __init__(self, store, train):
+        self.rate = store.y[train].sum() / store.bag_weight[train].sum()
+
+    def sample_functions(self, n_draws, rng):
+        return self.rate * rng.gamma(50, 1 / 50, n_draws)
+
+    def predict_bags(self, bags, draws):
+        people = np.add.reduceat(bags.weight, bags.offsets[:-1])
+        return BagPrediction(draws[:, None] * people)
+
+    def predict_pixels(self, x, coords):
+        return Prediction("exp", np.zeros(x.shape[0]), np.full(x.shape[0], 0.04), self.rate)
+
+
+class Counter:
+    """A fitting function that remembers on what it was called, and may break down."""
+
+    def __init__(self, store, break_at=None):
+        self.store, self.break_at, self.trained = store, break_at, []
+
+    def __call__(self, train, checkpoint):
+        checkpoint.mkdir(exist_ok=True)
+        if len(self.trained) == self.break_at:
+            raise KeyboardInterrupt
+        self.trained.append(train.copy())
+        return Flat(self.store, train)
+
+
+def run(world, fit, directory, fold, fingerprint="f", **options):
+    return cross_validate(
+        fold, CountPredictor(world.store, 40, 0), fit, directory, fingerprint, **options
+    )
+
+
+FOLD = np.arange(12) % 3
+
+
+def test_each_area_is_predicted_once_by_a_model_that_never_saw_it(world, tmp_path):
+    fit = Counter(world.store)
+    draws, fold_of = run(world, fit, tmp_path, FOLD)
+    assert sorted(draws.bag.tolist()) == list(range(12))
+    np.testing.assert_array_equal(fold_of, FOLD[draws.bag])
+    for number, train in enumerate(fit.trained):
+        np.testing.assert_array_equal(train, number != FOLD)
+        rate = Flat(world.store, train).rate
+        held_out = draws.select(fold_of == number)
+        found = held_out.expected.mean(axis=0) / held_out.people / rate
+        np.testing.assert_allclose(found, 1, atol=0.1)
+    np.testing.assert_array_equal(draws.y, world.store.y[draws.bag])
+    np.testing.assert_allclose(draws.people, world.store.bag_weight[draws.bag])
+
+
+def test_areas_without_a_fold_train_always_and_are_never_predicted(world, tmp_path):
+    fold = np.where(np.arange(12) < 4, -1, FOLD)
+    fit = Counter(world.store)
+    draws, _ = run(world, fit, tmp_path, fold)
+    assert sorted(draws.bag.tolist()) == list(range(4, 12))
+    assert all(train[:4].all() for train in fit.trained)
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(world, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(world, Counter(world.store, break_at=2), tmp_path, FOLD)
+    again = Counter(world.store)
+    draws, _ = run(world, again, tmp_path, FOLD)
+    assert len(again.trained) == 1
+    whole, _ = run(world, Counter(world.store), tmp_path / "new", FOLD)
+    np.testing.assert_array_equal(draws.counts, whole.counts)
+    assert not list(tmp_path.glob("*.checkpoint"))
+
+
+def test_other_data_or_folds_are_never_taken_for_these(world, tmp_path):
+    run(world, Counter(world.store), tmp_path, FOLD)
+    (tmp_path / "fold-0-of-an-older-model.checkpoint").mkdir()
+    for fold, fingerprint in ((FOLD, "other"), (np.roll(FOLD, 1), "other")):
+        fit = Counter(world.store)
+        run(world, fit, tmp_path, fold, fingerprint)
+        assert len(fit.trained) == 3
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_the_constant_rate_is_that_of_the_training_areas(world):
+    y, people = world.store.y, np.asarray(world.store.bag_weight)
+    draws = hold_out_constant(FOLD, y, people, 4000, 0)
+    first = draws.select(FOLD[draws.bag] == 0)
+    rate = y[FOLD != 0].sum() / people[FOLD != 0].sum()
+    np.testing.assert_allclose(first.mean, rate * people[FOLD == 0])
+    np.testing.assert_allclose(first.counts.mean(axis=0), first.mean, rtol=0.05)
+    by_moments = moment_log_density(first.y, first.expected)
+    np.testing.assert_allclose(by_moments, first.log_density, atol=0.2)
+
+
+def test_the_size_is_found_and_is_infinite_for_poisson_counts():
+    rng = np.random.default_rng(0)
+    mean = rng.gamma(3, 30, 3000)
+    assert negative_binomial_size(rng.negative_binomial(5, 5 / (5 + mean)), mean) == pytest.approx(
+        5, rel=0.1
+    )
+    assert negative_binomial_size(rng.poisson(mean), mean) > 500
+    assert negative_binomial_size(np.full(50, 10.0), np.full(50, 10.0)) == np.inf
+
+
+@pytest.mark.parametrize("y", [np.zeros(6), np.full(6, 4.0), np.array([0, 0, 0, 0, 0, 9.0])])
+def test_constant_and_zero_counts_have_scores(y):
+    fold = np.arange(6) % 2
+    draws = hold_out_constant(fold, y, np.full(6, 100.0), 50, 0)
+    report = jsonable(score(draws, [0.9]))
+    json.dumps(report, allow_nan=False)
+    assert report["nll"] is not None
+    assert report["n_impossible"] == 0
+
+
+def test_json_gets_no_numbers_that_it_lacks():
+    value = {"a": [np.float64("nan"), np.float32(1.5), (np.int64(3), float("inf"))], "b": "x"}
+    assert jsonable(value) == {"a": [None, 1.5, [3, None]], "b": "x"}
+
+
+# -- the truth
+
+
+class Oracle:
+    """Knows the true rate but for noise of its own stated size."""
+
+    def __init__(self, world, noise, stated):
+        self.world, self.noise, self.stated = world, noise, stated
+
+    def predict_pixels(self, x, coords):
+        row, col = np.nonzero(np.ones(self.world.grid.shape))
+        known = {tuple(np.round(c, 6)): t for c, t in zip(
+            coords_km(self.world.grid, row, col), self.world.truth[row, col], strict=True
+        )}  # fmt: skip
+        truth = np.array([known[tuple(np.round(c, 6))] for c in coords])
+        rng = np.random.default_rng(int(1e6 * coords.sum()) % 2**32)
+        m = np.log(truth) + self.noise * rng.standard_normal(truth.shape[0])
+        return Prediction("exp", m, np.full(m.shape, self.stated**2), 1.0)
+
+
+def compare(world, noise, stated):
+    source = RasterSource(world.directory / "truth.tif")
+    return compare_with_truth(Oracle(world, noise, stated), world.store, source, [0.5, 0.9])
+
+
+def test_a_calibrated_map_covers_the_truth_at_every_level(world):
+    report = compare(world, 0.2, 0.2)
+    assert report["n_pix"] == world.store.n_pix
+    for way in ("pixels", "people"):
+        assert report[way]["coverage"]["0.5"] == pytest.approx(0.5, abs=0.1)
+        assert report[way]["coverage"]["0.9"] == pytest.approx(0.9, abs=0.06)
+        assert report[way]["log_rate"]["rmse"] == pytest.approx(0.2, abs=0.03)
+
+
+def test_a_map_too_sure_of_itself_is_found_out(world):
+    assert compare(world, 0.4, 0.05)["pixels"]["coverage"]["0.9"] < 0.3
+
+
+def test_the_true_map_is_perfect_and_better_than_the_areas_rates(world):
+    report = compare(world, 0.0, 1e-4)
+    assert report["pixels"]["log_rate"]["correlation"] == pytest.approx(1)
+    assert report["pixels"]["within_areas"]["correlation"] == pytest.approx(1)
+    assert report["people"]["rate"]["rmse"] < 1e-6
+    assert report["pixels"]["observed_rate"]["log_rate"]["rmse"] > 0.1
+
+
+def test_scores_of_pixels_by_a_second_route(world):
+    report = compare_with_truth(
+        world.model, world.store, RasterSource(world.directory / "truth.tif"), [0.9]
+    )
+    rows = world.store.read_rows(0, world.store.n_pix)
+    truth = world.truth[world.grid.row_col(rows.pixel)]
+    p = world.model.predict_pixels(rows.x, rows.coords)
+    a, b = np.log(truth), np.log(p.mean)
+    assert report["pixels"]["log_rate"]["correlation"] == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert report["people"]["log_rate"]["rmse"] == pytest.approx(
+        np.sqrt(np.average((a - b) ** 2, weights=rows.weight))
+    )
+    inside = (p.quantile(0.05) <= truth) & (truth <= p.quantile(0.95))
+    assert report["pixels"]["coverage"]["0.9"] == pytest.approx(inside.mean())
+
+
+# -- the stage
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """Return the list of what the engine was given to train on."""
+    trained = []
+
+    def spy(model, store, client=None, *, bags, **options):
+        trained.append(bags)
+        return fit(model, store, client, bags=bags, **options)
+
+    fit = evaluate.engine.fit
+    monkeypatch.setattr(evaluate.engine, "fit", spy)
+    return trained
+
+
+@pytest.fixture
+def config(world, tmp_path):
+    """Return a configuration whose output directory is a copy."""
+    shutil.copytree(world.directory / "out", tmp_path / "out")
+    return world.with_config(
+        output={"dir": str(tmp_path / "out")}, truth={"path": str(world.directory / "truth.tif")}
+    )
+
+
+def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits, tmp_path):
+    said = []
+    progress = Silent()
+    progress.log = said.append
+    summary = evaluate_stage(config, progress)
+    assert len(fits) == 6  # three folds each of two schemes
+    text = (tmp_path / "out" / "evaluation.json").read_text()
+    report = json.loads(text)
+    assert set(report["held_out"]) == {"area", "block"}
+    for held_out in report["held_out"].values():
+        assert held_out["model"]["n_areas"] == held_out["constant"]["n_areas"] == 12
+        assert sum(fold["n_areas"] for fold in held_out["by_fold"]) == 12
+        assert set(held_out["model"]["intervals"]) == {"0.5", "0.8", "0.9", "0.95"}
+    assert report["truth"]["pixels"]["log_rate"]["correlation"] > 0.5
+    assert summary["area_nll"] == report["held_out"]["area"]["model"]["nll"]
+    assert "held out" in said[0]
+    assert "NLL per area" in said[0]
+
+    evaluate_stage(config, Silent())
+    assert len(fits) == 6
+    assert (tmp_path / "out" / "evaluation.json").read_text() == text
+
+
+def test_blocks_are_regions_and_random_folds_are_not(config, world, fits):
+    evaluate_stage(config, Silent())
+    row, col = world.grid.row_col(world.store.read_rows(0, world.store.n_pix).pixel)
+    centre = np.add.reduceat(np.column_stack([row, col]), world.store.offsets[:-1], axis=0)
+    centre = centre / np.diff(world.store.offsets)[:, None]
+
+    def spread(train):
+        return np.linalg.norm(centre[~train] - centre[~train].mean(axis=0), axis=1).mean()
+
+    assert np.mean([spread(t) for t in fits[3:]]) < np.mean([spread(t) for t in fits[:3]])
+
+
+def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_path):
+    lines = [f"{area},{'ab'[int(area) % 2]}" for area in world.store.ids]
+    (tmp_path / "folds.csv").write_text("\n".join(["code,part", *lines]))
+    path = {"path": str(tmp_path / "folds.csv"), "id": "code", "fold": "part"}
+    dump = config.model_dump(mode="json")
+    dump["evaluate"] = {"folds": path, "schemes": ["area"]}
+    dump["truth"] = None
+    evaluate_stage(type(config).model_validate(dump), Silent())
+    odd = np.array([int(area) % 2 == 1 for area in world.store.ids])
+    assert len(fits) == 2
+    np.testing.assert_array_equal(fits[0], odd)
+    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert "truth" not in report
+    assert "-" in render_scorecard(report)

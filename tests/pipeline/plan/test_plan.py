@@ -1,0 +1,240 @@
+"""What a plan foresees, against what ingest writes and what plain arithmetic says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import rasterio
+import zarr
+
+from geo.errors import InputError
+from geo.raster import RasterSource
+from models import VBAgg
+from models.training.loop import start_training
+from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.demo.country import simulate_country
+from pipeline.ingest.stage import ingest
+from pipeline.plan import estimate as plans
+from pipeline.plan.estimate import plan_run
+from pipeline.plan.probe import Probe, probe
+from pipeline.plan.sizes import measure_inputs, store_bytes
+from pipeline.store.bag_store import BagStore
+from pipeline.store.source import StoreSource
+
+SLOW = Probe(flops=5e10, pixel=1e-5, update=0.01, predict=1e-6, draw=1e-5)
+
+
+@pytest.fixture(scope="module")
+def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated country: rasters of other CRSs and resolutions, areas of many corners."""
+    return simulate_country(tmp_path_factory.mktemp("country"), "small")
+
+
+@pytest.fixture(scope="module")
+def store(country: Path) -> BagStore:
+    ingest(load_config(country), Silent())
+    return BagStore.open(country.parent / "out/work/bags.zarr")
+
+
+@pytest.fixture
+def changed(country: Path, tmp_path: Path) -> Any:
+    """Write the configuration with some text replaced, beside the rasters."""
+
+    def write(*replacements: tuple[str, str]) -> Path:
+        text = country.read_text()
+        for pattern, new in replacements:
+            text, n = re.subn(pattern, new, text)
+            assert n, pattern
+        path = country.parent / f"{tmp_path.name}.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def test_sizes_are_near_what_ingest_writes(country: Path, store: BagStore) -> None:
+    sizes = measure_inputs(load_config(country))
+    work = country.parent / "out/work"
+    cube: Any = zarr.open_group(work / "grid.zarr", mode="r")
+    assert sizes.grid.shape == cube["population"].shape
+    assert sizes.n_areas == store.n_bag
+    assert sizes.n_covariates == store.n_feat
+    assert sizes.n_pixels == pytest.approx(store.attrs["left_out"]["of_pixels"], rel=0.02)
+    assert sizes.n_blocks == pytest.approx(store.n_block, abs=2)
+    assert sizes.bytes["bags.zarr"] == pytest.approx(on_disk(store.path), rel=0.2)
+    assert sizes.bytes["grid.zarr"] == pytest.approx(on_disk(work / "grid.zarr"), rel=0.2)
+    assert sum(sizes.ways.values()) == store.n_feat + 1
+
+
+def test_the_store_takes_the_bytes_that_are_said(store: BagStore) -> None:
+    # The pixels known, nothing is left to estimate: ids and JSON are some kilobytes.
+    said = store_bytes(store.n_pix, store.n_bag, store.n_feat)
+    assert said == pytest.approx(on_disk(store.path), abs=20_000)
+
+
+def test_no_pixel_is_read(country: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        pytest.fail("a pixel was read")
+
+    monkeypatch.setattr(RasterSource, "read", refuse)
+    opened, real = [], rasterio.open
+
+    class Header:
+        """A dataset whose pixels cannot be had."""
+
+        def __init__(self, dataset: Any) -> None:
+            self._dataset = dataset
+
+        read = read_masks = sample = refuse
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._dataset, name)
+
+        def __enter__(self) -> Header:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._dataset.close()
+
+    def open_header(*args: Any, **kwargs: Any) -> Header:
+        opened.append(args)
+        return Header(real(*args, **kwargs))
+
+    monkeypatch.setattr(rasterio, "open", open_header)
+    found = plan_run(load_config(country))
+    assert len(opened) >= 7
+    assert found.stages[0].seconds[1] > 0
+    assert not (country.parent / "plan").exists()
+
+
+def test_the_probe_times_what_the_fit_does(country: Path, store: BagStore) -> None:
+    config = load_config(country)
+    measured = probe(config, store.n_pix / store.n_bag)
+    assert 1e9 < measured.flops < 1e13
+    # A step of real blocks, by the clock of this thread: within a factor, and no timing is asserted
+    # but that both measure the same work.
+    model = VBAgg(likelihood="poisson", link="exp", area_effect=True, n_inducing=200)
+    source = StoreSource(store)
+    training = start_training(model, source, **model.loop_params("start"))
+    assert training.state.params["w"].shape[0] == config.model.inducing
+    for value in (measured.pixel, measured.update, measured.predict, measured.draw):
+        assert value is not None
+        assert 0 < value < 10
+
+
+def test_time_is_the_sum_of_its_parts(country: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    found = plan_run(load_config(country), workers=2)
+    n, steps, blocks = found.sizes.n_pixels, found.sizes.n_steps, found.sizes.n_blocks
+    alone = n * 1e-5 + steps * (0.01 + plans.THREAD_STEP_S) + blocks * plans.READ_CHUNK_S
+    assert found.epoch_seconds[1] == pytest.approx(alone, rel=1e-3)
+    assert alone / 2 < found.epoch_seconds[2] < alone
+    assert found.epoch_flops == pytest.approx(4 * 200**2 * n)
+    assert found.fit_flops == pytest.approx(200 * found.epoch_flops)
+    assert found.step_flops == pytest.approx(found.epoch_flops / steps)
+    fit = next(stage for stage in found.stages if stage.name == "fit")
+    assert fit.seconds[1] > 200 * alone
+
+
+def test_workers_that_do_not_pay_are_told(changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    config = load_config(changed(("scheduler: local", "scheduler: tcp://example.org:8786")))
+    found = plan_run(config, workers=64)
+    # A step has four blocks: a fifth worker has nothing to do.
+    assert found.sizes.n_blocks / found.sizes.n_steps < 8
+    assert found.pays <= 8
+    assert found.epoch_seconds[64] == pytest.approx(found.epoch_seconds[4], rel=0.3)
+    assert any("64 workers: more than" in text for text in found.warnings)
+    assert any("are messages" in text for text in found.warnings)
+    few = plan_run(config, workers=1)
+    assert not any("do not pay" in text for text in few.warnings)
+
+
+def test_what_does_not_fit_is_told(changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    path = changed(("memory: auto", "memory: 100MB"), ("draws: 500", "draws: 40000"))
+    monkeypatch.setattr(plans.shutil, "disk_usage", lambda _: type("D", (), {"free": 1000})())
+    found = plan_run(load_config(path))
+    assert found.memory == 10**8
+    told = " | ".join(found.warnings)
+    for text in (
+        "ingest needs",
+        "fit needs",
+        "compute.memory has 0.1 GiB",
+        "fewer than output.draws: 40000",
+        "GB of disk are needed",
+        "give another output.dir",
+    ):
+        assert text in told
+    # Draws of all areas are held at once: the one stage that grows with them.
+    peaks = {stage.name: stage.peak_bytes for stage in found.stages}
+    assert peaks["predict"] - peaks["fit"] > 8 * 40000 * 120
+
+
+def test_memory_and_disk_grow_with_what_they_hold(
+    changed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    small = plan_run(load_config(changed(("inducing: 200", "inducing: 100"))), workers=1)
+    large = plan_run(load_config(changed(("inducing: 200", "inducing: 2000"))), workers=1)
+    assert large.worker_bytes - small.worker_bytes > 8 * 2000**2
+    assert large.sizes.bytes == small.sizes.bytes
+    assert large.epoch_flops == pytest.approx(400 * small.epoch_flops)  # type: ignore[operator]
+
+
+def test_models_that_no_time_is_known_of(changed: Any, country: Path) -> None:
+    areas = gpd.read_file(country.parent / "areas.gpkg").drop(columns="geometry")
+    areas["label"] = np.arange(len(areas)) % 2
+    areas.to_csv(country.parent / "labels.csv", index=False)
+    path = changed(
+        ("(?m)^counts: .*$", "labels: {path: labels.csv, id: area_id, value: label}"),
+        ("(?m)^model: .*$", "model: {kind: blrt}"),
+        ("(?m)^fit: .*$", "fit: {seed: 1}"),
+        ("(?m)^truth: .*$", ""),
+    )
+    found = plan_run(load_config(path))
+    assert found.epoch_seconds == {}
+    assert found.sizes.n_maps == 0
+    assert any("holds all pixels in memory" in text for text in found.warnings)
+    closed = path.read_text().replace("kind: blrt", "kind: vwsgp")
+    path.write_text(closed)
+    assert set(plan_run(load_config(path)).epoch_seconds) >= {1, 2}
+
+
+def test_the_command_prints_a_table_and_json(
+    country: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    assert main(["plan", str(country), "--workers", "3"]) == 0
+    told = capsys.readouterr().out
+    for text in ("pixels in areas", "120, the largest", "3 workers", "ingest", "evaluate"):
+        assert text in told
+    assert main(["plan", str(country), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["areas"] == 120
+    assert found["stages"]["fit"]["seconds"]["1"] > 0
+    assert found["bytes"]["bags.zarr"] > 10**6
+
+
+def test_bad_input_is_told_and_nothing_is_planned(
+    changed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(("elevation.tif", "elevatoin.tif"))
+    with pytest.raises(InputError):
+        load_config(path)
+    assert main(["plan", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("error: ") == 1
+    assert "elevatoin.tif" in error

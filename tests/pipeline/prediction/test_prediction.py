@@ -1,0 +1,250 @@
+"""The predict stage: maps equal to the model's own numbers, areas to the sum of drawn pixels."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import rasterio
+from matplotlib import image
+from matplotlib.colors import LogNorm
+from rio_cogeo import cog_validate
+
+from geo.grid import Tile, coords_km
+from pipeline.core.progress import Silent
+from pipeline.prediction import raster
+from pipeline.prediction import stage as predict
+from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
+from pipeline.prediction.preview import colour_range
+from pipeline.prediction.products import layers
+from pipeline.prediction.stage import predict_stage
+
+NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
+         "exceedance_50", "exceedance_62.5"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(world, tmp_path_factory):
+    """Run the stage on a copy of the world."""
+    out = tmp_path_factory.mktemp("results") / "out"
+    shutil.copytree(world.directory / "out", out)
+    (out / "exceedance_7.tif").write_bytes(b"of an older configuration")
+    (out / "rate_mean.tif.aux.xml").write_text("statistics of an older map")
+    summary = predict_stage(world.with_config(output={"dir": str(out)}), Silent())
+    return out, summary
+
+
+def read(path):
+    with rasterio.open(path) as source:
+        return source.read(1)
+
+
+def expected_pixels(world):
+    inside = (world.coverage > 0) & np.isfinite(world.x).all(axis=0)
+    row, col = np.nonzero(inside)
+    prediction = world.model.predict_pixels(world.x[:, row, col].T, coords_km(world.grid, row, col))
+    return inside, prediction
+
+
+def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
+    inside, p = expected_pixels(world)
+    people = world.population[inside]
+    for name, values in {
+        "rate_mean": 1000 * p.mean,
+        "rate_sd": 1000 * p.sd,
+        "rate_lower": 1000 * p.quantile(0.05),
+        "rate_upper": 1000 * p.quantile(0.95),
+        "rate_median": 1000 * p.quantile(0.5),
+        "cases_mean": p.mean * people,
+        "exceedance_50": p.exceed(0.05),
+        "exceedance_62.5": p.exceed(0.0625),
+    }.items():
+        found = read(results[0] / f"{name}.tif")
+        np.testing.assert_allclose(found[inside], values, rtol=2e-6, atol=1e-30, err_msg=name)
+        assert np.isnan(found[~inside]).all(), name
+
+
+def test_exceedance_and_quantiles_agree(world):
+    _, p = expected_pixels(world)
+    np.testing.assert_allclose(p.exceed(p.quantile(0.9)), 0.1, atol=1e-9)
+
+
+def test_maps_are_cogs_that_say_what_they_are(results):
+    for name in NAMES:
+        path = results[0] / f"{name}.tif"
+        assert cog_validate(path, quiet=True)[0], name
+        assert path.with_suffix(".qml").is_file()
+        with rasterio.open(path) as source:
+            assert np.isnan(source.nodata)
+            assert source.descriptions[0]
+            tags = source.tags()
+            assert tags["fingerprint"] == "of-the-inputs"
+            assert tags["interval"] == "0.9"
+            assert tags["link"] == "exp"
+            assert tags["TIFFTAG_SOFTWARE"].startswith("disagg ")
+    with rasterio.open(results[0] / "rate_mean.tif") as source:
+        assert source.units[0] == "cases per 1,000 people"
+    with rasterio.open(results[0] / "exceedance_62.5.tif") as source:
+        assert source.descriptions[0] == (
+            "probability that the rate is above 62.5 cases per 1,000 people"
+        )
+
+
+def test_everything_appears_and_nothing_of_older_runs_stays(results):
+    out, summary = results
+    names = {path.name for path in out.iterdir()}
+    wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml")}
+    assert names == wanted | {"areas.gpkg", "areas.csv", "preview.png", "work"}
+    assert set(summary["files"]) == names - {"work"}
+    assert summary["n_areas"] == 12
+
+
+def test_areas_are_the_sums_of_drawn_pixels(world, results):
+    # Second route: every pixel of every area at once, no blocks, and the table read from disk.
+    rows = world.store.read_rows(0, world.store.n_pix)
+    functions = world.model.sample_functions(60, np.random.default_rng([0, 1]))
+    draws = functions.rate(rows.x, rows.coords) * rows.weight
+    sums = np.add.reduceat(draws, world.store.offsets[:-1], axis=1)
+    table = gpd.read_file(results[0] / "areas.gpkg").set_index("code").loc[list(world.store.ids)]
+    np.testing.assert_allclose(table["fitted"], sums.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(table["fitted_upper"], np.quantile(sums, 0.95, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(table["observed"], world.store.y)
+    people = np.add.reduceat(rows.weight, world.store.offsets[:-1])
+    np.testing.assert_allclose(table["people"], people)
+    np.testing.assert_allclose(table["fitted_rate"], 1000 * table["fitted"] / people)
+    spread = table["count_upper"] - table["count_lower"]
+    assert (spread > table["fitted_upper"] - table["fitted_lower"]).all()
+
+
+def test_the_tables_keep_the_areas_own_columns_and_order(results):
+    with (results[0] / "areas.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["code"] for row in rows] == [f"{n:03d}" for n in range(12)]
+    assert rows[3]["name"] == "Área 003"
+    frame = gpd.read_file(results[0] / "areas.gpkg")
+    assert frame.crs.to_epsg() == 32738
+    assert frame["observed"].tolist() == [float(row["observed"]) for row in rows]
+
+
+def test_the_preview_is_a_picture_with_something_in_it(results):
+    picture = image.imread(results[0] / "preview.png")
+    assert picture.shape[1] > 1200
+    assert picture[..., :3].std() > 0.05
+
+
+def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch):
+    out, _ = results
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    config = world.with_config(output={"dir": str(out), "rate_per": 10})
+
+    def fail(*_, **__):
+        msg = "no picture"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(predict, "render_preview", fail)
+    with pytest.raises(RuntimeError, match="no picture"):
+        predict_stage(config, Silent())
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    assert not list(out.glob(".*"))
+
+
+def test_mask_all_maps_what_lies_outside_the_areas(world):
+    cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
+    wanted = layers(world.config)
+    tile = Tile(3, 0, 9, 28)
+    whole = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "all")
+    masked = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "areas")
+    complete = np.isfinite(world.x).all(axis=0)[3:12]
+    np.testing.assert_array_equal(np.isfinite(whole[0]), complete)
+    inside = np.isfinite(masked[0])
+    assert 0 < inside.sum() < complete.sum()
+    np.testing.assert_array_equal(whole[0][inside], masked[0][inside])
+    # Nobody knows the people of one pixel: a rate all the same, but no number of cases.
+    assert np.isfinite(masked[0][7, 10])
+    assert np.isnan(masked[NAMES.index("cases_mean")][7, 10])
+
+
+def test_tiles_and_chunks_change_nothing(world, monkeypatch):
+    cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
+    wanted = layers(world.config)
+    whole = raster.predict_tile(world.model, cube, world.grid, world.grid.whole, wanted, "areas")
+    monkeypatch.setattr(raster, "CHUNK_PIXELS", 37)
+    for tile in world.grid.tiles(11):
+        part = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "areas")
+        rows, cols = tile.slices
+        np.testing.assert_allclose(part, whole[:, rows, cols], rtol=1e-6)
+
+
+def test_draws_of_some_areas_are_those_of_all(world):
+    everything = draw_areas(world.model, world.store, 20, 3)
+    keep = np.zeros(world.store.n_bag, dtype=bool)
+    keep[[1, 4, 5]] = True
+    some = draw_areas(world.model, world.store, 20, 3, keep)
+    assert some.bag.tolist() == [1, 4, 5]
+    np.testing.assert_allclose(some.expected, everything.expected[:, keep], rtol=1e-12)
+    assert (some.counts == np.round(some.counts)).all()
+
+
+def test_saved_draws_come_back(world, tmp_path):
+    draws = draw_areas(world.model, world.store, 5, 0)
+    draws.save(tmp_path / "draws.npz")
+    again = AreaDraws.load(tmp_path / "draws.npz")
+    for name in AreaDraws.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(draws, name))
+    assert [path.name for path in tmp_path.iterdir()] == ["draws.npz"]
+
+
+def hand_draws(y, people):
+    n = len(y)
+    expected = np.repeat(np.array([[1.0], [2.0], [3.0]]), n, axis=1)
+    return AreaDraws(
+        np.arange(n), np.array(y, float), np.array(people, float), np.full(n, 2.0), expected,
+        expected + np.array([[-1.0], [0], [1]]), np.zeros(n),
+    )  # fmt: skip
+
+
+def test_the_table_by_hand_and_an_area_without_people():
+    table = tabulate_areas(hand_draws([4, 0], [100, 0]), ["a", "b"], 0.5, 1000)
+    a = table.loc["a"]
+    assert a["fitted_lower"] == 1.5
+    assert a["observed_rate"] == 40
+    assert a["fitted_rate_upper"] == 25
+    assert a["residual"] == pytest.approx((4 - 2) / np.std([0, 2, 4]))
+    assert np.isnan(table.loc["b", "fitted_rate"])
+
+
+def test_areas_that_were_left_out_stay_empty_and_a_column_fid_is_no_trouble(tmp_path):
+    areas = gpd.GeoDataFrame(
+        {"fid": [7, 9], "id": ["7", "9"], "observed": ["x", "y"]},
+        geometry=gpd.points_from_xy([0, 1], [0, 1]).buffer(0.3),
+        crs="EPSG:4326",
+    )
+    table = tabulate_areas(hand_draws([4], [100]), ["9"], 0.9, 1000)
+    write_areas(areas, table, "fid", tmp_path)
+    back = gpd.read_file(tmp_path / "areas.gpkg").set_index("area_id")
+    assert np.isnan(back.loc["7", "fitted"])
+    assert back.loc["9", "observed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        (np.full(4, np.nan), 0, 1),
+        (np.full(9, 3.0), 1.5, 4.5),
+        (np.zeros(9), -0.5, 0.5),
+        (np.linspace(10, 11, 101), 10.01, 10.99),
+        (np.linspace(0, 10, 101), 0, 9.9),
+    ],
+)
+def test_colours_span_what_is_there(values, low, high):
+    norm = colour_range(values)
+    assert (norm.vmin, norm.vmax) == pytest.approx((low, high))
+
+
+def test_skewed_values_get_logarithmic_colours():
+    norm = colour_range(np.exp(np.random.default_rng(0).normal(0, 1.5, 5000)))
+    assert isinstance(norm, LogNorm)
+    assert norm.vmax / norm.vmin <= 500

@@ -1,0 +1,472 @@
+"""Versions of a map: whole or invisible, swapped at once, held back by gates, rolled back."""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import rasterio
+import yaml
+from PIL import Image
+
+from geo.errors import InputError
+from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.config.schema import Config
+from pipeline.publishing.gates import check_gates, map_change
+from pipeline.publishing.publish import publish, publish_dir
+from pipeline.publishing.summary import headline, page
+from pipeline.publishing.versions import (
+    add_version,
+    current_version,
+    drop_old,
+    list_versions,
+    make_current,
+    roll_back,
+)
+from pipeline.run.record import output_fingerprints
+
+
+def report(gain=1.0, correlation=0.8, coverage=0.9):
+    model = {
+        "nll": 5.0 - gain,
+        "rates": {"correlation": correlation},
+        "intervals": {"0.9": {"coverage": coverage}},
+    }
+    return {"held_out": {"area": {"model": model, "constant": {"nll": 5.0}}}}
+
+
+def leave_run(config, rate, converged=True, evaluation=None):
+    """Leave what a finished run leaves, as small as it can be."""
+    out = config.output.dir
+    (out / "work").mkdir(parents=True, exist_ok=True)
+    values = np.broadcast_to(np.asarray(rate, np.float32), (4, 5))
+    with rasterio.open(
+        out / "rate_mean.tif", "w", driver="GTiff", width=5, height=4, count=1, dtype="float32",
+        crs="EPSG:32738", transform=rasterio.Affine(1000, 0, 0, 0, -1000, 0), nodata=np.nan,
+    ) as file:  # fmt: skip
+        file.write(values, 1)
+    (out / "areas.csv").write_text(f"id,rate\na,{float(np.nanmean(values))!r}\n")
+    (out / "evaluation.json").write_text(json.dumps(evaluation or report()))
+    (out / "run.json").write_text(json.dumps({"written": time.time()}))
+    shown = {
+        "ingest": (),
+        "fit": (),
+        "predict": ("rate_mean.tif", "areas.csv"),
+        "evaluate": ("evaluation.json",),
+    }
+    model = hashlib.sha256(values.tobytes()).hexdigest()
+    record = {
+        name: {
+            "seconds": 1.0,
+            "inputs": {"work/model": model} if name in ("predict", "evaluate") else {},
+            "outputs": {"work/model": model} if name == "fit" else output_fingerprints(files, out),
+            "summary": {"converged": converged},
+        }
+        for name, files in shown.items()
+    }
+    (out / "work" / "stages.json").write_text(json.dumps(record))
+
+
+def build(directory, period=None, **sections):
+    data = {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "value": "cases"},
+        "population": {"path": "population.tif"},
+        "covariates": {"rain": {"path": "rain.tif"}},
+        "period": period,
+        **sections,
+    }
+    return Config.model_validate(data, context={"base": directory})
+
+
+def test_a_run_becomes_the_current_version_once(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    first = publish(config)
+    assert (first.status, first.version) == ("published", "v0001")
+    current = current_version(publish_dir(config))
+    for name in ("rate_mean.tif", "areas.csv", "evaluation.json", "run.json"):
+        data = (current.path / name).read_bytes()
+        assert data == (config.output.dir / name).read_bytes()
+        assert current.about["files"][name] == hashlib.sha256(data).hexdigest()
+    leave_run(config, 0.05)  # another run.json, the same map
+    assert publish(config).status == "unchanged"
+    assert len(list_versions(publish_dir(config))) == 1
+
+
+def test_the_page_of_a_run(tmp_path):
+    from matplotlib import pyplot
+
+    config = build(
+        tmp_path, gates={"min_gain": 0.5}, publish={"url": "https://maps.example.org/m/"}
+    )
+    leave_run(config, 0.05)
+    pyplot.imsave(config.output.dir / "preview.png", np.zeros((600, 2000, 3)))
+    done = publish(config)
+    text = page(config, done)
+    image = Image.open(io.BytesIO(base64.b64decode(text.split("base64,")[1].split(")")[0])))
+    assert image.size == (900, 270)
+    lines = text.splitlines()
+    assert "| held-out gain | at least 0.5 nats an area | 1 | passed |" in lines
+    assert "| 90 % intervals hold | - | 0.9 | - |" in lines
+    url = "https://maps.example.org/m/versions/v0001/rate_mean.tif"
+    assert f"* [rate_mean.tif]({url})" in lines
+    assert headline(config, done).startswith("disagg: published as v0001 in ")
+    leave_run(config, 0.06, evaluation=report(gain=0.1))
+    held = publish(config)
+    assert "**not passed**" in page(config, held)
+    assert headline(config, held).startswith("disagg: finished, not fit to publish: held-out gain")
+
+
+def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
+    config = build(tmp_path)
+    for rate, version in ((0.05, "v0001"), (0.06, "v0002"), (0.05, "v0003")):
+        leave_run(config, rate)
+        done = publish(config)
+        assert (done.status, done.version) == ("published", version)
+    directory = publish_dir(config)
+    first, second, third = (v.fingerprint for v in list_versions(directory))
+    assert first == third != second
+    roll_back(directory, "v0001")  # v0003 is the same map: it is not withdrawn, nothing is new
+    assert publish(config).version == "v0001"
+
+
+def test_a_version_is_a_copy(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    publish(config)
+    before = (publish_dir(config) / "current" / "areas.csv").read_text()
+    with (config.output.dir / "areas.csv").open("a") as file:
+        file.write("written on in place\n")
+    assert (publish_dir(config) / "current" / "areas.csv").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("gates", "left", "reason"),
+    [
+        ({"converged": True}, {"converged": False}, "converged: the fit had not converged"),
+        ({"converged": True}, {"converged": None}, "converged: was not measured"),
+        ({"min_gain": 0.5}, {"evaluation": report(gain=0.4)}, "held-out gain: "),
+        ({"min_correlation": 0.6}, {"evaluation": report(correlation=0.59)}, "held-out corr"),
+        ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=0.5)}, "coverage: intervals"),
+        ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=1.0)}, "coverage: intervals"),
+        ({"min_gain": 0.5}, {"evaluation": {"held_out": {}}}, "held-out gain: was not measured"),
+        ({"min_gain": 0.5, "scheme": "block"}, {}, "held-out gain: was not measured"),
+    ],
+)
+def test_a_gate_holds_a_map_back(tmp_path, gates, left, reason):
+    config = build(tmp_path, gates=gates)
+    leave_run(config, 0.05)
+    if gates.get("scheme") != "block":
+        assert publish(config).status == "published"
+    leave_run(config, 0.06, **left)
+    held = publish(config)
+    assert held.status == "held"
+    assert held.reasons[0].startswith(reason)
+    assert len(held.reasons) == 1
+    versions = list_versions(publish_dir(config))
+    assert len(versions) == (gates.get("scheme") != "block")
+    forced = publish(config, force=True)
+    assert forced.status == "published"
+    about = current_version(publish_dir(config)).about
+    assert about["forced"]
+    assert not about["gates"][0]["passed"]
+
+
+def test_the_change_is_measured_against_what_readers_see(tmp_path):
+    config = build(tmp_path, gates={"max_change": 0.3})
+    leave_run(config, 0.05)
+    assert publish(config).status == "published"  # nothing to compare with
+    leave_run(config, 0.05 * np.exp(0.2))
+    assert publish(config).checks[0].value == pytest.approx(0.2, rel=1e-4)
+    leave_run(config, 0.05 * np.exp(0.4))
+    assert publish(config).status == "published"
+    roll_back(publish_dir(config), "v0001")
+    leave_run(config, 0.05 * np.exp(0.5))
+    held = publish(config)
+    assert held.status == "held"
+    assert "changed by 0.5 from v0001, 0.3 allowed" in held.reasons[0]
+
+
+def test_another_unit_is_no_change(tmp_path):
+    leave_run(build(tmp_path), 0.05)  # per 1,000
+    publish(build(tmp_path))
+    config = build(tmp_path, gates={"max_change": 0.3}, output={"rate_per": 100})
+    leave_run(config, 0.005 * np.exp(0.1))
+    done = publish(config)
+    assert (done.status, done.version) == ("published", "v0002")
+    assert done.checks[0].value == pytest.approx(0.1, rel=1e-4)
+
+
+def test_change_skips_what_only_one_map_has_and_refuses_another_grid(tmp_path):
+    a, b = build(tmp_path / "a"), build(tmp_path / "b")
+    rate = np.full((4, 5), 0.05)
+    leave_run(a, rate)
+    rate = rate * 2
+    rate[0, 0] = np.nan
+    leave_run(b, rate)
+    assert map_change(a.output.dir, b.output.dir) == pytest.approx(np.log(2), rel=1e-6)
+    with rasterio.open(b.output.dir / "rate_mean.tif", "r+") as file:
+        file.transform = rasterio.Affine(500, 0, 0, 0, -500, 0)
+    assert map_change(a.output.dir, b.output.dir) is None
+    assert check_gates(build(tmp_path / "b", gates={"max_change": 1}), a.output.dir)[0].reason
+
+
+def test_a_map_that_has_lost_its_pixels_is_not_taken_for_unchanged(tmp_path):
+    a, b = build(tmp_path / "a"), build(tmp_path / "b", gates={"max_change": 1})
+    leave_run(a, np.full((4, 5), 0.05))
+    rate = np.full((4, 5), np.nan)
+    rate[0, 0] = 0.05
+    leave_run(b, rate)
+    (check,) = check_gates(b, a.output.dir)
+    assert not check.passed
+
+
+def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeypatch):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    publish(config)
+    leave_run(config, 0.06)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.publishing.publish.make_current", crash)
+        with pytest.raises(KeyboardInterrupt):
+            publish(config)
+    assert current_version(publish_dir(config)).name == "v0001"
+    assert publish(config).status == "published"
+    assert current_version(publish_dir(config)).name == "v0002"
+
+
+def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path):
+    for month, rate in (("2026-11", 0.05), ("2026-12", 0.06), ("2024-01", 0.07)):
+        config = build(tmp_path, month)
+        leave_run(config, rate)
+        publish(config)
+    directory = publish_dir(config)
+    assert current_version(directory).period == "2026-12"
+    assert roll_back(directory)[1].period == "2026-11"
+    config = build(tmp_path, "2026-11")  # a correction comes as the next version
+    leave_run(config, 0.051)
+    assert publish(config).status == "published"
+    config = build(tmp_path, "2026-12")
+    leave_run(config, 0.06)
+    again = publish(config)
+    assert again.status == "unchanged"
+    assert "rolled back" in again.reasons[0]
+
+
+def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
+    config = build(tmp_path, "2026-02")
+    leave_run(config, 0.05)
+    ran = build(tmp_path, "2026-01").model_dump(mode="json")
+    (config.output.dir / "run.json").write_text(json.dumps({"config": ran}))
+    with pytest.raises(InputError, match="had period 2026-01, not 2026-02"):
+        publish(config)
+
+
+def test_a_style_may_be_edited_in_the_version_that_readers_have(tmp_path):
+    source = tmp_path / "a.qml"
+    source.write_text("<qgis/>")
+    version = add_version(tmp_path / "maps", {"rate_mean.qml": source}, {}, "f")
+    make_current(tmp_path / "maps", version)
+    (tmp_path / "maps" / "current" / "rate_mean.qml").write_text("<qgis>my colours</qgis>")
+    assert current_version(tmp_path / "maps") == version
+    (tmp_path / "maps" / "current" / "rate_mean.qml").unlink()
+    assert current_version(tmp_path / "maps") is None
+
+
+def test_a_damaged_current_version_is_not_passed_over(tmp_path):
+    config = build(tmp_path, gates={"max_change": 0.1})
+    leave_run(config, 0.05)
+    publish(config)
+    (publish_dir(config) / "current" / "areas.csv").write_text("")
+    leave_run(config, 0.5)
+    with pytest.raises(InputError, match="damaged"):
+        publish(config)
+
+
+def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path):
+    config = build(tmp_path)
+    for rate in (0.05, 0.06, 0.07):
+        leave_run(config, rate)
+        publish(config)
+    was, now = roll_back(publish_dir(config))
+    assert (was.name, now.name) == ("v0003", "v0002")
+    again = publish(config)  # the next scheduled run, with the same data
+    assert again.status == "unchanged"
+    assert "v0003 holds exactly this map and was rolled back" in again.reasons[0]
+    assert current_version(publish_dir(config)).name == "v0002"
+    leave_run(config, 0.08)
+    assert publish(config).version == "v0004"
+    roll_back(publish_dir(config), "v0001")
+    with pytest.raises(InputError, match="no version before the current one"):
+        roll_back(publish_dir(config))
+    with pytest.raises(InputError, match="no version v0009; one of: v0001"):
+        roll_back(publish_dir(config), "v0009")
+
+
+def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
+    config = build(tmp_path, publish={"keep": 2})
+    for k in range(4):
+        leave_run(config, 0.05 + k / 100)
+        done = publish(config)
+    assert done.dropped == ("v0002",)
+    assert [v.name for v in list_versions(publish_dir(config))] == ["v0003", "v0004"]
+    directory = tmp_path / "kept"
+    source = {"a.txt": tmp_path / "out" / "areas.csv"}
+    made = [add_version(directory, source, {}, str(k)) for k in range(5)]
+    make_current(directory, made[1])
+    assert drop_old(directory, 2) == ["v0003"]
+    assert [v.name for v in list_versions(directory)] == ["v0001", "v0002", "v0004", "v0005"]
+
+
+def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path):
+    gates = {"max_change": 0.5}
+    for month, rate in (("2026-01", 0.05), ("2026-03", 0.5 * np.exp(-1.9))):
+        config = build(tmp_path, month, gates=gates)
+        leave_run(config, rate)
+        assert publish(config).status == "published"
+    config = build(tmp_path, "2026-02", gates=gates)
+    leave_run(config, 0.051)
+    done = publish(config)
+    assert done.status == "superseded"
+    assert publish(config).status == "unchanged"
+    assert current_version(publish_dir(config)).period == "2026-03"
+    assert list_versions(publish_dir(config))[-1].about["compared_with"] == "v0001"
+
+
+def test_parts_of_different_runs_are_not_published(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    path = config.output.dir / "work" / "stages.json"
+    good = path.read_text()
+    record = json.loads(good)
+    record["fit"]["outputs"]["work/model"] = "fitted anew"
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="predict was made from another work/model"):
+        publish(config)
+    path.write_text(good)
+    (config.output.dir / "areas.csv").write_text("cut sho")
+    with pytest.raises(InputError, match="missing or damaged"):
+        publish(config)
+    path.unlink()
+    with pytest.raises(InputError, match="ingest has not finished"):
+        publish(config)
+    assert list_versions(publish_dir(config)) == []
+
+
+def test_a_publication_cut_short_is_never_seen(tmp_path, monkeypatch):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    publish(config)
+    leave_run(config, 0.06)
+    copy = shutil.copyfile
+
+    def power_cut(source, target):
+        if str(target).endswith("evaluation.json"):
+            raise KeyboardInterrupt
+        return copy(source, target)
+
+    monkeypatch.setattr("pipeline.publishing.versions.shutil.copyfile", power_cut)
+    with pytest.raises(KeyboardInterrupt):
+        publish(config)
+    monkeypatch.undo()
+    assert current_version(publish_dir(config)).name == "v0001"
+    assert [v.name for v in list_versions(publish_dir(config))] == ["v0001"]
+    assert publish(config).version == "v0002"
+
+
+def test_readers_never_see_a_mixture(tmp_path):
+    config = build(tmp_path, publish={"keep": 50})
+    leave_run(config, 0.05)
+    publish(config)
+    directory, over, seen, bad = publish_dir(config), threading.Event(), set(), []
+
+    def read():
+        while not over.is_set():
+            version = current_version(directory)
+            if version is None:
+                bad.append("no version")
+                continue
+            for name, digest in version.about["files"].items():
+                if hashlib.sha256((version.path / name).read_bytes()).hexdigest() != digest:
+                    bad.append(f"{version.name}/{name}")
+            seen.add(version.name)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for k in range(20):
+        leave_run(config, 0.051 + k / 1000)
+        publish(config)
+    time.sleep(0.05)
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert bad == []
+    assert len(seen) > 3
+
+
+def test_two_publishers_at_once_make_one_version(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    code = (
+        "import sys, time; from pipeline.config.schema import Config\n"
+        "from pipeline.publishing.publish import publish\n"
+        "from geo.errors import InputError\n"
+        "c = Config.model_validate_json(sys.argv[1], context={'base': '.'})\n"
+        "while True:\n"
+        "    try: print(publish(c).status); break\n"
+        "    except InputError: time.sleep(0.01)\n"
+    )
+    text = json.dumps(config.model_dump(mode="json"))
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, text], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = sorted(each.communicate()[0].strip() for each in both)
+    assert said == ["published", "unchanged"]
+
+
+def test_the_commands(tmp_path, capsys):
+    data = {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "value": "cases"},
+        "population": {"path": "population.tif"},
+        "covariates": {"rain": {"path": "rain.tif"}},
+        "gates": {"min_gain": 0.5},
+    }
+    path = tmp_path / "map.yaml"
+    path.write_text(yaml.safe_dump(data))
+    for name in ("areas.gpkg", "cases.csv", "population.tif", "rain.tif"):
+        (tmp_path / name).touch()
+    config = load_config(path)
+    assert main(["publish", str(path)]) == 2
+    assert "ingest has not finished" in capsys.readouterr().err
+    for rate in (0.05, 0.06):
+        leave_run(config, rate)
+        assert main(["publish", str(path)]) == 0
+    leave_run(config, 0.07, evaluation=report(gain=0.0))
+    assert main(["publish", str(path)]) == 3
+    out, err = capsys.readouterr()
+    assert err.startswith("held back: held-out gain")
+    assert "published as v0002" in out
+    assert main(["versions", str(path)]) == 0
+    assert [line[:7] for line in capsys.readouterr().out.splitlines()] == ["  v0001", "* v0002"]
+    assert main(["rollback", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == "v0001"
+    assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"
+    assert main(["rollback", str(path)]) == 2
+    assert "no version before" in capsys.readouterr().err

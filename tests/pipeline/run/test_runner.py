@@ -1,0 +1,262 @@
+"""Stages run when something that they depend on has changed, by content, and not otherwise."""
+
+import json
+import os
+import shutil
+import sys
+import types
+
+import pytest
+
+from geo.errors import InputError
+from pipeline.config.schema import Config
+from pipeline.core.progress import Silent
+from pipeline.run.record import read_record
+from pipeline.run.runner import run_stages, stale_stages
+from pipeline.run.stages import STAGES
+from pipeline.storage.fingerprint import fingerprint_file, fingerprint_value
+
+NAMES = tuple(STAGES)
+
+
+def build_config(directory, **changes):
+    data = {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "value": "cases"},
+        "population": {"path": "population.tif"},
+        "covariates": {"rain": {"path": "rain.tif"}},
+        "evaluate": {"folds": {"path": "folds.csv", "id": "id", "fold": "fold"}},
+        "truth": {"path": "truth.tif"},
+        **changes,
+    }
+    return Config.model_validate(data, context={"base": directory})
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Put stand-ins in the place of the stages; the list has the name of each that ran."""
+    ran = []
+
+    def stand_in(name):
+        def stage(config, progress, fingerprint):
+            ran.append(name)
+            out = config.output.dir
+            if name == "ingest":
+                for store in ("bags.zarr", "grid.zarr"):
+                    (out / "work" / store).mkdir(exist_ok=True)
+                    counts = (out.parent / "cases.csv").read_bytes()
+                    (out / "work" / store / "zarr.json").write_bytes(counts)
+            elif name == "fit":
+                (out / "work" / "model").mkdir(exist_ok=True)
+                (out / "work" / "model" / "m.json").write_text(config.fit.model_dump_json())
+            elif name == "predict":
+                for output in ("rate_mean.tif", "rate_mean.qml", "areas.csv"):
+                    (out / output).write_text(str(config.output.rate_per))
+            else:
+                (out / "evaluation.json").write_text("{}")
+            return {"stage": name}
+
+        return stage
+
+    for stage in STAGES.values():
+        module, _, function = stage.function.partition(":")
+        fake = types.ModuleType(module)
+        setattr(fake, function, stand_in(stage.name))
+        monkeypatch.setitem(sys.modules, module, fake)
+    return ran
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    names = ("areas.gpkg", "cases.csv", "population.tif", "rain.tif", "folds.csv", "truth.tif")
+    for name in names:
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def run(config, names=NAMES, **options):
+    return run_stages(config, names, Silent(), **options)
+
+
+def test_a_second_run_does_nothing_and_remembers_what_the_first_said(inputs, calls):
+    config = build_config(inputs)
+    first = run(config)
+    assert calls == ["ingest", "fit", "predict", "evaluate"]
+    second = run(config)
+    assert len(calls) == 4
+    assert [r.skipped for r in second] == [True] * 4
+    assert [r.summary for r in second] == [r.summary for r in first]
+
+
+def test_new_times_and_a_new_place_are_no_change(inputs, calls, tmp_path_factory):
+    run(build_config(inputs))
+    for path in inputs.rglob("*"):
+        os.utime(path, (1, 1))
+    run(build_config(inputs))
+    moved = tmp_path_factory.mktemp("elsewhere") / "project"
+    shutil.copytree(inputs, moved)
+    run(build_config(moved))
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran"),
+    [
+        ({"output": {"rate_per": 100}}, ["predict"]),
+        ({"output": {"interval": 0.5}}, ["predict", "evaluate"]),
+        ({"fit": {"max_epochs": 7}}, ["fit", "predict", "evaluate"]),
+        ({"evaluate": {"folds": 3}}, ["evaluate"]),
+        ({"compute": {"workers": 1}}, []),
+    ],
+)
+def test_a_changed_key_runs_the_stages_that_it_concerns(inputs, calls, changes, ran):
+    run(build_config(inputs))
+    calls.clear()
+    run(build_config(inputs, **changes))
+    assert calls == ran
+
+
+@pytest.mark.parametrize(
+    ("name", "ran"),
+    [
+        ("cases.csv", ["ingest", "fit", "predict", "evaluate"]),
+        ("rain.tif", ["ingest"]),  # the stand-in's stores come out the same: nothing follows
+        ("folds.csv", ["evaluate"]),
+        ("truth.tif", ["evaluate"]),
+    ],
+)
+def test_a_changed_byte_runs_the_stages_that_it_concerns(inputs, calls, name, ran):
+    config = build_config(inputs)
+    run(config)
+    calls.clear()
+    (inputs / name).write_text(name.upper())
+    results = run(config)
+    assert calls == ran
+    assert name.split(".")[0].replace("cases", "counts") in results[NAMES.index(ran[0])].reason
+
+
+def test_a_damaged_or_absent_output_is_made_again(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    calls.clear()
+    (config.output.dir / "rate_mean.tif").write_text("cut sho")
+    (config.output.dir / "evaluation.json").unlink()
+    results = run(config)
+    assert calls == ["predict", "evaluate"]
+    assert results[2].reason == "rate_mean.tif is missing or damaged"
+
+
+def test_a_style_that_a_user_edited_is_kept(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    style = config.output.dir / "rate_mean.qml"
+    style.write_text("my colours")
+    run(config)
+    assert style.read_text() == "my colours"
+    style.unlink()
+    run(config)
+    assert style.read_text() != "my colours"
+
+
+def test_force_runs_what_is_up_to_date(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    run(config, ("predict",), force=True)
+    assert calls == [*NAMES, "predict"]
+
+
+def test_a_stage_that_fails_is_not_taken_for_done(inputs, calls, monkeypatch):
+    config = build_config(inputs)
+    run(config)
+    good = sys.modules["pipeline.prediction.stage"].predict_stage
+
+    def fail(config, progress, fingerprint):
+        (config.output.dir / "rate_mean.tif").write_text("half")
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(sys.modules["pipeline.prediction.stage"], "predict_stage", fail)
+    changed = build_config(inputs, output={"rate_per": 5})
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(changed)
+    monkeypatch.setattr(sys.modules["pipeline.prediction.stage"], "predict_stage", good)
+    calls.clear()
+    run(config)  # the old configuration: its record is there, but what it left no longer is
+    assert calls == ["predict"]
+
+
+def test_a_stage_without_what_it_needs_says_what_to_run(inputs, calls):
+    config = build_config(inputs)
+    with pytest.raises(InputError) as caught:
+        run(config, ("predict",))
+    remedies = [problem.remedy for problem in caught.value.problems]
+    assert "disagg ingest" in remedies[0]
+    assert "disagg fit" in remedies[1]
+    assert calls == []
+
+
+def test_stale_stages_are_named(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    assert stale_stages(config, "predict") == []
+    assert stale_stages(build_config(inputs, fit={"max_epochs": 9}), "predict") == ["fit"]
+    (inputs / "cases.csv").write_text("new")
+    assert stale_stages(config, "fit") == ["ingest"]
+
+
+def test_a_directory_has_one_run_at_a_time(inputs, calls):
+    config = build_config(inputs)
+
+    def second(name):
+        with pytest.raises(InputError, match="another run is writing here"):
+            run(config)
+
+    run(config, ("ingest",), on_start=second)
+    run(config, ("ingest",))  # and the lock is gone with the first
+    assert calls == ["ingest"]
+
+
+def test_run_json_has_versions_configuration_fingerprints_and_timings(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    written = json.loads((config.output.dir / "run.json").read_text())
+    assert Config.model_validate(written["config"]) == config
+    assert set(written["fingerprints"]) == set(config.input_paths())
+    assert written["fingerprints"]["counts.path"] == fingerprint_file(inputs / "cases.csv")
+    assert set(written["stages"]) == set(NAMES)
+    assert all(entry["seconds"] >= 0 for entry in written["stages"].values())
+    assert {"python", "numpy", "rasterio"} <= set(written["versions"])
+
+
+def test_a_damaged_record_means_running_again(inputs, calls):
+    config = build_config(inputs)
+    run(config)
+    (config.output.dir / "work" / "stages.json").write_text('{"ingest": {"inp')
+    assert read_record(config.output.dir) == {}
+    run(config)
+    assert calls == [*NAMES, *NAMES]
+
+
+def test_a_shapefile_is_all_of_its_files(tmp_path):
+    for suffix in ("shp", "dbf", "prj"):
+        (tmp_path / f"a.{suffix}").write_text(suffix)
+    before = fingerprint_file(tmp_path / "a.shp")
+    (tmp_path / "a.txt").write_text("not of it")
+    assert fingerprint_file(tmp_path / "a.shp") == before
+    (tmp_path / "a.dbf").write_text("another table")
+    assert fingerprint_file(tmp_path / "a.shp") != before
+
+
+def test_bytes_that_move_between_files_are_a_change(tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "a").write_text("12")
+    (store / "b").write_text("3")
+    before = fingerprint_file(store)
+    (store / "a").write_text("1")
+    (store / "b").write_text("23")
+    assert fingerprint_file(store) != before
+
+
+def test_values_do_not_depend_on_the_order_of_keys():
+    assert fingerprint_value({"a": 1, "b": [2]}) == fingerprint_value({"b": [2], "a": 1})
+    assert fingerprint_value({"a": [1, 2]}) != fingerprint_value({"a": [2, 1]})

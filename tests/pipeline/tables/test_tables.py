@@ -1,0 +1,178 @@
+"""Bags from tables: CSV and Parquet alike, every mistake told, and the way to results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import models
+from geo.errors import InputError
+from pipeline.cli.main import main
+from pipeline.store.bag_store import BagStore
+from pipeline.tables.table_import import import_table
+
+
+def _table(n_bag: int = 30, seed: int = 0) -> pd.DataFrame:
+    """Instances in mixed order; a bag is positive where one of them has x0 above 1.5."""
+    rng = np.random.default_rng(seed)
+    bag = np.repeat(np.arange(n_bag), rng.integers(1, 9, n_bag))
+    x = rng.normal(size=(bag.size, 3)).astype(np.float32)
+    hot = x[:, 0] > 1.0
+    label = np.zeros(n_bag, int)
+    np.maximum.at(label, bag, hot.astype(int))
+    table = pd.DataFrame(x, columns=["x0", "x1", "x2"])
+    table["slide"] = [f"s{b:03d}" for b in bag]
+    table["tumour"] = label[bag]
+    table["patch"] = hot.astype(int)
+    return table.sample(frac=1, random_state=0).reset_index(drop=True)
+
+
+def _import(path: Any, out: Any, **options: Any) -> BagStore:
+    return import_table(path, out, bag="slide", label="tumour", drop=["patch"], **options)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_csv_and_parquet_make_the_same_store(tmp_path, mark):
+    table = _table()
+    table.to_csv(tmp_path / "t.csv", index=False, sep=mark)
+    table.to_parquet(tmp_path / "t.parquet")
+    stores = [_import(tmp_path / f"t.{kind}", tmp_path / kind) for kind in ("csv", "parquet")]
+    for store in stores:
+        assert store.covariates == ("x0", "x1", "x2")
+        assert store.read_block(0).coords is None
+        for number in range(store.n_block):
+            block, row = store.read_block(number), store.read_pixel(number)
+            np.testing.assert_allclose(
+                block.x, table[["x0", "x1", "x2"]].to_numpy()[row], rtol=1e-6
+            )
+            of = np.repeat(block.bag, np.diff(block.offsets))
+            assert [store.ids[b] for b in of] == table["slide"].iloc[row].tolist()
+            np.testing.assert_array_equal(block.y[of - block.bag[0]], table["tumour"].iloc[row])
+    assert sorted(stores[0].ids) == sorted(table["slide"].unique())
+    np.testing.assert_array_equal(stores[0].y, stores[1].y)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["csv", "parquet", "t.csv", "t.parquet"]
+
+
+def test_a_table_of_many_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.tables.table_import.BATCH", 7)
+    table = _table()
+    table.to_parquet(tmp_path / "t.parquet")
+    seen: list[int] = []
+    store = _import(tmp_path / "t.parquet", tmp_path / "s", advance=seen.append)
+    assert sum(seen) == len(table) == store.n_pix
+    assert max(seen) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        ({"slide": None}, {}, r"t.csv row 2: no bag in 'slide'"),
+        ({"tumour": 7.5}, {}, r"t.csv row \d+.*1 bags have more than one label"),
+        ({"tumour": None}, {}, r"t.csv row 2: column 'tumour' is missing"),
+        ({"tumour": "maybe"}, {}, r"t.csv row 2: column 'tumour' is 'maybe'"),
+        ({"x1": np.nan}, {}, r"t.csv row 2: column 'x1' is missing or not finite in 1 rows"),
+        ({"x1": np.inf}, {}, r"column 'x1' is missing or not finite"),
+        ({"x1": "high"}, {}, r"cannot be read as numbers.*high.*--drop"),
+        ({}, {"features": ["x0", "x9"]}, r"no column 'x9', asked for by --feature"),
+        ({}, {"drop": ["x0", "x1", "x2", "patch"]}, "no column left"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told_and_nothing_is_left(tmp_path, change, options, says):
+    table = _table().astype({name: object for name in change})
+    for name, value in change.items():
+        table.loc[0, name] = value
+    table.to_csv(tmp_path / "t.csv", index=False)
+    how = {"bag": "slide", "label": "tumour", "drop": ["patch"], **options}
+    with pytest.raises(InputError, match=says):
+        import_table(tmp_path / "t.csv", tmp_path / "s", **how)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_text_in_a_parquet_column_and_files_that_are_no_tables(tmp_path):
+    _table().assign(name="a").to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"column 'name' holds .*string, no numbers; leave it out"):
+        _import(tmp_path / "t.parquet", tmp_path / "s")
+    (tmp_path / "e.csv").write_text("")
+    (tmp_path / "d.parquet").write_text("no parquet")
+    for name, says in (
+        ("e.csv", "is empty"),
+        ("d.parquet", "cannot be read"),
+        ("n.csv", "no such"),
+    ):
+        with pytest.raises(InputError, match=says):
+            _import(tmp_path / name, tmp_path / "s")
+
+
+def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
+    table = _table(n_bag=60)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    store, out = str(tmp_path / "s.zarr"), tmp_path / "out"
+    asked = ["--bag", "slide", "--label", "tumour", "--drop", "patch", "--out", store]
+    assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 0
+    assert "60 in" in capsys.readouterr().out
+    assert main(["bags", "info", store, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["n_bags"], found["n_features"]) == (60, 3)
+    assert sum(found["responses"].values()) == 60
+    more = [
+        "--set",
+        "n_inducing=15",
+        "--truth",
+        "patch",
+        "--folds",
+        "3",
+        "--out",
+        str(out),
+        "--quiet",
+    ]
+    assert main(["bags", "fit", store, "--model", "vwsgp", *more]) == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        *("bags.csv", "evaluation.json", "instances.parquet", "model")
+    ]
+    model = models.load(out / "model")
+    assert model.n_inducing == 15
+    said = pd.read_parquet(out / "instances.parquet")
+    x = table[["x0", "x1", "x2"]].to_numpy()
+    np.testing.assert_allclose(said["probability"], model.predict_pixels(x).mean, rtol=1e-6)
+    assert said["bag"].tolist() == table["slide"].tolist()
+    report = json.loads((out / "evaluation.json").read_text())
+    assert report["instances"]["auc"] > 0.8
+    assert report["held_out"]["bag"]["model"]["auc"] > 0.6
+    assert len(pd.read_csv(out / "bags.csv")) == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--model", "vbagg"], "no model of labels 'vbagg'"),
+        (["--set", "n_inducing"], "no NAME=VALUE"),
+        (["--set", "inducing=3"], "did you mean 'n_inducing'"),
+        (["--set", "n_inducing=0"], "n_inducing"),
+        (["--truth", "spots"], "has no column 'spots'"),
+        (["--truth", "x1"], "is not 1 or 0"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(tmp_path, arguments, says, capsys):
+    _table().to_csv(tmp_path / "t.csv", index=False)
+    _import(tmp_path / "t.csv", tmp_path / "s")
+    how = ["--model", "vwsgp", *arguments, "--out", str(tmp_path / "out")]
+    assert main(["bags", "fit", str(tmp_path / "s"), *how]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+
+
+def test_labels_that_no_classifier_takes(tmp_path, capsys):
+    _table().assign(tumour=1).to_csv(tmp_path / "t.csv", index=False)
+    _import(tmp_path / "t.csv", tmp_path / "s")
+    run = ["bags", "fit", str(tmp_path / "s"), "--model", "vwsgp", "--out", str(tmp_path / "o")]
+    assert main(run) == 2
+    assert "all 30 bags are labelled 1" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    asked = ["--bag", "slide", "--label", "tumour", "--out", str(tmp_path / "other")]
+    assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 2
+    assert "is there and is no bag store" in capsys.readouterr().err

@@ -1,0 +1,166 @@
+"""Classifiers from a store: threads, a Dask cluster and resumed fits give the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import models
+from models.core.errors import BagsError
+from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.source import StoreSource
+from pipeline.training.fit import fit
+
+MAKE = {
+    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
+    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
+    "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
+    "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
+    "gpmil-s": lambda **k: models.GPMILS(n_inducing=8, max_epochs=6, batch_bags=8, **k),
+    "blrt": lambda **k: models.BLRT(n_trees=12, **k),
+}
+SINGLE = ("blrt",)
+
+
+@pytest.fixture(params=MAKE)
+def make(request: pytest.FixtureRequest) -> Any:
+    return MAKE[request.param]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
+    return _store(tmp_path_factory.mktemp("labels") / "bags.zarr")
+
+
+def _store(path: Path, labels: Any = None) -> BagStore:
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 12, 40)
+    base = np.concatenate([[0], np.cumsum(sizes)])
+    x = rng.normal(size=(base[-1], 3)).astype(np.float32)
+    y = np.maximum.reduceat((x[:, 0] > 1.2).astype(float), base[:-1])
+
+    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        at = [np.arange(b + i, b + j) for b, i, j in zip(base[bag], start, stop, strict=True)]
+        row = np.concatenate(at)
+        n = row.size
+        return PixelRows(x[row], np.ones(n), np.full((n, 2), np.nan), row)
+
+    write_bags(
+        path,
+        sizes=sizes,
+        rows=rows,
+        y=y if labels is None else labels(y),
+        ids=[f"b{k}" for k in range(sizes.size)],
+        covariates=["a", "b", "c"],
+        has_coords=False,
+        fingerprint="labels",
+        block_pixels=40,
+        chunk_pixels=32,
+        shard_pixels=64,
+    )
+    return BagStore.open(path)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _assert_same(one: Any, other: Any, store: BagStore) -> None:
+    for name, value in one.state_.params.items():
+        np.testing.assert_array_equal(value, other.state_.params[name], err_msg=name)
+    assert [h["bound"] for h in one.history_] == [h["bound"] for h in other.history_]
+    block = store.read_block(0)
+    np.testing.assert_array_equal(one.predict_bags(block).mean, other.predict_bags(block).mean)
+
+
+def test_a_cluster_gives_what_threads_give(make: Any, store: BagStore, client: Client) -> None:
+    here, there = make(), make()
+    fit(here, store, n_thread=3)
+    fit(there, store, client)
+    _assert_same(here, there, store)
+
+
+class Stop:
+    """Progress that interrupts the fit in the middle of an epoch."""
+
+    def __init__(self, after: float) -> None:
+        self.after, self.done = after, 0.0
+        self.logs: list[str] = []
+
+    @contextmanager
+    def task(self, name: str, total: float | None = None) -> Iterator[Stop]:
+        yield self
+
+    def advance(self, n: float = 1, **_: Any) -> None:
+        self.done += n
+        if self.done > self.after:
+            raise KeyboardInterrupt
+
+    def log(self, message: str) -> None:
+        self.logs.append(message)
+
+
+def test_an_interrupted_fit_goes_on_as_if_nothing_had_been(
+    make: Any, store: BagStore, tmp_path: Path
+) -> None:
+    if make().sweep == "single":
+        pytest.skip("fits itself")
+    whole, parts = make(), make()
+    fit(whole, store)
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, store, checkpoint=tmp_path, progress=Stop(2.5))
+    again = Stop(np.inf)
+    fit(parts, store, checkpoint=tmp_path, progress=again)
+    assert any("goes on from the checkpoint of epoch" in line for line in again.logs)
+    _assert_same(whole, parts, store)
+
+
+def test_held_out_bags_change_nothing(make: Any, store: BagStore, tmp_path: Path) -> None:
+    keep = np.arange(store.n_bag) % 3 > 0
+
+    def flip(y: np.ndarray) -> np.ndarray:
+        out = y.copy()
+        ids = [int(i[1:]) for i, kept in zip(store.ids, keep, strict=True) if not kept]
+        out[ids] = 1 - out[ids]
+        return out
+
+    other = _store(tmp_path / "flipped", flip)
+    assert (other.y != store.y).sum() == (~keep).sum()
+    one, two = make(), make()
+    fit(one, store, bags=keep)
+    fit(two, other, bags=keep)
+    _assert_same(one, two, store)
+
+
+def test_a_model_of_one_piece_sees_all_training_bags_at_once(store: BagStore) -> None:
+    keep = np.arange(store.n_bag) % 4 > 0
+    whole = StoreSource(store, keep).read_all()
+    assert whole.n_bag == keep.sum()
+    np.testing.assert_array_equal(whole.y, store.y[keep])
+    np.testing.assert_array_equal(np.diff(whole.offsets), store.sizes[keep])
+    rows = [store.read_rows(*store.offsets[a : a + 2]).x for a in np.flatnonzero(keep)]
+    np.testing.assert_array_equal(whole.x, np.concatenate(rows))
+
+
+def test_labels_are_checked_before_anything_is_computed(make: Any, tmp_path: Path) -> None:
+    for labels, says in (
+        (lambda y: y + 1.0, "classifier needs labels 0 and 1"),
+        (lambda y: np.zeros_like(y), "all labels are 0"),
+    ):
+        wrong = _store(tmp_path / says[:3], labels)
+        with pytest.raises(BagsError, match=says):
+            fit(make(), wrong, checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()

@@ -1,0 +1,97 @@
+"""The shape of the tree: no circle of modules, and every room says what it is for."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("flows", "pipeline", "models", "geo")
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Return what a module imports, also inside functions and under TYPE_CHECKING."""
+    named = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            named += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{each.name}" for each in node.names]
+            named += [name if name in modules else node.module for name in inner]
+    return {name for name in named if name in modules}
+
+
+def _circle(arrows: dict[str, set[str]]) -> list[str]:
+    """Return the modules of one circle, or nothing."""
+    done: set[str] = set()
+
+    def visit(module: str, above: list[str]) -> list[str]:
+        if module in above:
+            return [*above[above.index(module) :], module]
+        if module in done:
+            return []
+        for other in sorted(arrows[module]):
+            found = visit(other, [*above, module])
+            if found:
+                return found
+        done.add(module)
+        return []
+
+    return next((found for module in sorted(arrows) if (found := visit(module, []))), [])
+
+
+def test_no_circle_of_modules() -> None:
+    modules = _modules()
+    assert len(modules) > 150
+    arrows = {name: _imports(path, modules) - {name} for name, path in modules.items()}
+    # A package's face imports its rooms; a room that needs a model by name goes through the face.
+    assert _circle(arrows) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    "room",
+    sorted(
+        path.parent.relative_to(ROOT).as_posix()
+        for package in ("pipeline", "models")
+        for path in (ROOT / package).glob("*/__init__.py")
+    ),
+)
+def test_a_room_says_what_it_is_for_and_what_it_may_import(room: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8")))
+    assert text is not None
+    what, _, imports = text.partition("\n\n")
+    assert what.endswith(".")
+    assert "mport" in imports
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules_have_500_lines_at_most(package: str) -> None:
+    long = {
+        path.relative_to(ROOT).as_posix(): n
+        for path in (ROOT / package).rglob("*.py")
+        if (n := len(path.read_text(encoding="utf-8").splitlines())) > 540
+    }
+    assert long == {}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    for package in ("pipeline", "models"):
+        rooms = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+        folders = {p.name for p in (ROOT / "tests" / package).iterdir() if p.is_dir()}
+        assert rooms <= folders | {"core", "training"}
+        assert folders - {"__pycache__"} <= rooms
