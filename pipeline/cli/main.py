@@ -424,7 +424,3 @@ def _print_table(path: Path, problems: list[Problem]) -> None:
     for problem in problems:
         table.add_row(*(Text(part) for part in (problem.place, problem.found, problem.remedy)))
     Console().print(table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

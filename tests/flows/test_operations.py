@@ -32,7 +32,7 @@ def alone(directory, env):
     command = [
         sys.executable,
         "-m",
-        "pipeline.cli.main",
+        "pipeline.cli",
         "run",
         str(directory / "disagg.yaml"),
         "-q",
