@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or later and make alone:
 #   make demo    install into .venv, simulate a small country, map it, say where the maps are
-#   make test    install into .venv, run the tests
+#   make test    install the tools of development as well, run the tests
 PYTHON ?= python3
 VENV   ?= .venv
 DEMO   ?= demo
@@ -8,11 +8,17 @@ CONFIG ?= $(DEMO)/disagg.yaml
 CRON   ?= 0 6 * * *
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
+FLOWS  := $(VENV)/.installed-flows
+GPU    := $(VENV)/.installed-gpu
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST ?= -m "not slow"
+JOBS   ?= 2
+RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test slow faults lint types imports bench gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports bench gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -23,38 +29,44 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
 	@touch $@
 
-install: $(STAMP)  ## make the environment in .venv
+$(STAMP)-%: $(STAMP)
+	$(PIP) -e '.[$*]'
+	@touch $@
+
+install: $(STAMP)  ## make the environment in .venv: what a user of maps needs
+
+dev: $(DEV)  ## add the tools of development to it
 
 demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
 	$(BIN)/disagg demo $(DEMO) --size small --seed 1
 	$(BIN)/disagg run $(DEMO)/disagg.yaml
 
-serve: $(STAMP)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
+serve: $(FLOWS)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
 	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
-test: $(STAMP)  ## run the tests, but for the long ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
+test: $(DEV)  ## run the tests, but for the long ones
+	$(RUN) $(PYTEST)
 
-slow: $(STAMP)  ## run the long tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+slow: $(DEV)  ## run the long tests
+	$(RUN) -m slow
 
-faults: $(STAMP)  ## provoke N failures for real: benchmarks/results/faults.json (half an hour for 200)
+faults: $(DEV)  ## provoke N failures for real: benchmarks/results/faults.json (half an hour for 200)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
 
-lint: $(STAMP)  ## check style
+lint: $(DEV)  ## check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)  ## check types
+types: $(DEV)  ## check types
 	$(BIN)/mypy
 
-imports: $(STAMP)  ## check who imports whom
+imports: $(DEV)  ## check who imports whom
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (an hour and more)
+bench: $(DEV)  ## run all benchmarks: JSON and tables in benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.pairs
 	$(BIN)/python -m benchmarks.swiss_roll
@@ -71,8 +83,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.labels --country
 	$(BIN)/python -m benchmarks.year
 
-gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'
+gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend
 	$(BIN)/python -m benchmarks.gpu
 

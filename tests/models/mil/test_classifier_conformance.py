@@ -24,14 +24,14 @@ MODELS = {
     "vwsgp": lambda **k: models.VWSGP(n_inducing=12, max_epochs=15, **k),
     "vwsgp-mean": lambda **k: models.VWSGP(aggregate="mean", n_inducing=12, max_epochs=15, **k),
     "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=12, max_epochs=15, **k),
-    "gpmil": lambda **k: models.GPMIL(n_starts=1, **k),
-    "gpmil-witness": lambda **k: models.GPMIL(likelihood="witness", n_starts=1, **k),
+    "gpmil": lambda **k: models.GPMIL(n_starts=1, max_epochs=6, **k),
+    "gpmil-witness": lambda **k: models.GPMIL(likelihood="witness", n_starts=1, max_epochs=6, **k),
     "gpmil-s": lambda **k: models.GPMILS(n_inducing=12, max_epochs=15, **k),
     "blrt": lambda **k: models.BLRT(n_trees=30, **k),
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(scope="module", params=MODELS)
 def make(request):
     return MODELS[request.param]
 
@@ -45,9 +45,15 @@ def _labelled(seed=0, n_bag=40, n_feat=3):
     return Bags(x, offsets, y)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bags():
     return _labelled()
+
+
+@pytest.fixture(scope="module")
+def fitted(make, bags):
+    """Fit once a model, for all tests that only read it."""
+    return make().fit(bags, n_thread=1)
 
 
 def _same_state(one, other):
@@ -57,7 +63,7 @@ def _same_state(one, other):
 
 
 def test_it_learns_what_can_be_learnt(make):
-    model, fresh = make().fit(_labelled(n_bag=120)), _labelled(seed=1, n_bag=120)
+    model, fresh = make().fit(_labelled(n_bag=80)), _labelled(seed=1, n_bag=120)
     said = model.predict_bags(fresh)
     assert roc_auc_score(fresh.y, said.mean) > 0.75
     assert ((said.mean >= 0) & (said.mean <= 1)).all()
@@ -97,10 +103,10 @@ def test_splitting_into_blocks_changes_only_rounding(make, bags):
         np.testing.assert_allclose(many.sums[name], value, rtol=1e-9, atol=1e-10 * scale)
 
 
-def test_the_number_of_threads_changes_nothing_at_all(make, bags):
-    one, four = make().fit(bags, n_thread=1), make().fit(bags, n_thread=4)
-    _same_state(one, four)
-    np.testing.assert_array_equal(one.predict_bags(bags).mean, four.predict_bags(bags).mean)
+def test_the_number_of_threads_changes_nothing_at_all(make, bags, fitted):
+    four = make().fit(bags, n_thread=4)
+    _same_state(fitted, four)
+    np.testing.assert_array_equal(fitted.predict_bags(bags).mean, four.predict_bags(bags).mean)
 
 
 def test_the_seed_decides(make, bags):
@@ -116,8 +122,8 @@ def test_single_precision_agrees(make, bags):
     np.testing.assert_allclose(single.mean, double.mean, atol=0.01)
 
 
-def test_save_and_load_without_pickle(make, bags, tmp_path):
-    model = make().fit(bags)
+def test_save_and_load_without_pickle(fitted, bags, tmp_path):
+    model = fitted
     model.save(tmp_path / "m")
     again = models.load(tmp_path / "m")
     np.testing.assert_array_equal(again.predict_bags(bags).mean, model.predict_bags(bags).mean)
@@ -152,8 +158,8 @@ def test_a_fit_carried_on_equals_one_without_a_break(make, bags):
         np.testing.assert_array_equal(value, results[1][name])
 
 
-def test_bags_of_any_size_are_predicted_one_by_one_or_together(make, bags):
-    model = make().fit(bags)
+def test_bags_of_any_size_are_predicted_one_by_one_or_together(fitted, bags):
+    model = fitted
     whole = model.predict_bags(bags).mean
     for a in (0, 3, bags.n_bag - 1):
         part = bags.select(np.arange(bags.n_bag) == a)
@@ -168,12 +174,12 @@ def test_a_constant_feature_does_no_harm(make, bags):
     assert np.isfinite(model.predict_bags(Bags(x, bags.offsets, bags.y)).mean).all()
 
 
-def test_positions_that_the_kernel_does_not_use_change_nothing(make, bags):
+def test_positions_that_the_kernel_does_not_use_change_nothing(make, bags, fitted):
     rng = np.random.default_rng(5)
     placed = Bags(bags.x, bags.offsets, bags.y, coords=rng.normal(size=(bags.n_pix, 2)) * 100)
-    one, other = make().fit(bags), make().fit(placed)
+    other = make().fit(placed)
     np.testing.assert_allclose(
-        one.predict_bags(bags).mean, other.predict_bags(placed).mean, atol=1e-9
+        fitted.predict_bags(bags).mean, other.predict_bags(placed).mean, atol=1e-9
     )
 
 
@@ -205,8 +211,8 @@ def test_empty_bags_and_nan_features_are_refused(bags):
         Bags(x, bags.offsets, bags.y)
 
 
-def test_another_number_of_features_is_refused(make, bags):
-    model = make().fit(bags)
+def test_another_number_of_features_is_refused(fitted, bags):
+    model = fitted
     narrow = Bags(bags.x[:, :2], bags.offsets, bags.y)
     with pytest.raises(BagsError, match="fitted with 3"):
         model.predict_bags(narrow)

@@ -18,7 +18,6 @@ from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
 from pipeline.store.bag_store import BagStore, PixelRows, write_bags
 from pipeline.store.source import StoreSource
-from pipeline.training import dask_executor as executor_module
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 from pipeline.training.worker import KEEP_SHARE, _keep_mb
@@ -182,7 +181,6 @@ def test_workers_that_only_the_scheduler_reaches(
 
 
 def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_module, "WAIT_SECONDS", 0.2)
     with cluster(1, processes=False) as client, monkeypatch.context() as patch:
         found = client.scheduler_info(n_workers=-1)
         for worker in found["workers"].values():
@@ -190,8 +188,8 @@ def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyP
             worker["status"] = "paused"
         patch.setattr(client, "scheduler_info", lambda **_: found)
         with (
-            DaskExecutor(new_model(), StoreSource(store), client) as executor,
-            pytest.raises(ClusterError, match=r"that is ready, for .*; start some, or give"),
+            DaskExecutor(new_model(), StoreSource(store), client, wait=0.2) as executor,
+            pytest.raises(ClusterError, match=r"that is ready, for 0\.2 seconds; start some, or"),
         ):
             executor.sum({}, [0])
 
