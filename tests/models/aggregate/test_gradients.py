@@ -81,7 +81,7 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences(
     likelihood, link, estimator, monkeypatch, make_bags
 ):
     model = VBAgg(
-        likelihood=likelihood, link=link, estimator=estimator, kernel="additive", n_inducing=5
+        likelihood=likelihood, link=link, estimator=estimator, kernel="additive", n_inducing=3
     )
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 
@@ -91,7 +91,7 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences(
 def test_gradient_under_every_kernel_agrees_with_finite_differences(
     kernel, link, monkeypatch, make_bags
 ):
-    model = VBAgg(link=link, kernel=kernel, n_inducing=5, priors="weak")
+    model = VBAgg(link=link, kernel=kernel, n_inducing=3, priors="weak")
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 
 
@@ -99,7 +99,7 @@ def test_gradient_under_every_kernel_agrees_with_finite_differences(
 def test_gradient_with_an_area_effect_agrees_with_finite_differences(
     likelihood, monkeypatch, make_bags
 ):
-    model = VBAgg(likelihood=likelihood, link="exp", area_effect=True, n_inducing=5, priors="weak")
+    model = VBAgg(likelihood=likelihood, link="exp", area_effect=True, n_inducing=3, priors="weak")
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 
 
@@ -107,7 +107,7 @@ def test_gradient_with_an_area_effect_agrees_with_finite_differences(
 def test_gradient_from_a_sample_of_pairs_agrees_with_finite_differences(
     link, monkeypatch, make_bags
 ):
-    model = VBAgg(link=link, kernel="additive", n_inducing=5, pair_pixels=5)
+    model = VBAgg(link=link, kernel="additive", n_inducing=3, pair_pixels=5)
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 
 

@@ -62,7 +62,7 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_
 ):
     monkeypatch.setattr(paths, "ROWS", 16)  # several tiles, bags across their edges
     bags = make_bags(n_bag=8, largest=20)
-    model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=4)
+    model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=3)
     state = _state(model, bags)
     grad = _objective(model, state, bags).grad
     assert set(grad) == set(state.params)

@@ -25,7 +25,7 @@ MODELS = {
     "vwsgp-mean": lambda **k: models.VWSGP(aggregate="mean", n_inducing=12, max_epochs=15, **k),
     "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=12, max_epochs=15, **k),
     "gpmil": lambda **k: models.GPMIL(n_starts=1, max_epochs=6, **k),
-    "gpmil-witness": lambda **k: models.GPMIL(likelihood="witness", n_starts=1, max_epochs=6, **k),
+    "gpmil-witness": lambda **k: models.GPMIL(likelihood="witness", n_starts=1, max_epochs=3, **k),
     "gpmil-s": lambda **k: models.GPMILS(n_inducing=12, max_epochs=15, **k),
     "blrt": lambda **k: models.BLRT(n_trees=30, **k),
 }
