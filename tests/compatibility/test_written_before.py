@@ -1,6 +1,6 @@
 """What the code before the rooms wrote still opens: models, stores, checkpoints, publications.
 
-``written_by_0.1.0.tar.xz`` was written by the last commit with flat packages: a saved model of every
+``written_by_0.1.0.tar.xz`` was written by the last commit with flat packages: a saved model of each
 class with its predictions, the checkpoint of a fit that was stopped after five of six epochs with
 what the whole fit gave, and a country with its run and its publication.
 """
