@@ -2,13 +2,13 @@
 
     python -m benchmarks.malaria [CONFIG] [--splits 10] [--nodes 32] [--results DIR]
 
-The paper's malaria data are private; ``disagg demo --size country`` has as many areas, pixels and
-covariates, and is simulated where CONFIG is not given. Areas are split four ways in the paper's
-shares (576, 95, 95, 191 of 957), ten times over. Each area stands for itself by ``--nodes`` pixels
-drawn in proportion to people (one from each of as many strata of equal people), so that ten splits
-of every model take minutes. Scores: negative log-likelihood and squared error of log counts of the
-test areas, as in the paper; and, of their pixels, the error of log rates and the share of true
-rates inside 90 % intervals. Writes ``benchmarks/results/malaria.json``.
+The malaria data of the paper are private. ``disagg demo --size country`` has as many areas, pixels
+and covariates; the benchmark simulates it unless CONFIG is given. Areas are split four ways in the
+paper's shares (576, 95, 95, 191 of 957), ten times. ``--nodes`` pixels represent each area, drawn
+in proportion to people (one from each of as many strata of equal population), so that ten splits of
+every model take minutes. Scores: negative log-likelihood and squared error of log counts of the
+test areas, as in the paper; for their pixels, the error of log rates and the share of true rates
+inside 90 % intervals. Writes ``benchmarks/results/malaria.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARES = (576, 95, 95, 191)
 
 
 def models(n_inducing: int, epochs: int, seed: int) -> dict[str, Estimator]:
-    """Return the models compared, unfitted."""
+    """Return the models to compare, unfitted."""
     gp: dict[str, Any] = {"kernel": "additive", "n_inducing": n_inducing}
     common: dict[str, Any] = {"max_epochs": epochs, "seed": seed}
     bayes = {**gp, **common, "priors": "weak"}
@@ -58,7 +58,7 @@ def models(n_inducing: int, epochs: int, seed: int) -> dict[str, Estimator]:
 
 
 def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
-    """Return the country's areas by some of their pixels, and the true rates there."""
+    """Return the areas of the country, each as a sample of its pixels, and their true rates."""
     config = load_config(config_path)
     with tempfile.TemporaryDirectory() as directory:
         output = config.output.model_copy(update={"dir": Path(directory)})
