@@ -68,13 +68,13 @@ def candidates(seed: int) -> dict[str, list[Estimator]]:
     }
 
 
-def judge(model: Any, bags: Bags, y: np.ndarray, split: Split) -> dict[str, float]:
+def score(model: Any, bags: Bags, y: np.ndarray, split: Split) -> dict[str, float]:
     """Score individuals of the training bags, and the test bags."""
     train = np.repeat(split.train, np.diff(bags.offsets))
-    law = model.predict_pixels(bags.x)
+    predicted = model.predict_pixels(bags.x)
     noise = model.named_hyperparameters()["noise"]
-    off = y[train] - law.mean[train]
-    sd = np.sqrt(law.sd[train] ** 2 + noise)
+    off = y[train] - predicted.mean[train]
+    sd = np.sqrt(predicted.sd[train] ** 2 + noise)
     test = bags.select(split.test)
     rate = bags.y[split.train].sum() / train.sum()
     said = model.predict_bags(test, n_draws=1000).mean
@@ -98,7 +98,7 @@ def measure(raw: Path, repetitions: int) -> dict[str, Any]:
             how = "objective" if len(models) == 1 else "validation"
             found = tune(models, bags, how, split=split)
             seconds = time.perf_counter() - started
-            scores = judge(found.model, bags, y, split)
+            scores = score(found.model, bags, y, split)
             runs.setdefault(name, []).append({**scores, "seconds": round(seconds, 2)})
     mean = {
         name: {key: float(np.mean([run[key] for run in own])) for key in own[0]}

@@ -85,19 +85,19 @@ def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
     return bags, joined["truth"]
 
 
-def judge(model: Any, test: Any, truth: np.ndarray) -> dict[str, float]:
+def score(model: Any, test: Any, truth: np.ndarray) -> dict[str, float]:
     """Score counts of test areas, and the true rates of their pixels."""
     said = model.predict_bags(test, n_draws=300)
-    law = model.predict_pixels(test.x, test.coords)
+    predicted = model.predict_pixels(test.x, test.coords)
     known = np.isfinite(truth) & (truth > 0)
-    off = np.log(np.maximum(law.mean, 1e-300))[known] - np.log(truth[known])
+    off = np.log(np.maximum(predicted.mean, 1e-300))[known] - np.log(truth[known])
     scores = {
         "bag_nll": float(-said.log_density(test.y).mean()),
         "log_mse": float(((np.log1p(said.mean) - np.log1p(test.y)) ** 2).mean()),
         "pixel_log_rmse": float(np.sqrt((off**2).mean())),
     }
-    if (law.s > 0).all():
-        below = 1.0 - np.asarray(law.exceed(np.where(known, truth, 1.0)))[known]
+    if (predicted.s > 0).all():
+        below = 1.0 - np.asarray(predicted.exceed(np.where(known, truth, 1.0)))[known]
         scores["pixel_cover_90"] = float((np.abs(below - 0.5) <= 0.45).mean())
     return scores
 
@@ -118,7 +118,7 @@ def measure(
             started = time.perf_counter()
             model.fit(train)
             seconds = round(time.perf_counter() - started, 2)
-            runs.setdefault(name, []).append({**judge(model, test, at_test), "seconds": seconds})
+            runs.setdefault(name, []).append({**score(model, test, at_test), "seconds": seconds})
     return {
         "n_bag": bags.n_bag,
         "n_pix": bags.n_pix,

@@ -85,20 +85,20 @@ def measure(n_pix: int, n_ind: int, n_bag: int) -> dict[str, Any]:
             started = time.perf_counter()
             exact = bag_variance(fwd, link, p, offsets, bag, n_pix)
             rows[f"{name} all pairs"] = {"seconds": time.perf_counter() - started, "error": 0.0}
-            for most in (q for q in NODES if q < n_pix):
+            for n_node in (q for q in NODES if q < n_pix):
                 started = time.perf_counter()
-                found = bag_variance(fwd, link, p, offsets, bag, most)
+                found = bag_variance(fwd, link, p, offsets, bag, n_node)
                 seconds = time.perf_counter() - started
                 # The error of one bag, and its mean over other draws of nodes.
                 error = np.concatenate(
                     [
-                        bag_variance(fwd, link, p, offsets, bag + n_bag * k, most).value
+                        bag_variance(fwd, link, p, offsets, bag + n_bag * k, n_node).value
                         / exact.value
                         - 1.0
                         for k in range(8)
                     ]
                 )
-                rows[f"{name} {most} nodes"] = {
+                rows[f"{name} {n_node} nodes"] = {
                     "seconds": seconds,
                     "error": float(np.sqrt((error**2).mean())),
                     "bias": float(error.mean()),

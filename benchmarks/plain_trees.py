@@ -150,7 +150,7 @@ def grow_plain(
     return nodes
 
 
-def ask_plain(
+def predict_plain(
     nodes: list[dict[str, Any]], x: np.ndarray, offsets: np.ndarray, y: np.ndarray, **how: Any
 ) -> np.ndarray:
     """Return the mean of the training responses ``y`` in the leaf of each bag: (n_bag,)."""

@@ -271,7 +271,7 @@ def reasons() -> dict[str, Any]:
                 )
         table[name] = averaged(rows)
         print(name, {k: v[0] for k, v in table[name].items()}, flush=True)
-    return {"single steps": table, "bag size": size_effect(bags), "gamma": let_go(bags)}
+    return {"single steps": table, "bag size": size_effect(bags), "gamma": follow_sweeps(bags)}
 
 
 def size_effect(bags: BagBlock) -> dict[str, float]:
@@ -288,20 +288,20 @@ def size_effect(bags: BagBlock) -> dict[str, float]:
     return {rule: round(float(np.corrcoef(p[rule], size)[0, 1]), 3) for rule in RULES}
 
 
-def let_go(bags: BagBlock) -> dict[str, Any]:
+def follow_sweeps(bags: BagBlock) -> dict[str, Any]:
     """Follow PG and G sweep by sweep at the paper's settings: how large f grows, and its effect.
 
     Means over 5 folds of Musk1: the root mean square of the means of f, held-out AUC by both rules.
     """
     rows: dict[str, Any] = {}
-    laws: dict[str, Settings] = {"PG": {}}
-    laws |= {f"G {each['alpha']} {each['beta']}": each for each in gammas({})}
+    variants: dict[str, Settings] = {"PG": {}}
+    variants |= {f"G {each['alpha']} {each['beta']}": each for each in gammas({})}
     looks = (1, 2, 3, 5, 8, 12, 20, 40)
-    for name, law in laws.items():
+    for name, variant in variants.items():
         seen: dict[int, list[list[float]]] = {sweep: [] for sweep in looks}
         for keep, test in folds(bags, N_FOLD, 0):
             training, fresh = bags.select(keep), bags.select(test)
-            settings = {**PRINTED, "n_inducing": 200, "tolerance": 1e-300, **law}
+            settings = {**PRINTED, "n_inducing": 200, "tolerance": 1e-300, **variant}
             fit, going = Fit(settings, training, 0), True
             for sweep in range(1, looks[-1] + 1):
                 going = going and fit.sweep()
@@ -309,7 +309,7 @@ def let_go(bags: BagBlock) -> dict[str, Any]:
                     size = np.sqrt((fit.model.predict_pixels(training.x).m ** 2).mean())
                     auc = [roc_auc_score(fresh.y, fit.probabilities(fresh, r)) for r in RULES]
                     seen[sweep].append([float(size), *auc])
-        held = "alpha" not in law or law["alpha"] > np.sqrt(law["beta"] / 2)
+        held = "alpha" not in variant or variant["alpha"] > np.sqrt(variant["beta"] / 2)
         table = [
             [sweep, *np.round(np.mean(row, axis=0), 3).tolist()] for sweep, row in seen.items()
         ]
@@ -324,7 +324,7 @@ def prior_constant() -> dict[str, Any]:
     Uniform settings: 2 features, variance 1/2, length-scale root 2. The bound is that of a Gaussian
     with the prior's covariance and a mean ``K a 1``, the best of some ``a``: Jensen's inequality.
     """
-    kernel, law = parse_kernel("rbf", 2, has_coords=False), Gamma(1.0, 4.0)
+    kernel, density = parse_kernel("rbf", 2, has_coords=False), Gamma(1.0, 4.0)
     theta, rng = np.log([0.5, np.sqrt(2.0)]), np.random.default_rng(0)
     nodes, weight = np.polynomial.hermite_e.hermegauss(40)
     weight = weight / weight.sum()
@@ -336,10 +336,10 @@ def prior_constant() -> dict[str, Any]:
         below = []
         for a in np.linspace(0.0, 0.5, 51):
             mean = a * k.sum(axis=1)
-            tilt = law.tilt(mean[:, None] + sd * nodes) @ weight
+            tilt = density.tilt(mean[:, None] + sd * nodes) @ weight
             below.append(float(tilt.sum() - 0.5 * a * mean.sum()))
         drawn = {
-            str(draws): log_z(PriorDraws(kernel, theta, 0.0, draws, 1).totals(z, law))
+            str(draws): log_z(PriorDraws(kernel, theta, 0.0, draws, 1).totals(z, density))
             for draws in (64, 20_000)
         }
         found[str(n)] = {"by draws": drawn, "at least": max(below)}

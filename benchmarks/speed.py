@@ -85,8 +85,8 @@ class Ours:
 
         def tile(start: int) -> Any:
             rows = slice(start, start + self.tile)
-            law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])
-            return law.mean, law.sd, *(law.quantile(q) for q in QUANTILES)
+            predicted = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])
+            return predicted.mean, predicted.sd, *(predicted.quantile(q) for q in QUANTILES)
 
         with one_blas_thread():
             return list(self.executor._pool.map(tile, edges))

@@ -78,16 +78,16 @@ def models(n_inducing: int, seed: int, epochs: int) -> dict[str, Estimator]:
     }
 
 
-def judge(model: Any, bags: Bags, rate: np.ndarray, count: np.ndarray) -> dict[str, Any]:
+def score(model: Any, bags: Bags, rate: np.ndarray, count: np.ndarray) -> dict[str, Any]:
     """Score the predictions of a fitted model for the points of its training bags."""
-    law = model.predict_pixels(bags.x)
-    mean = np.asarray(law.mean)
+    predicted = model.predict_pixels(bags.x)
+    mean = np.asarray(predicted.mean)
     result: dict[str, Any] = {
         "nll": float((mean - count * np.log(mean) + gammaln(count + 1)).mean()),
         "mse": float(((mean - rate) ** 2).mean()),
     }
-    if (law.s > 0).all():
-        below = 1.0 - np.asarray(law.exceed(rate))
+    if (predicted.s > 0).all():
+        below = 1.0 - np.asarray(predicted.exceed(rate))
         result["coverage"] = {
             f"{level:g}": float((np.abs(below - 0.5) <= 0.5 * level).mean()) for level in LEVELS
         }
@@ -124,7 +124,7 @@ def measure(
                         "model": name,
                         "seconds": round(time.perf_counter() - started, 2),
                         "converged": model.converged_,
-                        **judge(model, bags, rate, count),
+                        **score(model, bags, rate, count),
                     }
                 )
     return {"runs": runs, **summarise(runs)}

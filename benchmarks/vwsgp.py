@@ -140,10 +140,10 @@ def fit_store(path: Path) -> dict[str, Any]:
     fitted, fitted_busy = time.perf_counter() - started, time.process_time() - busy
     started = time.perf_counter()
     with one_blas_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        laws = pool.map(
+        means = pool.map(
             lambda i: model.predict_bags(store.read_block(i)).mean, range(store.n_block)
         )
-        predicted = np.concatenate(list(laws))
+        predicted = np.concatenate(list(means))
     return {
         "seconds": fitted,
         "cpu_seconds": fitted_busy,
