@@ -1,5 +1,5 @@
-# Two commands set everything up on a machine with Python 3.11 or later and make alone:
-#   make demo    install into .venv, simulate a small country, map it, say where the maps are
+# Two commands set up everything; they need Python 3.11 or later and make:
+#   make demo    install into .venv, simulate a small country, map it, print where the maps are
 #   make test    install into .venv, run the tests
 PYTHON ?= python3
 VENV   ?= .venv
@@ -19,7 +19,7 @@ help:  ## list the targets
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: $(PYTHON) is older than 3.11; install a newer one, or say make PYTHON=python3.12" >&2; exit 2; }
+	  { echo "error: $(PYTHON) is older than 3.11; install a newer one, or run make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,20 +28,20 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## make the environment in .venv
 
-demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
+demo: $(STAMP)  ## simulate a small country, run all stages on it, print where the maps are
 	$(BIN)/disagg demo $(DEMO) --size small --seed 1
 	$(BIN)/disagg run $(DEMO)/disagg.yaml
 
-serve: $(STAMP)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
+serve: $(STAMP)  ## update the map of CONFIG on a schedule and when counts arrive; the UI is at port 4200
 	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
-test: $(STAMP)  ## run the tests, but for the long ones
+test: $(STAMP)  ## run the tests, except the long ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PYTEST)
 
 slow: $(STAMP)  ## run the long tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
-faults: $(STAMP)  ## provoke N failures for real: benchmarks/results/faults.json (half an hour for 200)
+faults: $(STAMP)  ## provoke N real failures: benchmarks/results/faults.json (half an hour for 200)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
 
 lint: $(STAMP)  ## check style
@@ -51,10 +51,10 @@ lint: $(STAMP)  ## check style
 types: $(STAMP)  ## check types
 	$(BIN)/mypy
 
-imports: $(STAMP)  ## check who imports whom
+imports: $(STAMP)  ## check the import layers
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (an hour and more)
+bench: $(STAMP)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.pairs
 	$(BIN)/python -m benchmarks.swiss_roll
@@ -71,7 +71,7 @@ bench: $(STAMP)  ## run all benchmarks: JSON and tables in benchmarks/results (a
 	$(BIN)/python -m benchmarks.labels --country
 	$(BIN)/python -m benchmarks.year
 
-gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
+gpu: $(STAMP)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gpu]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend
 	$(BIN)/python -m benchmarks.gpu
