@@ -1,6 +1,6 @@
-# Two commands set everything up on a machine with Python 3.11 or later and make alone:
-#   make demo    install into .venv, simulate a small country, map it, say where the maps are
-#   make test    install the tools of development as well, run the tests
+# Two commands set up everything; they need Python 3.11 or later and make:
+#   make demo    install into .venv, simulate a small country, map it, print where the maps are
+#   make test    add the development tools, run the tests
 PYTHON ?= python3
 VENV   ?= .venv
 DEMO   ?= demo
@@ -25,7 +25,7 @@ help:  ## list the targets
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: $(PYTHON) is older than 3.11; install a newer one, or say make PYTHON=python3.12" >&2; exit 2; }
+	  { echo "error: $(PYTHON) is older than 3.11; install a newer one, or run make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,24 +36,24 @@ $(STAMP)-%: $(STAMP)
 	$(PIP) -e '.[$*]'
 	@touch $@
 
-install: $(STAMP)  ## make the environment in .venv: what a user of maps needs
+install: $(STAMP)  ## make the environment in .venv: what `disagg` needs to run
 
-dev: $(DEV)  ## add the tools of development to it
+dev: $(DEV)  ## add the development tools to the environment
 
-demo: $(STAMP)  ## simulate a small country, run the whole main job on it, print where the maps are
+demo: $(STAMP)  ## simulate a small country, run all stages on it, print where the maps are
 	$(BIN)/disagg demo $(DEMO) --size small --seed 1
 	$(BIN)/disagg run $(DEMO)/disagg.yaml
 
-serve: $(FLOWS)  ## update CONFIG by schedule and when counts arrive; the UI is at port 4200
+serve: $(FLOWS)  ## update the map of CONFIG on a schedule and when counts arrive; the UI is at port 4200
 	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
-test: $(DEV)  ## run the tests, but for the long ones
+test: $(DEV)  ## run the tests, except the long ones
 	$(RUN) $(PYTEST)
 
 slow: $(DEV)  ## run the long tests
 	$(RUN) -m slow
 
-faults: $(DEV)  ## provoke N failures for real: benchmarks/results/faults.json (half an hour for 200)
+faults: $(DEV)  ## provoke N real failures: benchmarks/results/faults.json (half an hour for 200)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
 
 lint: $(DEV)  ## check style
@@ -63,10 +63,10 @@ lint: $(DEV)  ## check style
 types: $(DEV)  ## check types
 	$(BIN)/mypy
 
-imports: $(DEV)  ## check who imports whom
+imports: $(DEV)  ## check the import layers
 	$(BIN)/lint-imports
 
-bench: $(DEV)  ## run all benchmarks: JSON and tables in benchmarks/results (an hour and more)
+bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.pairs
 	$(BIN)/python -m benchmarks.swiss_roll
@@ -83,7 +83,7 @@ bench: $(DEV)  ## run all benchmarks: JSON and tables in benchmarks/results (an 
 	$(BIN)/python -m benchmarks.labels --country
 	$(BIN)/python -m benchmarks.year
 
-gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU's tests and benchmark
+gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend
 	$(BIN)/python -m benchmarks.gpu
 

@@ -1,8 +1,9 @@
-"""A simulated country of any size, written window by window: nothing of the grid's size in memory.
+"""A simulated country of any size, written window by window.
 
-Covariates are sums of waves along both axes plus grain, people live where the first of them is
-high, and areas are crooked quadrilaterals whose corners and edges' midpoints their neighbours
-share. The counts are drawn from a rate of four covariates.
+No array of the size of the grid is in memory. Covariates are sums of waves along both axes plus
+grain. People live where the first covariate is high. Areas are irregular quadrilaterals that share
+corners and midpoints of edges with their neighbours. The counts are drawn from a rate that depends
+on four covariates.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from rasterio.windows import Window
 RES_M = 100.0
 WEST, NORTH = 200_000.0, 9_000_000.0
 CRS = "EPSG:32738"
-N_WAVE = 4  # of a covariate
-GRAIN = 0.3  # deviation of what no wave explains; a wave's amplitude is 1
+N_WAVE = 4  # waves of a covariate
+GRAIN = 0.3  # standard deviation of the grain; the amplitude of a wave is 1
 WINDOW = 1024  # pixels a side written at once
 N_EFFECT = 4  # covariates that the rate depends on
 BASE_RATE = 0.02
@@ -50,7 +51,7 @@ class Waves:
     cols: np.ndarray  # (N_WAVE, n_col) float32
 
     def window(self, row: slice, col: slice) -> np.ndarray:
-        """Values of a window, (n_row, n_col) float32."""
+        """Return the values of a window, (n_row, n_col) float32."""
         return self.rows[:, row].T @ self.cols[:, col]
 
 
@@ -67,9 +68,9 @@ def make_waves(side: int, rng: np.random.Generator) -> Waves:
 
 
 def make_areas(side: int, across: int, rng: np.random.Generator) -> gpd.GeoDataFrame:
-    """Cut the country into ``across`` squared crooked quadrilaterals of eight corners."""
+    """Cut the country into ``across`` squared irregular quadrilaterals of eight corners."""
     cell = side / across
-    # Corners and the middles of edges, in pixels; what lies on the rim stays there.
+    # Corners and midpoints of edges, in pixels; points on the rim stay there.
     n = 2 * across + 1
     x, y = (v.astype(float) * cell / 2 for v in np.meshgrid(np.arange(n), np.arange(n)))
     reach = np.where((np.arange(n)[:, None] + np.arange(n)) % 2, 0.1, 0.2) * cell
@@ -114,9 +115,9 @@ def make_country(
     side : int
         Pixels a side; all are in areas.
     pixels_an_area : int
-        On average.
+        Mean number of pixels of an area.
     n_covariate, inducing, batch_areas, workers, seed
-        Of the configuration.
+        Values for the configuration.
 
     Returns
     -------
@@ -160,7 +161,7 @@ def make_country(
                         first.append(value)
                 people = np.exp(first[0])
                 files[-1].write(people, 1, window=window)
-                # Counts of the square that an area was before its corners moved.
+                # The counts are those of the square that the area was before its corners moved.
                 cases = people * np.exp(log_rate(first))
                 i = np.arange(row.start, row.stop) * across // side
                 j = np.arange(col.start, col.stop) * across // side

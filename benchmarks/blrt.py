@@ -1,10 +1,10 @@
-"""BLRT: AUC beside the paper's Table 1, seconds, and how they grow.
+"""BLRT: AUC beside the paper's Table 1, training time, and how the time grows.
 
     python -m benchmarks.blrt [SET ...] [--trees 500] [--threads 2] [--results DIR]
 
-Multiple-instance sets in ``mil`` of ``DISAGG_SHARED_DATA``, the official 5 x 10 folds; the mean AUC
-of each repetition, their mean and deviation. Everything by BLRT's defaults. Writes
-``benchmarks/results/blrt.json`` and prints tables.
+The multiple-instance sets are in ``mil`` of ``DISAGG_SHARED_DATA``. The benchmark fits BLRT with
+its default settings on the official 5 x 10 folds and reports the mean and standard deviation of the
+AUC over repetitions. Writes ``benchmarks/results/blrt.json`` and prints tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.plain_trees import grow_plain
 from benchmarks.report import RESULTS, write_results
 from models import BLRT, Bags
 
-PAPER = {  # Table 1: AUC of BLRT in percent, and its deviation over repetitions
+PAPER = {  # Table 1: AUC of BLRT in percent, and its standard deviation over repetitions
     "Musk1": (96.8, 1.6),
     "Elephant": (95.8, 0.9),
     "CorelAfrican": (96.2, 0.2),
@@ -46,7 +46,7 @@ print(time.perf_counter() - start)
 
 
 def folder() -> Path:
-    """Where the multiple-instance sets are."""
+    """Return the folder of the multiple-instance sets."""
     beside = Path(__file__).parents[2] / "shared/data"
     return Path(os.environ.get("DISAGG_SHARED_DATA", beside)) / "mil"
 
@@ -71,7 +71,7 @@ def fold_scores(bags: Bags, train: np.ndarray, **params: Any) -> np.ndarray:
 
 
 def compare(names: list[str], **params: Any) -> dict[str, Any]:
-    """Score sets by the protocol, beside the paper."""
+    """Score sets by the protocol of the paper, beside its figures."""
     rows: dict[str, Any] = {}
     for name in names:
         start = time.perf_counter()
@@ -82,7 +82,7 @@ def compare(names: list[str], **params: Any) -> dict[str, Any]:
             "sd": round(of_rep.std(ddof=1), 2),
             "paper": mean,
             "paper_sd": sd,
-            # The paper's figures have one digit.
+            # The paper prints one digit.
             "within": bool(round(of_rep.mean(), 1) >= round(mean - sd, 1)),
             "seconds": round(time.perf_counter() - start, 1),
         }
@@ -91,7 +91,7 @@ def compare(names: list[str], **params: Any) -> dict[str, Any]:
 
 
 def seconds(bags: Bags, repeats: int = 3, n_thread: int = 1, **params: Any) -> float:
-    """Return the shortest time of a fit."""
+    """Return the shortest time of a fit, s."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -101,7 +101,7 @@ def seconds(bags: Bags, repeats: int = 3, n_thread: int = 1, **params: Any) -> f
 
 
 def compile_seconds(*, cached: bool) -> float:
-    """Return the seconds of a first fit in a new process, with and without kept machine code."""
+    """Return the time of a first fit in a new process, with and without cached machine code, s."""
     with tempfile.TemporaryDirectory() as kept:
         taken = 0.0
         for _ in range(2 if cached else 1):
@@ -117,14 +117,14 @@ def compile_seconds(*, cached: bool) -> float:
 
 
 def simulated(n_bag: int, size: int, n_feat: int, seed: int = 0) -> Bags:
-    """Bags of equal size whose labels nothing explains: trees grow to their full depth."""
+    """Return bags of equal size with random labels: trees grow to their full depth."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n_bag * size, n_feat))
     return Bags(x, np.arange(n_bag + 1) * size, np.arange(n_bag) % 2)
 
 
 def growth(n_trees: int, scale: int = 1) -> dict[str, Any]:
-    """Measure how the time grows; ``power`` is the slope of its logarithm from end to end.
+    """Measure how the time grows; ``power`` is the slope of log time from end to end.
 
     The paper has ``M K T^2 N_I log N_B``: power 2 over T, 1/2 over D (K is its root), 1 over
     instances a bag, and a little more than 1 over bags.
@@ -166,7 +166,9 @@ def beside_plain(bags: Bags, n_plain: int, n_ours: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(PAPER)}")
+    parser.add_argument(
+        "sets", nargs="*", metavar="SET", help=f"any of {', '.join(PAPER)}; default: all"
+    )
     parser.add_argument("--trees", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)

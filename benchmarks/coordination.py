@@ -1,21 +1,21 @@
-"""What a step of a cluster costs beside the work: empty blocks, and two workers against one.
+"""What a step on a cluster costs besides the computation; two workers against one.
 
     python -m benchmarks.coordination [--country DIRECTORY] [--steps N] [--only empty|country]
 
-Empty blocks: a model whose blocks do nothing, one block a worker and step, with parameters and sums
-of the size of 576 landmarks (576 x 576 float64 and 576 x 20) and of 8. Workers in this process,
-from 1 to 64, and processes of this machine, up to 4. Times are medians over steps; processor time
-is that of all processes together.
+Empty blocks: a model whose blocks do nothing, one block a worker and step. Parameters and sums have
+the size for 576 inducing points (576 x 576 float64 and 576 x 20) and for 8. Workers run in this
+process, from 1 to 64, or in processes of this machine, up to 4. Times are medians over steps;
+processor time is the sum over all processes.
 
 Country: steps of the fit of the simulated country (957 areas, 1,044,683 pixels, 18 covariates, 576
-landmarks), each made by one single-threaded worker process and by two, in turns, so that both see
-the same other work on the machine. Beside the clock stands the processor time of the busier worker,
-which other work changes little: with cores to spare a step takes about that. The sums of both are
-compared to the last bit.
+inducing points). One single-threaded worker process and two such processes make each step in turns,
+so that both see the same other work on the machine. The table also has the processor time of the
+busier worker, which other work changes little: with enough cores a step takes about that time. The
+sums of both are compared to the last bit.
 
 Writes ``benchmarks/results/coordination.json`` and ``docs/figures/coordination.png``. ``DIRECTORY``
-is one that ``disagg demo --size country`` and ``disagg ingest`` have filled; made anew where not
-given.
+is one that ``disagg demo --size country`` and ``disagg ingest`` have filled; without it the
+benchmark simulates one.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from pipeline.store.source import StoreSource
 from pipeline.training.dask_executor import DaskExecutor
 
 FIGURE = Path(__file__).parents[1] / "docs/figures/coordination.png"
-SIZES = (8, 576)  # landmarks
+SIZES = (8, 576)  # inducing points
 IN_PROCESS = (1, 2, 4, 8, 16, 32, 64)
 PROCESSES = (1, 2, 4)
 N_BLOCK = 1024
 N_DIM = 20  # covariates and space
 NOTE = "the machine was shared with other work: see load"
-WARM = 5  # steps before the clock
+WARM = 5  # steps before the clock starts
 
 
 class Empty(Estimator):
-    """A model whose blocks do nothing: they hand back what they were sent."""
+    """A model whose blocks do nothing: they return what they received."""
 
     sweep = "minibatch"
 
@@ -65,16 +65,16 @@ class Empty(Estimator):
         self.n_inducing = n_inducing
 
     def needs_block(self, *_: Any) -> bool:
-        """Nobody will look."""
+        """Say whether a block must be read: no."""
         return False
 
     def block_stats(self, params: Any, *_: Any) -> tuple[Stats, Any]:
-        """Hand back what was sent."""
+        """Return what the block received."""
         return Stats(1.0, 1, dict(params)), None
 
 
 def empty_store(path: Path) -> BagStore:
-    """Write a store of so many blocks that nobody reads."""
+    """Write a store of as many blocks as requested; nobody reads them."""
 
     def rows(bag: np.ndarray, *_: np.ndarray) -> PixelRows:
         n = bag.size
@@ -95,14 +95,14 @@ def empty_store(path: Path) -> BagStore:
 
 @contextmanager
 def cluster(n_worker: int, *, processes: bool) -> Iterator[Client]:
-    """Open workers of one thread each."""
+    """Open workers with one thread each."""
     where: dict[str, Any] = {"host": "127.0.0.1"} if processes else {}
     with (
         LocalCluster(
             n_workers=n_worker,
             threads_per_worker=1,
             processes=processes,
-            memory_limit=0,  # workers of one process would each count the memory of all
+            memory_limit=0,  # each worker of a process would count the memory of all
             dashboard_address=":0",
             silence_logs=50,
             **where,
@@ -134,7 +134,7 @@ def measure_empty(store: BagStore, client: Client, n_worker: int, n_step: int) -
 
 
 def processor_seconds(client: Client) -> float:
-    """Return the processor time so far of this process and of the workers' own."""
+    """Return the processor time so far of this process and of the worker processes."""
     workers = client.run(lambda: (os.getpid(), time.process_time()))
     return sum({**dict(workers.values()), os.getpid(): time.process_time()}.values())
 
@@ -162,7 +162,7 @@ def empty(n_step: int, in_process: tuple[int, ...], processes: tuple[int, ...]) 
 
 
 def country(directory: Path, n_step: int, batch_areas: int) -> dict[str, Any]:
-    """Make steps of the country's fit on one worker and on two, in turns."""
+    """Make steps of the fit of the country on one worker and on two, in turns."""
     config = load_config(directory / "disagg.yaml")
     model = new_model(config).set_params(batch_bags=batch_areas)
     store = BagStore.open(config.output.dir / "work/bags.zarr")
@@ -233,7 +233,7 @@ def _ratio(ms: dict[str, dict[str, float]], *serial: str) -> float:
 
 
 def _largest_share(n_block: int, steps: list[list[int]]) -> float:
-    """Mean over steps of the share of its blocks that the busier of two workers has."""
+    """Return the mean over steps of the busier worker's share of the blocks, for two workers."""
     shares = [np.mean([2 * b // n_block for b in step]) for step in steps]
     return round(float(np.mean([max(s, 1 - s) for s in shares])), 3)
 
@@ -253,7 +253,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
                 continue
             points = [result[kind][n][str(size)] for n in counts]
             x, ms = [int(n) for n in counts], [p["median_ms"] for p in points]
-            name = f"{kind.replace('_', ' ')}, {size} landmarks"
+            name = f"{kind.replace('_', ' ')}, {size} inducing points"
             axis.plot(x, ms, style, color=colour, label=name, markersize=4)
             low, high = ([p[k] for p in points] for k in ("p10_ms", "p90_ms"))
             axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
@@ -270,7 +270,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Measure, write JSON and figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--country", type=Path, help="a directory with the country's store")
+    parser.add_argument("--country", type=Path, help="directory with the store of the country")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--country-steps", type=int, default=40)
     parser.add_argument("--batch-areas", type=int, default=64)

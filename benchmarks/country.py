@@ -1,9 +1,10 @@
-"""Time and peak memory of each stage on the simulated country of the VBAgg paper's size.
+"""Time and peak memory of each stage on a simulated country of the size in the VBAgg paper.
 
     python -m benchmarks.country [DIRECTORY] [--epochs N]
 
-957 areas, 1,044,683 pixels, 18 covariates, 576 landmarks. Each stage runs in a process of its own,
-so that its peak memory is its own. Writes ``benchmarks/results/country.json`` and prints a table.
+957 areas, 1,044,683 pixels, 18 covariates, 576 inducing points. Each stage runs in a process of its
+own, so that its peak memory is measured alone. Writes ``benchmarks/results/country.json`` and
+prints a table.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The elevators data of the VBAgg paper's Table 10: a normal law on bags of about 30.
+"""The elevators data of the VBAgg paper's Table 10: a normal likelihood on bags of about 30.
 
     python -m benchmarks.elevators [--repetitions 10] [--results DIR]
 
-Data in ``elevators/elevators_raw.npz`` of ``DISAGG_SHARED_DATA``: 16 features, rows sorted by one
-of them and cut into bags of negative binomial size (mean 30, deviation 15), the bag's response
-being the sum of its rows'. 225 bags to train on, 33 to stop early, 33 to compare, 33 to test; ARD
-kernel. Individuals are judged on the training bags, bags on the test bags. Writes
+The data are in ``elevators/elevators_raw.npz`` of ``DISAGG_SHARED_DATA``: 16 features, rows sorted
+by one of them and cut into bags of negative binomial size (mean 30, standard deviation 15). The
+response of a bag is the sum over its rows. 225 bags train, 33 stop early, 33 compare candidates, 33
+test; ARD kernel. Individuals are scored on the training bags, bags on the test bags. Writes
 ``benchmarks/results/elevators.json`` and prints a table beside the paper's.
 """
 
@@ -27,7 +27,7 @@ from models.tuning import Split, four_way_split, tune
 
 SIZES = (225, 33, 33, 33)
 DROPPED, SORTED_BY = (14, 16), 7
-CONSTANT_MSE = 0.010  # of individuals, in the paper
+CONSTANT_MSE = 0.010  # of individuals under a constant, in the paper
 PAPER = {
     "VBAgg": {"nll": -1.69, "mse": 0.0018, "bag_mse": 0.052},
     "VBAgg-Obj": {"nll": -1.71, "mse": 0.0018, "bag_mse": 0.052},
@@ -37,7 +37,7 @@ PAPER = {
 
 
 def make_bags(raw: Path, seed: int) -> tuple[Bags, np.ndarray]:
-    """Cut the rows into bags; return them, and the rows' own responses."""
+    """Cut the rows into bags; return the bags and the responses of the rows."""
     with np.load(raw) as data:
         x, y = data["X"].astype(float), 100.0 * data["y"].astype(float)
     order = np.argsort(-x[:, SORTED_BY], kind="stable")
@@ -46,7 +46,7 @@ def make_bags(raw: Path, seed: int) -> tuple[Bags, np.ndarray]:
     shape = 30.0**2 / (15.0**2 - 30.0)
     edges = np.cumsum(np.maximum(rng.negative_binomial(shape, shape / (shape + 30.0), len(y)), 1))
     edges = np.concatenate([[0], edges[edges <= len(y)]])
-    # The rows fill more bags than the paper uses: as many as it does, at random.
+    # The rows fill more bags than the paper uses: take its number of bags, at random.
     bags = np.sort(rng.permutation(len(edges) - 1)[: sum(SIZES)])
     rows = np.concatenate([np.arange(edges[bag], edges[bag + 1]) for bag in bags])
     offsets = np.concatenate([[0], np.cumsum(np.diff(edges)[bags])])
@@ -54,7 +54,7 @@ def make_bags(raw: Path, seed: int) -> tuple[Bags, np.ndarray]:
 
 
 def candidates(seed: int) -> dict[str, list[Estimator]]:
-    """Return the models compared, each with what its tuning chooses from."""
+    """Return the models to compare, each with the candidates of its tuning."""
     common: dict[str, Any] = {"likelihood": "normal", "seed": seed, "max_epochs": 300}
     gp: dict[str, Any] = {**common, "kernel": "ard", "n_inducing": 100, "batch_bags": 64}
     return {
@@ -68,13 +68,13 @@ def candidates(seed: int) -> dict[str, list[Estimator]]:
     }
 
 
-def judge(model: Any, bags: Bags, y: np.ndarray, split: Split) -> dict[str, float]:
-    """Score individuals of the training bags and the test bags."""
+def score(model: Any, bags: Bags, y: np.ndarray, split: Split) -> dict[str, float]:
+    """Score individuals of the training bags, and the test bags."""
     train = np.repeat(split.train, np.diff(bags.offsets))
-    law = model.predict_pixels(bags.x)
+    predicted = model.predict_pixels(bags.x)
     noise = model.named_hyperparameters()["noise"]
-    off = y[train] - law.mean[train]
-    sd = np.sqrt(law.sd[train] ** 2 + noise)
+    off = y[train] - predicted.mean[train]
+    sd = np.sqrt(predicted.sd[train] ** 2 + noise)
     test = bags.select(split.test)
     rate = bags.y[split.train].sum() / train.sum()
     said = model.predict_bags(test, n_draws=1000).mean
@@ -98,7 +98,7 @@ def measure(raw: Path, repetitions: int) -> dict[str, Any]:
             how = "objective" if len(models) == 1 else "validation"
             found = tune(models, bags, how, split=split)
             seconds = time.perf_counter() - started
-            scores = judge(found.model, bags, y, split)
+            scores = score(found.model, bags, y, split)
             runs.setdefault(name, []).append({**scores, "seconds": round(seconds, 2)})
     mean = {
         name: {key: float(np.mean([run[key] for run in own])) for key in own[0]}
@@ -108,7 +108,7 @@ def measure(raw: Path, repetitions: int) -> dict[str, Any]:
 
 
 def data_path() -> Path:
-    """Return where the data should be."""
+    """Return the expected location of the data."""
     shared = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[2] / "shared/data"))
     return shared / "elevators/elevators_raw.npz"
 

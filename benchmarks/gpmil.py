@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpmil [--only line musk1 elephant] [--repetitions 5] [--softmax]
 
-The line: a function drawn on 1,000 points, its signs the labels of the instances, 100 bags formed
-20 times; the length-scale 3 is to be found again (paper: 3.05 +- 0.21 witness, 3.20 +- 0.27
-soft-max). Musk1 and Elephant: errors on the official 5 x 10 folds (paper: 10.53 % and 16.20 %
-witness, 11.48 % and 17.13 % soft-max). The scaling is chosen by the evidence of the training
-bags, fold by fold. Writes ``benchmarks/results/gpmil.json``.
+The line: a function is drawn at 1,000 points, its signs are the labels of the instances, and 100
+bags are formed 20 times. The fit has to find the length-scale 3 again (paper: 3.05 +- 0.21 witness,
+3.20 +- 0.27 soft-max). Musk1 and Elephant: errors on the official 5 x 10 folds (paper: 10.53 % and
+16.20 % witness, 11.48 % and 17.13 % soft-max). In each fold the evidence of the training bags
+chooses the scaling. Writes ``benchmarks/results/gpmil.json``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DATA = Path(os.environ.get("DISAGG_SHARED_DATA", "../shared/data")) / "mil"
 LENGTHSCALE, HALF_WIDTH, N_POOL, N_BAG, LARGEST = 3.0, 30.0, 1000, 100, 10
 TEMPERATURES = (1.0, 3.0, 10.0)
 LIKELIHOODS = ("witness", "softmax")
-# Of the inverse temperatures the evidence prefers 1 on these sets (Musk1: -35.4 nats, against -37.4
-# at 3 and -38.4 at 10): the latent values' own scale sharpens the shares.
+# The evidence prefers the inverse temperature 1 on these sets (Musk1: -35.4 nats, against -37.4
+# at 3 and -38.4 at 10): the scale of the latent values sharpens the shares.
 CANDIDATES = [{"scaling": scaling, "coldest": 1.0} for scaling in ("deviation", "range")]
 
 
@@ -42,19 +42,19 @@ def make_pool(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sign_changes(x: np.ndarray, f: np.ndarray) -> int:
-    """Count the changes of sign along the line."""
+    """Count the sign changes along the line."""
     return int((np.diff(np.sign(f[np.argsort(x)])) != 0).sum())
 
 
 def form_bags(x: np.ndarray, f: np.ndarray, seed: list[int]) -> Bags:
-    """Form 100 bags as section 4.1 of the paper says."""
+    """Form 100 bags as in section 4.1 of the paper."""
     rng = np.random.default_rng(seed)
     positive, negative = np.flatnonzero(f > 0), np.flatnonzero(f <= 0)
     rows, y = [], []
     for _ in range(N_BAG):
         label, size = int(rng.integers(2)), int(rng.integers(1, LARGEST + 1))
         tenths = int(rng.integers(1, 11)) if label else 0
-        n_positive = -(-tenths * size // 10)  # rounded up: a positive bag has one at least
+        n_positive = -(-tenths * size // 10)  # rounded up: a positive bag has at least one
         rows.append(rng.choice(positive, n_positive, replace=False))
         rows.append(rng.choice(negative, size - n_positive, replace=False))
         y.append((label, size))
@@ -65,7 +65,7 @@ def form_bags(x: np.ndarray, f: np.ndarray, seed: list[int]) -> Bags:
 def find_lengthscale(bags: Bags, likelihood: str) -> float:
     """Learn the length-scale from 1, all else known: unit variance, zero mean.
 
-    The last temperature of the witnesses is the one with the best evidence.
+    The evidence chooses the last temperature of the witnesses.
     """
     sd = float(bags.x.std())
     found = []
@@ -83,9 +83,9 @@ def find_lengthscale(bags: Bags, likelihood: str) -> float:
 
 
 def run_line(n_trial: int, n_pool: int) -> dict[str, Any]:
-    """Find the length-scale again, on a typical pool, and on any."""
-    # All that labels tell of a length-scale is how often the sign changes: 60 / (3 pi) = 6.4 times
-    # on average. The first pool with six stands for the paper's; others would mislead any method.
+    """Find the length-scale again, on a typical function and on others."""
+    # Labels show of a length-scale only how often the sign changes: 60 / (3 pi) = 6.4 times on
+    # average. The first pool with six represents the paper's; others would mislead any method.
     expected = round(2 * HALF_WIDTH / (np.pi * LENGTHSCALE))
     typical = next(s for s in range(1000) if sign_changes(*make_pool(s)) == expected)
     x, f = make_pool(typical)
@@ -125,7 +125,7 @@ def load_bags(name: str) -> tuple[Bags, np.ndarray]:
 
 
 def run_folds(name: str, repetitions: int, likelihood: str) -> dict[str, Any]:
-    """Cross-validate: for each fold the candidate with the best evidence on its training bags."""
+    """Cross-validate: each fold uses the candidate with the best evidence on its training bags."""
     bags, masks = load_bags(name)
     candidates = CANDIDATES if likelihood == "witness" else [{"scaling": "range"}]
     starts: list[Any] = [None] * len(candidates)
@@ -176,7 +176,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--pools", type=int, default=10)
-    parser.add_argument("--softmax", action="store_true", help="folds under the soft-max law too")
+    parser.add_argument(
+        "--softmax", action="store_true", help="soft-max likelihood on the folds too"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     path = args.results / "gpmil.json"

@@ -1,17 +1,17 @@
 """A pass over pixels on a GPU beside its own matrix product, and an epoch over 100 million pixels.
 
-    python -m benchmarks.gpu [--pixels 1000000] [--landmarks 576] [--epoch-pixels 100000000]
+    python -m benchmarks.gpu [--pixels 1000000] [--inducing 576] [--epoch-pixels 100000000]
                              [--repeats 5] [--results DIR]
 
 * The pass: value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive
-  kernel, 18 covariates, float32 with float64 sums), its blocks on the card already. Its floor is
-  ``4 n M^2`` flops at the rate of a large float32 product on the same card, TF32 off.
-* The epoch: one through the training loop, driver's algebra included, over pixels held in host
-  memory. No block stays on the card: every one goes through page-locked memory.
+  kernel, 18 covariates, float32 with float64 sums). Its blocks are already on the card. Its lower
+  limit is ``4 n M^2`` flops at the rate of a large float32 product on the same card, TF32 off.
+* The epoch: one epoch of the training loop, with the driver's algebra, over pixels in host memory.
+  No block stays on the card: every block goes through page-locked memory.
 * Agreement: value and every gradient of the pass in float32 beside float64 on the processor.
 
-Needs a GPU and ``pip install 'disagg[gpu]'``, and about 13 GiB of memory at the default size. Runs
-are repeated, the fastest counts. Where there is no GPU, one line says so, and the exit status is 2.
+It needs a GPU, ``pip install 'disagg[gpu]'``, and about 13 GiB of memory at the default size. Runs
+are repeated, and the fastest counts. Without a GPU it prints one line and ends with exit status 2.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from models.training.device import (
 )
 from models.training.loop import BagsSource, ThreadExecutor, start_training, train
 
-GEMM = 8192  # rows of the matrices of the yardstick
-STEP_BAGS = 4096  # of the epoch
-DRAWN = 1 << 20  # pixels drawn at a time
+GEMM = 8192  # rows of the matrices of the reference product
+STEP_BAGS = 4096  # bags of a step of the epoch
+DRAWN = 1 << 20  # pixels simulated at a time
 
 
 class HostSource:
-    """Many pixels in host memory, in blocks that are views of it.
+    """Many pixels in host memory; the blocks are views of them.
 
     Parameters
     ----------
     n_pix : int
-        A multiple of the pixels of a bag.
+        A multiple of the number of pixels of a bag.
     block_pixels : int
     """
 
@@ -95,7 +95,7 @@ class HostSource:
         )
 
     def read_ahead(self, numbers: Any) -> None:
-        """See :class:`models.training.loop.BlockSource`; they are here."""
+        """See :class:`models.training.loop.BlockSource`; the blocks are already in memory."""
 
 
 def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:
@@ -113,17 +113,17 @@ def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:
 
 
 def measure_pass(device: Device, n_pix: int, n_ind: int, repeats: int) -> dict[str, float]:
-    """Time value and all gradients of blocks that are on the card."""
+    """Time value and all gradients of blocks that are already on the card."""
     model, source, state, n_bag = _problem(n_pix, n_ind, "float32", DEVICE_PIXELS)
     n_ind = state.params["w"].shape[0]
     numbers = range(len(source.block_bags))
     params = model.block_params(state)
     with block_executor(model, source, 1, device) as executor:
-        executor.sum(params, numbers)  # brings the blocks there, compiles the kernels
+        executor.sum(params, numbers)  # copies the blocks to the card, compiles the kernels
         seconds = min(_seconds(lambda: executor.sum(params, numbers)) for _ in range(repeats))
 
         def with_driver() -> None:
-            # A fresh dictionary: nothing of the last call may be used again.
+            # A new dictionary, so that the pass cannot reuse results of the last call.
             at = replace(state, params=dict(state.params))
             model.objective(at, executor.sum(model.block_params(at), numbers), n_bag)
 
@@ -142,7 +142,7 @@ def measure_pass(device: Device, n_pix: int, n_ind: int, repeats: int) -> dict[s
 
 
 def measure_epoch(device: Device, n_pix: int, n_ind: int) -> dict[str, float]:
-    """Time one epoch of training over pixels in host memory; the second of two."""
+    """Time the second of two training epochs over pixels in host memory."""
     source = HostSource(n_pix - n_pix % BAG_PIXELS, DEVICE_PIXELS)
     model = VBAgg(
         link="exp",
@@ -206,7 +206,7 @@ def main() -> None:
     """Measure, write the JSON and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pixels", type=int, default=1_000_000)
-    parser.add_argument("--landmarks", type=int, default=576)
+    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
     parser.add_argument("--epoch-pixels", type=int, default=100_000_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -218,11 +218,11 @@ def main() -> None:
         raise SystemExit(2) from None
     result: dict[str, Any] = {"device": device.name if device else ""}
     result["worst_difference_from_float64"] = agreement(
-        device, min(20_000, options.pixels), options.landmarks
+        device, min(20_000, options.pixels), options.inducing
     )
-    result["pass"] = measure_pass(device, options.pixels, options.landmarks, options.repeats)
+    result["pass"] = measure_pass(device, options.pixels, options.inducing, options.repeats)
     device.free()
-    result["epoch"] = measure_epoch(device, options.epoch_pixels, options.landmarks)
+    result["epoch"] = measure_epoch(device, options.epoch_pixels, options.inducing)
     write_results(options.results / "gpu.json", result)
     print(f"{device.name}: differs from float64 by {result['worst_difference_from_float64']:.1e}")
     for part in ("pass", "epoch"):

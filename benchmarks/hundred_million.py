@@ -3,14 +3,14 @@
     python -m benchmarks.hundred_million [DIRECTORY] [--side 10000] [--keep]
 
 A simulated country (:mod:`benchmarks.big_country`): 18 covariates as GeoTIFFs of ``side`` squared
-pixels, some thousand pixels an area (about 100,000 areas). ``disagg ingest`` and ``disagg fit`` (an
-epoch of VBAgg, 200 landmarks, single precision) as a user runs them, fingerprints of all files
-included; then mean and deviation of the rate as cloud-optimised GeoTIFFs. Needs 45 GB of disk for
-10,000 pixels a side, and is not part of any automatic run. Writes
-``benchmarks/results/hundred_million.json`` after each stage, so that what finished is kept.
+pixels, about a thousand pixels an area (about 100,000 areas). ``disagg ingest`` and ``disagg fit``
+(one epoch of VBAgg, 200 inducing points, single precision) run as for a user, with fingerprints of
+all files. Then mean and standard deviation of the rate are written as cloud-optimised GeoTIFFs.
+10,000 pixels a side need 45 GB of disk; no automatic run includes this benchmark. Writes
+``benchmarks/results/hundred_million.json`` after each stage, so that finished stages are not lost.
 
-The figures of a shared machine are no clean ones: ``cpu_seconds`` beside ``seconds`` tells how much
-of the time was spent waiting for others.
+On a shared machine other work disturbs the figures: comparing ``cpu_seconds`` with ``seconds``
+shows how much of the time the stage waited for others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ N_WINDOW, WINDOW = 16, 256  # squares of pixels in which the map is compared wit
 
 
 def stage(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
-    """Do one stage in this process; return what is worth telling of it."""
+    """Do one stage in this process; return its figures."""
     config_path = directory / "disagg.yaml"
     if name == "simulate":
         from benchmarks.big_country import make_country
@@ -99,7 +99,7 @@ def _against_truth(directory: Path, maps: Path) -> dict[str, float]:
 
 
 def run(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
-    """Run a stage in a process of its own; return its times, peak memory and what it told."""
+    """Run a stage in a process of its own; return its times, peak memory and figures."""
     report = directory / f".{name}.json"
     command = [sys.executable, "-m", "benchmarks.hundred_million", str(directory)]
     command += ["--side", str(side), "--workers", str(workers), "--stage", name]
@@ -117,7 +117,7 @@ def run(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
 
 
 def _peak_gib() -> float:
-    """Peak resident memory of this process, GiB."""
+    """Return the peak resident memory of this process, GiB."""
     status = Path("/proc/self/status").read_text()
     (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
     return round(int(peak) / 2**20, 2)
@@ -126,12 +126,14 @@ def _peak_gib() -> float:
 def main() -> None:
     """Run all stages, write the JSON and print the table; or, with ``--stage``, one of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, help="where all of it goes")
+    parser.add_argument(
+        "directory", nargs="?", type=Path, help="folder for rasters, stores and maps"
+    )
     parser.add_argument("--side", type=int, default=10_000, help="pixels a side")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--keep", action="store_true", help="leave rasters, stores and maps there")
+    parser.add_argument("--keep", action="store_true", help="keep rasters, stores and maps")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--name", default="hundred_million", help="of the JSON")
+    parser.add_argument("--name", default="hundred_million", help="name of the JSON file")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""A map from bag labels alone, against the pixel truth: `disagg demo --labels`, `disagg run`.
+"""A map from labels of areas alone, against the truth of the pixels: `disagg demo --labels`.
 
     python -m benchmarks.labels [--country]
 
-Of each district only "risk is high somewhere" or "nowhere" is known. Three small countries (and
-with ``--country`` one of 957 areas and 1,044,683 pixels) by G-VGPMIL (the demo's default) and by
-PG-VGPMIL: AUC over pixels, beside that of giving each pixel its district's label. Writes
-``benchmarks/results/labels.json``.
+The models learn of each district only whether the risk is high somewhere in it or nowhere. G-VGPMIL
+(the demo's default) and PG-VGPMIL map three small countries (and with ``--country`` one of 957
+areas and 1,044,683 pixels). The score is the AUC over pixels, beside that of giving each pixel the
+label of its district. Writes ``benchmarks/results/labels.json``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cross-validation by district on Madagascar, beside what R `disaggregation` does there.
+"""Cross-validation by district on Madagascar, beside the results of R `disaggregation`.
 
     python -m benchmarks.madagascar [CONFIG] [--folds 10] [--results DIR]
 
-CONFIG is ``examples/madagascar/disagg.yaml`` where not given (``DISAGG_SHARED_DATA`` says where the
-data are); its model is fitted once for each fold of ``folds.csv`` and says the counts of the
+CONFIG defaults to ``examples/madagascar/disagg.yaml`` (``DISAGG_SHARED_DATA`` names the folder of
+the data). The model is fitted once for each fold of ``folds.csv`` and predicts the counts of the
 districts that it did not see. Writes ``benchmarks/results/madagascar.json`` and prints a table.
 """
 
@@ -34,7 +34,7 @@ from pipeline.training.stage import new_model
 
 EXAMPLE = Path(__file__).parents[1] / "examples/madagascar/disagg.yaml"
 # R disaggregation 0.4.1 on the folds of folds.csv: Poisson, log link, Matern field and district
-# effect; elevation, EVI and LST; about 45 s a fit.
+# effect; covariates elevation, EVI and LST; about 45 s a fit.
 PEER = {
     "mean": {
         "rate_mae": 0.0415,
@@ -58,14 +58,14 @@ PEER = {
 
 
 def measure(config: Config, fold: np.ndarray | None = None, n_draws: int = 2000) -> dict[str, Any]:
-    """Fit once a fold and score what is said of the areas held out.
+    """Fit once a fold and score the predictions for held-out areas.
 
     Parameters
     ----------
     config : Config
         Its stores are written anew in its output directory.
     fold : (n_bag,) int array, optional
-        Fold of each bag of the store; those of the configuration where not given.
+        Fold of each bag of the store; by default the folds of the configuration.
     n_draws : int
         Functions drawn for a fold.
     """
@@ -107,7 +107,7 @@ def configured_folds(config: Config, store: BagStore) -> np.ndarray:
 
 
 def score(draws: AreaDraws) -> dict[str, Any]:
-    """Score held-out areas by the mean and by the median of what was drawn."""
+    """Score held-out areas by the mean and by the median of the draws."""
     lower, upper = np.quantile(draws.counts, [0.05, 0.95], axis=0)
     return {
         "mean": point_scores(draws.y, draws.mean, draws.people),
@@ -118,7 +118,7 @@ def score(draws: AreaDraws) -> dict[str, Any]:
 
 
 def point_scores(y: np.ndarray, said: np.ndarray, people: np.ndarray) -> dict[str, float]:
-    """Compare counts said with counts seen."""
+    """Compare predicted with observed counts."""
     rate, said_rate = y / people, said / people
     off = said_rate - rate
     return {
@@ -132,7 +132,7 @@ def point_scores(y: np.ndarray, said: np.ndarray, people: np.ndarray) -> dict[st
 
 
 def table(result: dict[str, Any]) -> str:
-    """Set our figures beside the peer's."""
+    """Format our figures beside those of R."""
     lines = [f"{'held-out districts':24} {'ours':>9} {'R':>9}"]
     for kind in ("mean", "median"):
         for name, theirs in PEER[kind].items():  # type: ignore[attr-defined]

@@ -2,13 +2,13 @@
 
     python -m benchmarks.malaria [CONFIG] [--splits 10] [--nodes 32] [--results DIR]
 
-The paper's malaria data are private; ``disagg demo --size country`` has as many areas, pixels and
-covariates, and is simulated where CONFIG is not given. Areas are split four ways in the paper's
-shares (576, 95, 95, 191 of 957), ten times over. Each area stands for itself by ``--nodes`` pixels
-drawn in proportion to people (one from each of as many strata of equal people), so that ten splits
-of every model take minutes. Scores: negative log-likelihood and squared error of log counts of the
-test areas, as in the paper; and, of their pixels, the error of log rates and the share of true
-rates inside 90 % intervals. Writes ``benchmarks/results/malaria.json``.
+The malaria data of the paper are private. ``disagg demo --size country`` has as many areas, pixels
+and covariates; the benchmark simulates it unless CONFIG is given. Areas are split four ways in the
+paper's shares (576, 95, 95, 191 of 957), ten times. ``--nodes`` pixels represent each area, drawn
+in proportion to people (one from each of as many strata of equal population), so that ten splits of
+every model take minutes. Scores: negative log-likelihood and squared error of log counts of the
+test areas, as in the paper; for their pixels, the error of log rates and the share of true rates
+inside 90 % intervals. Writes ``benchmarks/results/malaria.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARES = (576, 95, 95, 191)
 
 
 def models(n_inducing: int, epochs: int, seed: int) -> dict[str, Estimator]:
-    """Return the models compared, unfitted."""
+    """Return the models to compare, unfitted."""
     gp: dict[str, Any] = {"kernel": "additive", "n_inducing": n_inducing}
     common: dict[str, Any] = {"max_epochs": epochs, "seed": seed}
     bayes = {**gp, **common, "priors": "weak"}
@@ -58,7 +58,7 @@ def models(n_inducing: int, epochs: int, seed: int) -> dict[str, Estimator]:
 
 
 def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
-    """Return the country's areas by some of their pixels, and the true rates there."""
+    """Return the areas of the country, each as a sample of its pixels, and their true rates."""
     config = load_config(config_path)
     with tempfile.TemporaryDirectory() as directory:
         output = config.output.model_copy(update={"dir": Path(directory)})
@@ -85,19 +85,19 @@ def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
     return bags, joined["truth"]
 
 
-def judge(model: Any, test: Any, truth: np.ndarray) -> dict[str, float]:
+def score(model: Any, test: Any, truth: np.ndarray) -> dict[str, float]:
     """Score counts of test areas, and the true rates of their pixels."""
     said = model.predict_bags(test, n_draws=300)
-    law = model.predict_pixels(test.x, test.coords)
+    predicted = model.predict_pixels(test.x, test.coords)
     known = np.isfinite(truth) & (truth > 0)
-    off = np.log(np.maximum(law.mean, 1e-300))[known] - np.log(truth[known])
+    off = np.log(np.maximum(predicted.mean, 1e-300))[known] - np.log(truth[known])
     scores = {
         "bag_nll": float(-said.log_density(test.y).mean()),
         "log_mse": float(((np.log1p(said.mean) - np.log1p(test.y)) ** 2).mean()),
         "pixel_log_rmse": float(np.sqrt((off**2).mean())),
     }
-    if (law.s > 0).all():
-        below = 1.0 - np.asarray(law.exceed(np.where(known, truth, 1.0)))[known]
+    if (predicted.s > 0).all():
+        below = 1.0 - np.asarray(predicted.exceed(np.where(known, truth, 1.0)))[known]
         scores["pixel_cover_90"] = float((np.abs(below - 0.5) <= 0.45).mean())
     return scores
 
@@ -118,7 +118,7 @@ def measure(
             started = time.perf_counter()
             model.fit(train)
             seconds = round(time.perf_counter() - started, 2)
-            runs.setdefault(name, []).append({**judge(model, test, at_test), "seconds": seconds})
+            runs.setdefault(name, []).append({**score(model, test, at_test), "seconds": seconds})
     return {
         "n_bag": bags.n_bag,
         "n_pix": bags.n_pix,

@@ -1,11 +1,11 @@
-"""Variance of a large bag's aggregate: all pairs, a sample of nodes, or the FITC split.
+"""Variance of the aggregate of a large bag: all pairs, quadrature nodes, or the FITC split.
 
-    python -m benchmarks.pairs [--pixels 6667] [--landmarks 576] [--bags 4] [--results DIR]
+    python -m benchmarks.pairs [--pixels 6667] [--inducing 576] [--bags 4] [--results DIR]
 
-Bags of pixels with skewed exposures on a smooth covariate surface, under the additive kernel and a
-posterior of about the contraction that fits end at. For each way: the error of ``V`` relative to
-all pairs, and the seconds for ``V`` with all its adjoints (the split: for its value alone). Writes
-``benchmarks/results/pairs.json`` and prints a table.
+The bags hold pixels with skewed exposures on a smooth covariate surface, under the additive kernel
+and a posterior with about the contraction of a finished fit. For each method: the error of ``V``
+relative to all pairs, and the seconds for ``V`` with all its adjoints (for the split: for its value
+alone). Writes ``benchmarks/results/pairs.json`` and prints a table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make(n_pix: int, n_ind: int, n_bag: int, seed: int = 0) -> tuple[Any, np.nda
     z = np.empty((n_bag * n_pix, 20))
     wave = rng.normal(size=(18, 2))
     for bag in range(n_bag):
-        # A bag is a square of a fifth of the country's side; covariates vary smoothly inside it.
+        # A bag is a square with a fifth of the country's side; covariates vary smoothly inside it.
         place = np.stack([row, col], axis=1) / side * 0.7 + rng.uniform(-1.5, 0.8, 2)
         part = z[bag * n_pix : (bag + 1) * n_pix]
         part[:, 18:] = place
@@ -75,7 +75,7 @@ def fitc_split(fwd: Any, p: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def measure(n_pix: int, n_ind: int, n_bag: int) -> dict[str, Any]:
-    """Compare the ways on ``n_bag`` bags of ``n_pix`` pixels."""
+    """Compare the methods on ``n_bag`` bags of ``n_pix`` pixels."""
     rows: dict[str, Any] = {}
     bag = np.arange(n_bag)
     with one_blas_thread():
@@ -85,20 +85,20 @@ def measure(n_pix: int, n_ind: int, n_bag: int) -> dict[str, Any]:
             started = time.perf_counter()
             exact = bag_variance(fwd, link, p, offsets, bag, n_pix)
             rows[f"{name} all pairs"] = {"seconds": time.perf_counter() - started, "error": 0.0}
-            for most in (q for q in NODES if q < n_pix):
+            for n_node in (q for q in NODES if q < n_pix):
                 started = time.perf_counter()
-                found = bag_variance(fwd, link, p, offsets, bag, most)
+                found = bag_variance(fwd, link, p, offsets, bag, n_node)
                 seconds = time.perf_counter() - started
-                # The error of one bag, and what is left of it in the mean over other nodes.
+                # The error of one bag, and its mean over other draws of nodes.
                 error = np.concatenate(
                     [
-                        bag_variance(fwd, link, p, offsets, bag + n_bag * k, most).value
+                        bag_variance(fwd, link, p, offsets, bag + n_bag * k, n_node).value
                         / exact.value
                         - 1.0
                         for k in range(8)
                     ]
                 )
-                rows[f"{name} {most} nodes"] = {
+                rows[f"{name} {n_node} nodes"] = {
                     "seconds": seconds,
                     "error": float(np.sqrt((error**2).mean())),
                     "bias": float(error.mean()),
@@ -125,13 +125,13 @@ def main() -> None:
     """Measure, write the JSON and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pixels", type=int, default=6667)
-    parser.add_argument("--landmarks", type=int, default=576)
+    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
     parser.add_argument("--bags", type=int, default=4)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    result = measure(options.pixels, options.landmarks, options.bags)
+    result = measure(options.pixels, options.inducing, options.bags)
     write_results(options.results / "pairs.json", result)
-    print(f"{'way':20} {'seconds':>8} {'error':>8} {'bias':>8} {'gradient':>9}")
+    print(f"{'method':20} {'seconds':>8} {'error':>8} {'bias':>8} {'gradient':>9}")
     for name, row in result["ways"].items():
         figures = [row.get(key, float("nan")) for key in ("error", "bias", "gradient_error")]
         print(f"{name:20} {row['seconds']:8.2f} " + " ".join(f"{100 * f:7.2f}%" for f in figures))

@@ -1,8 +1,8 @@
 """Algorithm 1 of Komárek & Somol (2018), rule by rule in plain NumPy.
 
-Every candidate rule is evaluated on all the node's instances, and scored by the textbook's
+It evaluates every candidate rule on all instances of the node and scores it by the textbook
 impurity: slow, and easy to check against the paper. From the same seed it makes the same draws as
-:mod:`models.mil.bag_trees`, so that the two have to grow the same tree.
+:mod:`models.mil.bag_trees`, so that both must grow the same tree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream:
-    """SplitMix64 (Steele, Lea & Flood 2014) in Python's integers."""
+    """SplitMix64 (Steele, Lea & Flood 2014) in Python integers."""
 
     def __init__(self, seed: int, node: int) -> None:
         self.state = self.mix((seed + GOLDEN * (node + 1)) & MASK)
@@ -34,12 +34,12 @@ class Stream:
         return (self.mix(self.state) >> 11) / 2**53
 
     def below(self, n: int) -> int:
-        """Draw one of 0 to n - 1."""
+        """Draw an integer from 0 to n - 1."""
         return min(int(self.uniform() * n), n - 1)
 
 
 def impurity(y: np.ndarray, criterion: str) -> float:
-    """Return the impurity of some bags' responses; classes are numbered."""
+    """Return the impurity of the responses of some bags; classes are numbers."""
     if not y.size:
         return 0.0
     if criterion == "variance":
@@ -54,7 +54,7 @@ def impurity(y: np.ndarray, criterion: str) -> float:
 def count(
     held: np.ndarray, sizes: np.ndarray, value: float, categorical: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many instances of each bag fulfil the inner condition, and are known."""
+    """Return how many instances of each bag fulfil the inner condition, and how many are known."""
     starts = np.cumsum(sizes) - sizes
     hits = np.add.reduceat(held == value if categorical else held > value, starts, dtype=float)
     return hits, np.add.reduceat(~np.isnan(held), starts, dtype=float)
@@ -150,7 +150,7 @@ def grow_plain(
     return nodes
 
 
-def ask_plain(
+def predict_plain(
     nodes: list[dict[str, Any]], x: np.ndarray, offsets: np.ndarray, y: np.ndarray, **how: Any
 ) -> np.ndarray:
     """Return the mean of the training responses ``y`` in the leaf of each bag: (n_bag,)."""

@@ -1,13 +1,13 @@
-"""What ``disagg plan`` foresees, held against real runs.
+"""Estimates of ``disagg plan`` against real runs.
 
     python -m benchmarks.plan [DIRECTORY] [--runs small country waves]
 
-Countries are simulated (``small`` and ``country`` as ``disagg demo`` makes them, ``waves`` as
-:mod:`benchmarks.big_country`, a million pixels and 18 covariates each but for ``small``), planned,
-and run stage by stage, each in a process of its own, with one worker, a few epochs of the fit and
-fewer draws of the areas. Bytes are compared with what lies on disk; seconds with those of the
-processor, for on a machine with other work the clock tells what others did (it is in the JSON
-besides). Writes ``benchmarks/results/plan.json``, where other runs stay, and prints a table.
+The benchmark simulates countries (``small`` and ``country`` like ``disagg demo``, ``waves`` like
+:mod:`benchmarks.big_country`; all but ``small`` have a million pixels and 18 covariates), plans
+them, and runs each stage in a process of its own, with one worker, a few epochs of the fit and
+fewer draws of the areas. It compares bytes with the files on disk, and seconds with processor time,
+because on a machine with other work the clock also counts that work (clock times are in the JSON
+too). Writes ``benchmarks/results/plan.json``, where other runs are kept, and prints a table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 
 from benchmarks.report import RESULTS, write_results
 
-DRAWS = 100  # of areas; a run's 500 would be most of its time
+DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
 EPOCHS = {"small": 5, "country": 1, "waves": 1}
 CALL = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
-# The peak is asked of the process itself: what its parent held would count as its own.
+# The process reports its own peak: from outside, the memory of its parent would count too.
 PEAK = (
     "import sys; from pathlib import Path; from pipeline.cli.main import main;"
     " status = main(sys.argv[2:]);"
@@ -56,7 +56,7 @@ def make(name: str, directory: Path) -> Path:
 
 
 def run(stage: str, config: Path) -> dict[str, float]:
-    """Run a stage; return its seconds by the clock and of the processor, and its peak memory."""
+    """Run a stage; return its clock seconds, its processor seconds and its peak memory."""
     status_file = config.parent / ".status"
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -74,7 +74,7 @@ def run(stage: str, config: Path) -> dict[str, float]:
 
 
 def compare(name: str, directory: Path) -> dict[str, Any]:
-    """Plan a run, do it, and put what was foreseen beside what came."""
+    """Plan a run, run it, and set estimates beside measurements."""
     config = make(name, directory)
     command = [sys.executable, "-c", CALL, "plan", str(config), "--workers", "1", "--json"]
     plan = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

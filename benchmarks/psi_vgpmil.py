@@ -5,16 +5,16 @@
 ``musk``, ``elephant``: sets in ``mil`` of ``DISAGG_SHARED_DATA``, stratified folds: 10 for Musk1,
 5 for the others. Within the training bags, validation bags (3 inner folds for Musk1, one third of
 the bags for the others) choose the setting and the number of sweeps by their AUC, as in section 6.2
-of the paper (Castro-Macias et al. 2024); the model is then fitted to all training bags, and the
-test bags are looked at once. ``printed`` is the paper's grid and settings,
-``own`` adds an intercept, length-scales, variances and the choice of the bag's rule to it.
-``reasons`` takes single steps from the one to the other, in and out of the sample, and follows
-G-VGPMIL sweep by sweep. ``digits`` is the MNIST experiment of section 6.1 on scikit-learn's 1797
-digits: bags of 10, positive with 1 to 4 digits 2 or 9. ``prior`` is what Monte Carlo makes of
-``log Z`` (20). Writes ``psi_vgpmil.json``, parts that are not run as they were.
+of the paper (Castro-Macias et al. 2024). The model is then fitted to all training bags, and the
+test bags are scored once. ``printed`` is the paper's grid and settings; ``own`` adds an intercept,
+length-scales, variances and the choice of the bag's rule. ``reasons`` takes single steps from
+``printed`` to ``own``, in and out of the sample, and follows G-VGPMIL sweep by sweep. ``digits`` is
+the MNIST experiment of section 6.1 on scikit-learn's 1797 digits: bags of 10, positive with 1 to 4
+digits 2 or 9. ``prior`` is the Monte Carlo estimate of ``log Z`` (20). Writes ``psi_vgpmil.json``
+and keeps the parts that are not run.
 
-What ``own`` chooses from was arrived at while looking at held-out folds of Musk1: its figures there
-are optimistic (docs/design/psi-vgpmil.md).
+The candidates of ``own`` were found while looking at held-out folds of Musk1: its figures there are
+optimistic (docs/design/psi-vgpmil.md).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OWN: Settings = {"n_draws": 100, "tolerance": 1e-6, "n_inducing": 200}
 RULES = ("any", "largest")
 INDUCING, ALPHA, BETA = (50, 100, 200), (0.5, 1.0), (1.0, 2.5, 4.0)
 PATIENCE, MOST, N_INNER = 10, 25, 3
-N_FOLD = 5  # of the single steps
+N_FOLD = 5  # folds of the single steps
 
 
 def gammas(base: Settings) -> list[Settings]:
@@ -69,7 +69,7 @@ def gammas(base: Settings) -> list[Settings]:
 
 
 def grids() -> dict[str, list[Settings]]:
-    """Return the settings to choose from, by name."""
+    """Return the candidate settings, by name."""
     printed = [{**PRINTED, "n_inducing": m} for m in INDUCING]
     shapes = [
         {**OWN, "lengthscale": scale, "variance": v}
@@ -85,7 +85,7 @@ def grids() -> dict[str, list[Settings]]:
 
 
 class Fit:
-    """A fit that can be looked at after every sweep."""
+    """A fit that can be scored after every sweep."""
 
     def __init__(self, settings: Settings, bags: BagBlock, seed: int) -> None:
         self.model = PsiVGPMIL(**settings, seed=seed)
@@ -93,7 +93,7 @@ class Fit:
         self._training = start_training(self.model, self._source, **self.model.loop_params("start"))
 
     def sweep(self) -> bool:
-        """Make one sweep; return whether there is a next."""
+        """Make one sweep; return whether another follows."""
         with ThreadExecutor(self.model, self._source, 1) as executor:
             how = self.model.loop_params("train")
             how["max_epochs"] = self._training.epoch + 1
@@ -160,7 +160,7 @@ def scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
 
 
 def averaged(rows: list[dict[str, float]]) -> dict[str, list[float]]:
-    """Return mean and deviation over folds."""
+    """Return mean and standard deviation over folds."""
     return {
         name: [
             round(float(np.mean([row[name] for row in rows])), 4),
@@ -171,7 +171,7 @@ def averaged(rows: list[dict[str, float]]) -> dict[str, list[float]]:
 
 
 def fitted(settings: Settings, sweeps: int, bags: BagBlock, seed: int) -> Fit:
-    """Fit for a number of sweeps, fewer where it converges."""
+    """Fit for a number of sweeps, or fewer if it converges."""
     fit = Fit(settings, bags, seed)
     for _ in range(sweeps):
         if not fit.sweep():
@@ -187,9 +187,9 @@ def held_out(
     seed: int = 0,
     which: str = "",
 ) -> dict[str, Any]:
-    """Score the grids by nested folds; ``hot`` (n_pix,) are labels of instances, where known.
+    """Score the grids by nested folds; ``hot`` (n_pix,) are labels of instances, if known.
 
-    ``seed`` draws the folds; ``which`` is what the names of the grids wanted end with.
+    ``seed`` draws the folds; ``which`` is the ending of the names of the requested grids.
     """
     found: dict[str, Any] = {}
     for name, grid in grids().items():
@@ -271,7 +271,7 @@ def reasons() -> dict[str, Any]:
                 )
         table[name] = averaged(rows)
         print(name, {k: v[0] for k, v in table[name].items()}, flush=True)
-    return {"single steps": table, "bag size": size_effect(bags), "gamma": let_go(bags)}
+    return {"single steps": table, "bag size": size_effect(bags), "gamma": follow_sweeps(bags)}
 
 
 def size_effect(bags: BagBlock) -> dict[str, float]:
@@ -288,20 +288,20 @@ def size_effect(bags: BagBlock) -> dict[str, float]:
     return {rule: round(float(np.corrcoef(p[rule], size)[0, 1]), 3) for rule in RULES}
 
 
-def let_go(bags: BagBlock) -> dict[str, Any]:
-    """Follow PG and G sweep by sweep at the paper's settings: how large f grows, and what it costs.
+def follow_sweeps(bags: BagBlock) -> dict[str, Any]:
+    """Follow PG and G sweep by sweep at the paper's settings: how large f grows, and its effect.
 
     Means over 5 folds of Musk1: the root mean square of the means of f, held-out AUC by both rules.
     """
     rows: dict[str, Any] = {}
-    laws: dict[str, Settings] = {"PG": {}}
-    laws |= {f"G {each['alpha']} {each['beta']}": each for each in gammas({})}
+    variants: dict[str, Settings] = {"PG": {}}
+    variants |= {f"G {each['alpha']} {each['beta']}": each for each in gammas({})}
     looks = (1, 2, 3, 5, 8, 12, 20, 40)
-    for name, law in laws.items():
+    for name, variant in variants.items():
         seen: dict[int, list[list[float]]] = {sweep: [] for sweep in looks}
         for keep, test in folds(bags, N_FOLD, 0):
             training, fresh = bags.select(keep), bags.select(test)
-            settings = {**PRINTED, "n_inducing": 200, "tolerance": 1e-300, **law}
+            settings = {**PRINTED, "n_inducing": 200, "tolerance": 1e-300, **variant}
             fit, going = Fit(settings, training, 0), True
             for sweep in range(1, looks[-1] + 1):
                 going = going and fit.sweep()
@@ -309,7 +309,7 @@ def let_go(bags: BagBlock) -> dict[str, Any]:
                     size = np.sqrt((fit.model.predict_pixels(training.x).m ** 2).mean())
                     auc = [roc_auc_score(fresh.y, fit.probabilities(fresh, r)) for r in RULES]
                     seen[sweep].append([float(size), *auc])
-        held = "alpha" not in law or law["alpha"] > np.sqrt(law["beta"] / 2)
+        held = "alpha" not in variant or variant["alpha"] > np.sqrt(variant["beta"] / 2)
         table = [
             [sweep, *np.round(np.mean(row, axis=0), 3).tolist()] for sweep, row in seen.items()
         ]
@@ -324,7 +324,7 @@ def prior_constant() -> dict[str, Any]:
     Uniform settings: 2 features, variance 1/2, length-scale root 2. The bound is that of a Gaussian
     with the prior's covariance and a mean ``K a 1``, the best of some ``a``: Jensen's inequality.
     """
-    kernel, law = parse_kernel("rbf", 2, has_coords=False), Gamma(1.0, 4.0)
+    kernel, density = parse_kernel("rbf", 2, has_coords=False), Gamma(1.0, 4.0)
     theta, rng = np.log([0.5, np.sqrt(2.0)]), np.random.default_rng(0)
     nodes, weight = np.polynomial.hermite_e.hermegauss(40)
     weight = weight / weight.sum()
@@ -336,10 +336,10 @@ def prior_constant() -> dict[str, Any]:
         below = []
         for a in np.linspace(0.0, 0.5, 51):
             mean = a * k.sum(axis=1)
-            tilt = law.tilt(mean[:, None] + sd * nodes) @ weight
+            tilt = density.tilt(mean[:, None] + sd * nodes) @ weight
             below.append(float(tilt.sum() - 0.5 * a * mean.sum()))
         drawn = {
-            str(draws): log_z(PriorDraws(kernel, theta, 0.0, draws, 1).totals(z, law))
+            str(draws): log_z(PriorDraws(kernel, theta, 0.0, draws, 1).totals(z, density))
             for draws in (64, 20_000)
         }
         found[str(n)] = {"by draws": drawn, "at least": max(below)}
@@ -371,14 +371,14 @@ def digit_bags(seed: int) -> tuple[Bags, np.ndarray]:
 def digits() -> dict[str, Any]:
     """Score both variants on digits: raw pixels, and 30 principal components."""
     bags, hot = digit_bags(0)
-    # The components see no labels; the paper too takes them of the whole set.
+    # The components use no labels; the paper also computes them on the whole set.
     reduced = Bags(PCA(30, random_state=0).fit_transform(bags.x), bags.offsets, bags.y)
     size = {"n_bag": bags.n_bag, "n_instance": bags.n_pix, "positive": int(hot.sum())}
     return {**size, "raw": held_out(bags, 5, 1, hot), "pca": held_out(reduced, 5, 1, hot)}
 
 
 def main() -> None:
-    """Run the parts asked for and write the JSON."""
+    """Run the requested parts and write the JSON."""
     parts = {
         "musk": lambda: held_out(load_set("Musk1"), 10, 3),
         "elephant": lambda: held_out(load_set("Elephant"), 5, 1),
@@ -387,7 +387,7 @@ def main() -> None:
         "prior": prior_constant,
     }
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(parts)}; all where none is given")
+    parser.add_argument("parts", nargs="*", help=f"any of {', '.join(parts)}; default: all")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     path = options.results / "psi_vgpmil.json"

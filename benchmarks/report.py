@@ -1,4 +1,4 @@
-"""Where benchmarks leave their figures, and what they say of the machine."""
+"""Where benchmarks write their figures, and how they describe the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine that figures were measured on."""
+    """Describe the machine of the measurement."""
     return {"cores": os.cpu_count(), "platform": platform.platform(), "cpu": _cpu()}
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.result_hashes DIR > after.json
 
-``DIR`` is an ``output.dir``. Rasters count by their pixels, tables by their cells, the model and
-the bag store by their arrays; versions, dates and timings are left out. The last line hashes all.
+``DIR`` is an ``output.dir``. The hashes cover the pixels of rasters, the cells of tables, and the
+arrays of the model and the bag store. Versions, dates and timings are left out. The last line
+hashes all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ UNSTABLE = {"seconds", "written", "software", "versions", "started", "fingerprin
 
 
 def numbers(directory: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what each result holds, as bytes that depend on nothing but its numbers."""
+    """Yield the content of each result, as bytes that depend only on its numbers."""
     for path in sorted(directory.glob("*.tif")):
         with rasterio.open(path) as raster:
             yield path.name, raster.read().tobytes()
@@ -48,7 +49,7 @@ def numbers(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def stable(value: Any) -> Any:
-    """Leave out of a report what differs between two runs of the same code."""
+    """Remove from a report what differs between two runs of the same code."""
     if isinstance(value, dict):
         return {key: stable(item) for key, item in value.items() if key not in UNSTABLE}
     return [stable(item) for item in value] if isinstance(value, list) else value

@@ -1,14 +1,14 @@
 """A pass over pixels at the speed of the machine's matrix product, beside PyTorch.
 
-    python -m benchmarks.speed [--pixels 20000] [--landmarks 576] [--repeats 5] [--results DIR]
+    python -m benchmarks.speed [--pixels 20000] [--inducing 576] [--repeats 5] [--results DIR]
 
 Value and all gradients of the Lemma-1 bound (Poisson, exponential link, additive ARD + Matern-3/2
 kernel, 18 covariates, two coordinates), in float64 and float32, on all cores: blocks of bags on
-threads, as a fit runs them. Floors: ``4 n M^2`` flops for the pass and ``2 n M^2`` for predictions,
-at the rate of a large matrix product in the same run. Where PyTorch is installed (``pip install
-torch==2.13.0``; it is no dependency), it differentiates the usual whitened Cholesky form on the
-same cores, and both must agree. Runs are interleaved and the fastest of each counts; beside the
-time on the clock stands that of the processors, which other users of the machine disturb less.
+threads, as in a fit. The lower limits are ``4 n M^2`` flops for the pass and ``2 n M^2`` for
+predictions, at the rate of a large matrix product in the same run. If PyTorch is installed (``pip
+install torch==2.13.0``; it is no dependency), it differentiates the usual whitened Cholesky form on
+the same cores, and both must agree. Runs are interleaved, and the fastest of each counts. Beside
+the clock time is the processor time, which other users of the machine disturb less.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def make_bags(n_pix: int, seed: int = 0) -> Bags:
 
 
 class Ours:
-    """The pass as a fit runs it: blocks on threads, sums on the driver, the M x M chain rule."""
+    """The pass as in a fit: blocks on threads, sums on the driver, the M x M chain rule."""
 
     def __init__(self, bags: Bags, n_ind: int, dtype: Any, n_thread: int) -> None:
         self.bags = bags
         self.model = VBAgg(
             link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype
         )
-        # As many blocks of equal size on each thread: a store has hundreds, these are few.
+        # Each thread gets the same number of equal blocks: a store has hundreds, here are few.
         self.tile = -(-bags.n_pix // (2 * n_thread))
         self.source = BagsSource(bags, 0, block_pixels=self.tile, block_bags=bags.n_bag)
         state = start_training(
@@ -74,19 +74,19 @@ class Ours:
         with one_blas_thread():
             params = self.model.block_params(self.state)
             total = self.executor.sum(params, range(len(self.source.block_bags)))
-            # A fresh dictionary: nothing of the last call may be used again.
+            # A new dictionary, so that the pass cannot reuse results of the last call.
             self.state = replace(self.state, params=dict(self.state.params))
             return self.model.objective(self.state, total, self.bags.n_bag)
 
     def predict(self) -> list[Any]:
-        """Return mean, deviation and three quantiles of every pixel."""
+        """Return mean, standard deviation and three quantiles of every pixel."""
         params = self.model.block_params(self.state)
         edges = range(0, self.bags.n_pix, self.tile)
 
         def tile(start: int) -> Any:
             rows = slice(start, start + self.tile)
-            law = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])
-            return law.mean, law.sd, *(law.quantile(q) for q in QUANTILES)
+            predicted = self.model.predict_block(params, self.bags.x[rows], self.bags.coords[rows])
+            return predicted.mean, predicted.sd, *(predicted.quantile(q) for q in QUANTILES)
 
         with one_blas_thread():
             return list(self.executor._pool.map(tile, edges))
@@ -170,7 +170,7 @@ def gemm_rate(dtype: str, size: int = 3000) -> float:
 
 
 def measure(n_pix: int, n_ind: int, repeats: int, n_thread: int | None = None) -> dict[str, Any]:
-    """Time the pass and predictions beside the floors, and beside PyTorch where it is there."""
+    """Time the pass and predictions beside the lower limits, and beside PyTorch if installed."""
     cores = n_thread or os.cpu_count() or 1
     bags = make_bags(n_pix)
     result: dict[str, Any] = {"n_pix": n_pix, "n_ind": n_ind, "threads": cores}
@@ -185,7 +185,7 @@ def measure(n_pix: int, n_ind: int, repeats: int, n_thread: int | None = None) -
         for _ in range(repeats + 1):  # the first warms up
             rates.append(gemm_rate(dtype, min(3000, 4 * n_pix)))
             for name, run in _runs(ours, peer).items():
-                # In a row: threads of the library before spin for a while, and caches are its own.
+                # In a row: at first threads of the other library spin, and caches hold its data.
                 times.setdefault(name, []).extend(_both_seconds(run) for _ in range(3))
         best = {name: min(wall for wall, _ in each[3:]) for name, each in times.items()}
         busy = {name: min(cpu for _, cpu in each[3:]) for name, each in times.items()}
@@ -234,7 +234,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _both_seconds(run: Callable[[], Any]) -> tuple[float, float]:
-    """Return the seconds on the clock and those of all processors together."""
+    """Return the clock seconds and the sum of processor seconds."""
     started = time.process_time()
     wall = _seconds(run)
     return wall, time.process_time() - started
@@ -244,11 +244,11 @@ def main() -> None:
     """Measure, write the JSON and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pixels", type=int, default=20_000)
-    parser.add_argument("--landmarks", type=int, default=576)
+    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    result = measure(options.pixels, options.landmarks, options.repeats)
+    result = measure(options.pixels, options.inducing, options.repeats)
     write_results(options.results / "speed.json", result)
     names = list(result["float64"])
     print(f"{'':28} {'float64':>10} {'float32':>10}")

@@ -2,10 +2,11 @@
 
     python -m benchmarks.swiss_roll [--repetitions 5] [--bags 100 150 ...] [--results DIR]
 
-Points of a swiss roll, rotated into 18 dimensions, cut along one axis into bags of random size; the
-colour is the rate of a Poisson count, known by bag alone. Judged on the training points: mean
-negative log-likelihood of their own counts under the predicted rate, squared error of the rate, and
-the share of true rates inside central intervals. Writes ``benchmarks/results/swiss_roll.json``.
+Points of a swiss roll are rotated into 18 dimensions and cut along one axis into bags of random
+size. The colour is the rate of a Poisson count, known by bag alone. Scores on the training points:
+mean negative log-likelihood of their own counts under the predicted rate, squared error of the
+rate, and the share of true rates inside central intervals. Writes
+``benchmarks/results/swiss_roll.json``.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ ORDER = ("VBAgg-Sq", "Nystrom-Exp", "NN-Exp", "Bag-pixel")
 
 
 def make_roll(n_bag: int, size: float, sd: float, seed: int) -> tuple[Bags, np.ndarray, np.ndarray]:
-    """Simulate bags, and the rate and own count of each point.
+    """Simulate bags, and the rate and count of each point.
 
     Parameters
     ----------
     n_bag : int
     size, sd : float
-        Mean and deviation of the negative binomial bag sizes.
+        Mean and standard deviation of the negative binomial bag sizes.
     seed : int
     """
     rng = np.random.default_rng([seed, n_bag, int(size)])
@@ -50,8 +51,8 @@ def make_roll(n_bag: int, size: float, sd: float, seed: int) -> tuple[Bags, np.n
     place, colour = make_swiss_roll(n, random_state=int(rng.integers(2**31)))
     order = np.argsort(place[:, 2], kind="stable")
     place, colour = place[order], colour[order]
-    # The colour runs from 1.5 pi to 4.5 pi. The paper does not print its scale, but what a constant
-    # scores: mean squared error 0.85 and NLL 2.22 to 2.23, hence this variance and this mean.
+    # The colour runs from 1.5 pi to 4.5 pi. The paper prints no scale, but the scores of a
+    # constant: mean squared error 0.85 and NLL 2.22 to 2.23. Hence this variance and this mean.
     rate = 0.339 * colour + 1.3
     rotation = np.linalg.qr(rng.normal(size=(N_DIM, N_DIM)))[0]
     x = np.concatenate([place, np.zeros((n, N_DIM - 3))], axis=1) @ rotation
@@ -62,9 +63,10 @@ def make_roll(n_bag: int, size: float, sd: float, seed: int) -> tuple[Bags, np.n
 
 
 def models(n_inducing: int, seed: int, epochs: int) -> dict[str, Estimator]:
-    """Return the models compared, unfitted."""
+    """Return the models to compare, unfitted."""
     common: dict[str, Any] = {"n_inducing": n_inducing, "kernel": "rbf", "seed": seed}
-    common |= {"max_epochs": epochs, "learn_inducing": False}  # landmarks fixed, as in the paper
+    # The inducing points are fixed, as in the paper.
+    common |= {"max_epochs": epochs, "learn_inducing": False}
     return {
         "Constant": Constant(link="exp", seed=seed),
         "VBAgg-Sq": VBAgg(link="square", **common),
@@ -76,16 +78,16 @@ def models(n_inducing: int, seed: int, epochs: int) -> dict[str, Estimator]:
     }
 
 
-def judge(model: Any, bags: Bags, rate: np.ndarray, count: np.ndarray) -> dict[str, Any]:
-    """Score what a fitted model says of the points it was trained on by bag."""
-    law = model.predict_pixels(bags.x)
-    mean = np.asarray(law.mean)
+def score(model: Any, bags: Bags, rate: np.ndarray, count: np.ndarray) -> dict[str, Any]:
+    """Score the predictions of a fitted model for the points of its training bags."""
+    predicted = model.predict_pixels(bags.x)
+    mean = np.asarray(predicted.mean)
     result: dict[str, Any] = {
         "nll": float((mean - count * np.log(mean) + gammaln(count + 1)).mean()),
         "mse": float(((mean - rate) ** 2).mean()),
     }
-    if (law.s > 0).all():
-        below = 1.0 - np.asarray(law.exceed(rate))
+    if (predicted.s > 0).all():
+        below = 1.0 - np.asarray(predicted.exceed(rate))
         result["coverage"] = {
             f"{level:g}": float((np.abs(below - 0.5) <= 0.5 * level).mean()) for level in LEVELS
         }
@@ -107,7 +109,7 @@ def measure(
     for experiment, n_bag, size, sd in plan:
         for repetition in range(repetitions):
             bags, rate, count = make_roll(n_bag, size, sd, repetition)
-            # The rate of each point's own bag: what no model of bags alone can beat.
+            # The rate of each point's own bag: no model of bags alone can do better.
             for name, model in models(n_inducing, repetition, epochs).items():
                 if experiment == "sizes" and name == "Bag-pixel":
                     continue  # as the paper
@@ -122,7 +124,7 @@ def measure(
                         "model": name,
                         "seconds": round(time.perf_counter() - started, 2),
                         "converged": model.converged_,
-                        **judge(model, bags, rate, count),
+                        **score(model, bags, rate, count),
                     }
                 )
     return {"runs": runs, **summarise(runs)}

@@ -5,17 +5,17 @@
 
 First part: the size of the paper's VOC 2007 training split (Kandemir et al. 2016, section 4.1):
 10,020,341 instances of 100 features in bags of up to 2000, 7 % of the bags positive, 250 inducing
-points, 10 closed-form updates; the paper took 162 minutes. The data are simulated, once, into a bag
-store in DIRECTORY (4.4 GB; removed at the end unless ``--keep``), and the fit runs in a process of
-its own, so that its peak memory is its own, after the system has forgotten the store's pages.
-Floor: the multiplications of the kernel and of the triangular product of the residuals, at the rate
-of a large matrix product in the same run.
+points, 10 closed-form updates; the paper took 162 minutes. The data are simulated once into a bag
+store in DIRECTORY (4.4 GB; removed at the end unless ``--keep``). The page cache of the store is
+dropped, and the fit runs in a process of its own, so that its peak memory is measured alone. The
+lower limit of the time is that of the multiplications for the kernel and for the triangular product
+of the residuals, at the rate of a large matrix product in the same run.
 
 Second part: bound against passes and seconds, closed form and SVI at three learning rates (the
 paper's figure 2), natural-gradient and Adam steps, on bags in memory; draws ``vwsgp_svi.png``.
 
-With ``--mil``, another thing: variants of the model on five real multiple-instance sets (``.npz``
-with ``X, bag, y, train_mask``), AUC and log predictive density of held-out bags.
+``--mil`` runs another experiment instead: variants of the model on five real multiple-instance sets
+(``.npz`` with ``X, bag, y, train_mask``), AUC and log predictive density of held-out bags.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bag_sizes(n_pix: int) -> np.ndarray:
 
 
 class Images:
-    """Bags like images: a mixture of backgrounds each, and in positive ones a few of the object."""
+    """Bags like images: each a mixture of backgrounds; positive bags also have object patches."""
 
     def __init__(self, sizes: np.ndarray, share: float, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -94,7 +94,7 @@ class Images:
         return x
 
     def bags(self) -> Bags:
-        """Return them all in memory."""
+        """Return all bags in memory."""
         x = np.concatenate([self.instances(bag) for bag in range(self.sizes.shape[0])])
         return Bags(x, np.concatenate([[0], np.cumsum(self.sizes)]), self.y)
 
@@ -126,7 +126,7 @@ def simulate(path: Path, n_pix: int) -> None:
 
 
 def fit_store(path: Path) -> dict[str, Any]:
-    """Fit to the store and say what it took; run in a process of its own."""
+    """Fit to the store and return the measurements; runs in a process of its own."""
     from pipeline.store.bag_store import BagStore
     from pipeline.training import fit as engine
 
@@ -140,10 +140,10 @@ def fit_store(path: Path) -> dict[str, Any]:
     fitted, fitted_busy = time.perf_counter() - started, time.process_time() - busy
     started = time.perf_counter()
     with one_blas_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        laws = pool.map(
+        means = pool.map(
             lambda i: model.predict_bags(store.read_block(i)).mean, range(store.n_block)
         )
-        predicted = np.concatenate(list(laws))
+        predicted = np.concatenate(list(means))
     return {
         "seconds": fitted,
         "cpu_seconds": fitted_busy,
@@ -160,7 +160,7 @@ def fit_store(path: Path) -> dict[str, Any]:
 
 
 def _child(*arguments: str) -> tuple[str, float, float]:
-    """Run this module's hidden part; return its output, seconds and peak memory, GiB."""
+    """Run the hidden part of this module; return its output, seconds and peak memory, GiB."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.vwsgp", *arguments], stdout=subprocess.PIPE, text=True
@@ -175,7 +175,7 @@ def _child(*arguments: str) -> tuple[str, float, float]:
 
 
 def forget_pages(path: Path) -> None:
-    """Have the system drop what it keeps of the store's files, so that the fit reads the disk."""
+    """Drop the page cache of the store's files, so that the fit reads the disk."""
     os.sync()
     for file in path.rglob("*"):
         if file.is_file():
@@ -219,9 +219,10 @@ def measure_store(directory: Path, n_pix: int, *, keep: bool) -> dict[str, Any]:
 
 
 def trace(model: VWSGP, bags: Bags, n_thread: int) -> dict[str, Any]:
-    """Fit and return the exact bound of all bags, with the seconds spent, after each epoch.
+    """Fit; return the exact bound of all bags and the seconds spent, after each epoch.
 
-    The bound is evaluated outside the clock, by the closed form's law where that is the model's.
+    The bound is evaluated outside the clock, by the closed form's likelihood if that is the
+    model's.
     """
     source = BagsSource(bags, model.seed)
     referee = VWSGP(**{name: value for name, value in model.get_params().items() if name in _OWN})
@@ -242,7 +243,7 @@ def trace(model: VWSGP, bags: Bags, n_thread: int) -> dict[str, Any]:
         how = model.loop_params("train")
         for epoch in range(1, model.max_epochs + 1):
             started = time.perf_counter()
-            # At the rate given, without the loop's schedule: the rate is what is compared.
+            # The given rate, without the schedule of the loop: the experiment compares rates.
             training.plateau = Plateau(model.tolerance)
             training.converged = False
             train(model, source, executor, training, **{**how, "max_epochs": epoch})
@@ -267,7 +268,7 @@ def compare_svi(n_thread: int) -> dict[str, Any]:
     images = Images(rng.integers(1500, 2850, 166), 0.5, seed=1)
     bags = images.bags()
     common: dict[str, Any] = {"n_inducing": 50, "dtype": "float32", "intercept_sd": 0.0}
-    # One prior for all: the one that the closed form chooses.
+    # All methods have the prior that the closed form chooses.
     pilot = VWSGP(learn_variance=True, **common).fit(bags, n_thread=n_thread)
     common["variance"] = pilot.named_hyperparameters()["variance_factor"]
     common |= {"max_epochs": N_PASS, "tolerance": 1e-300}
@@ -350,15 +351,13 @@ def draw(compared: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, write the JSON, draw the figure and print what was found."""
+    """Measure, write the JSON, draw the figure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--instances", type=int, default=N_INSTANCE)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--figures", type=Path, default=FIGURES)
-    parser.add_argument(
-        "--mil", type=Path, help="folder of the multiple-instance sets: scores them"
-    )
+    parser.add_argument("--mil", type=Path, help="score the multiple-instance sets of this folder")
     parser.add_argument("--keep", action="store_true", help="leave the store on disk")
     parser.add_argument("--simulate", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)

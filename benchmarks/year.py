@@ -2,11 +2,12 @@
 
     python -m benchmarks.year [DIRECTORY]
 
-Counts of one month after the other are delivered as ``cases_YYYY-MM.csv``; `flows.watch` senses
-them, a worker runs `flows.update.update_map`. May first comes with a word for a number, September
-with six times the cases: both are held back, and come again, corrected. Readers poll throughout:
-each opens the current version and checks every file of it. At the end the last month is run again
-with nothing changed, and with another unit of the maps. Writes ``benchmarks/results/year.json``.
+Counts arrive month after month as ``cases_YYYY-MM.csv``. `flows.watch` detects them, and a worker
+runs `flows.update.update_map`. The first delivery for May has a word instead of a number, the one
+for September has six times the cases. Both are held back and arrive again, corrected. Readers poll
+throughout: each opens the current version and checks every file of it. At the end the last month
+runs again with nothing changed, and once more with another unit of the maps. Writes
+``benchmarks/results/year.json``.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ N_READER = 2
 
 
 class Api:
-    """Prefect's REST interface, as far as it is needed here."""
+    """The part of Prefect's REST interface that the replay needs."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Get, or post a body."""
+        """Send a GET request, or POST a body."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        for pause in (0.5, 1, 2, 4, 0):  # 503: SQLite is locked; Prefect's own clients wait, too
+        for pause in (0.5, 1, 2, 4, 0):  # 503: SQLite is locked; Prefect's own clients also wait
             try:
                 with urllib.request.urlopen(request, timeout=60) as answer:
                     return json.loads(answer.read() or "null")
@@ -83,7 +84,7 @@ class Api:
 
 
 class Readers:
-    """People with the map open: each takes the current version and checks all of it."""
+    """Readers of the map: each takes the current version and checks all of it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.over = directory, threading.Event()
@@ -91,13 +92,13 @@ class Readers:
         self._threads = [threading.Thread(target=self._poll) for _ in range(N_READER)]
 
     def __enter__(self) -> Readers:
-        """Begin to read."""
+        """Start to read."""
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Have them finish."""
+        """Stop all readers."""
         self.over.set()
         for thread in self._threads:
             thread.join()
@@ -118,7 +119,7 @@ class Readers:
 
 
 def prepare(directory: Path) -> tuple[Path, list[tuple[str, list[list[str]]]]]:
-    """Simulate the country and a year's deliveries: (period, rows) in the order they come."""
+    """Simulate the country and its deliveries of a year: (period, rows) in order of arrival."""
     simulate_country(directory, size=SIZE, seed=3)
     config = directory / "disagg.yaml"
     data = yaml.safe_load(config.read_text())
@@ -154,7 +155,7 @@ def prepare(directory: Path) -> tuple[Path, list[tuple[str, list[list[str]]]]]:
 
 
 def deliver(path: Path, rows: list[list[str]]) -> None:
-    """Write counts as a good sender does: under another name, then renamed."""
+    """Write counts atomically: under another name, then renamed."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -162,7 +163,7 @@ def deliver(path: Path, rows: list[list[str]]) -> None:
 
 
 def describe(api: Api, run: dict[str, Any], what: str, out: Path) -> dict[str, Any]:
-    """Take a run apart: wall time from its trigger to its end, and what of it was the stages."""
+    """Split the wall time of a run, from its trigger to its end, into stages and the rest."""
     body = {"flow_runs": {"id": {"any_": [run["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
     tasks = api.call("/task_runs/filter", body)
     record = json.loads((out / "work" / "stages.json").read_text())
@@ -192,7 +193,7 @@ def describe(api: Api, run: dict[str, Any], what: str, out: Path) -> dict[str, A
 
 
 def replay(directory: Path, stay_s: float = 0) -> dict[str, Any]:
-    """Replay the year in a directory; return what the JSON holds."""
+    """Replay the year in a directory; return the content of the JSON."""
     config, deliveries = prepare(directory / "map")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -234,7 +235,7 @@ def replay(directory: Path, stay_s: float = 0) -> dict[str, Any]:
             runs.append(describe(api, api.wait_for_run(len(runs)), what, out))
             print(line(runs[-1]), flush=True)
         seconds = time.perf_counter() - start
-        time.sleep(stay_s)  # for those who want to look at it in the browser
+        time.sleep(stay_s)  # leaves time to look at it in the browser
     year = runs[: len(deliveries)]
     good = [run for run in year if run["state"] == "Completed"]
     return {
@@ -261,7 +262,7 @@ def replay(directory: Path, stay_s: float = 0) -> dict[str, Any]:
 
 
 def line(run: dict[str, Any]) -> str:
-    """Write a run as a line of the table."""
+    """Format a run as a line of the table."""
     return (
         f"{run['what']:12} {run['state']:30} {run['wall_s']:7.1f} {run['stages_s']:8.1f} "
         f"{run['overhead_s']:9.1f}  {', '.join(run['cached']) or '-'}"
@@ -272,7 +273,9 @@ def main() -> None:
     """Replay, write the JSON and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--stay", type=float, default=0, help="seconds that the server stays up")
+    parser.add_argument(
+        "--stay", type=float, default=0, help="seconds for which the server stays up at the end"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     end_on_signals()

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Make an authority and one certificate for a Dask cluster that speaks TLS:
+# Make a certificate authority and one certificate for a Dask cluster with TLS:
 #
 #   sh infra/certificates.sh DIRECTORY [DAYS]
 #
-# ca.pem, cert.pem and key.pem go to the scheduler and the workers
+# Give ca.pem, cert.pem and key.pem to the scheduler and the workers
 # (`dask scheduler --tls-ca-file ca.pem --tls-cert cert.pem --tls-key key.pem`) and into the
 # configuration (`compute: {scheduler: tls://host:8786, tls: {ca: ..., cert: ..., key: ...}}`).
-# Whoever holds the key may send code to the cluster: guard it. The authority's own key is deleted:
-# to renew, run this again and hand out all three anew.
+# Whoever holds the key can run code on the cluster: protect it. The script deletes the authority's own
+# key: to renew, run it again and distribute all three files again.
 set -eu
 if [ $# -lt 1 ]; then
-  echo "error: no directory given; say sh $0 DIRECTORY [DAYS]" >&2
+  echo "error: no directory given; run sh $0 DIRECTORY [DAYS]" >&2
   exit 2
 fi
 command -v openssl >/dev/null || { echo "error: openssl is not installed" >&2; exit 2; }
@@ -25,4 +25,4 @@ openssl req -newkey rsa:3072 -nodes -sha256 -subj "/CN=disagg cluster" \
   -keyout key.pem -out request.pem 2>/dev/null
 openssl x509 -req -sha256 -days "$days" -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial \
   -out cert.pem 2>/dev/null
-echo "ca.pem, cert.pem and key.pem are in $1, valid for $days days"
+echo "$1 holds ca.pem, cert.pem and key.pem, valid for $days days"

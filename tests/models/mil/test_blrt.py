@@ -14,7 +14,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 import models
 from benchmarks import blrt as benchmark
-from benchmarks.plain_trees import ask_plain, grow_plain
+from benchmarks.plain_trees import grow_plain, predict_plain
 from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.likelihoods.probability import Draws
@@ -100,11 +100,11 @@ def test_the_trees_are_those_of_the_plain_algorithm(task, criterion, variant, mi
         for number, label in enumerate(model.classes_):
             if task == "regression" or (task == "binary" and label == 0):
                 continue
-            plain = ask_plain(nodes, fresh.x, fresh.offsets, bags.y == label, **shape)
+            plain = predict_plain(nodes, fresh.x, fresh.offsets, bags.y == label, **shape)
             column = told[tree] if task == "binary" else told[tree][:, number]
             np.testing.assert_allclose(column, plain, rtol=1e-12)
         if task == "regression":
-            plain = ask_plain(nodes, fresh.x, fresh.offsets, bags.y, **shape)
+            plain = predict_plain(nodes, fresh.x, fresh.offsets, bags.y, **shape)
             np.testing.assert_allclose(told[tree], plain, rtol=1e-10)
 
 

@@ -1,0 +1,103 @@
+"""What the code before the rooms wrote still opens: models, stores, checkpoints, publications.
+
+``written_by_0.1.0.tar.xz`` was written by the last commit with flat packages: a saved model of each
+class with its predictions, the checkpoint of a fit that was stopped after five of six epochs with
+what the whole fit gave, and a country with its run and its publication.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import models
+from models import Bags, VBAgg
+from pipeline import BagStore, fit
+from pipeline.cli.main import main
+from pipeline.core.progress import Silent
+
+ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
+MODELS = (
+    *("VBAgg", "VBAgg-square", "Nystrom", "Network", "BagPixel", "Constant", "Dasymetric"),
+    *("VWSGP", "VWSGPSVI", "BLRT", "PsiVGPMIL", "PsiVGPMILSVI", "GPMIL", "GPMILS"),
+)
+
+
+class Log(Silent):
+    """Progress that keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """Unpack what was written before."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "earlier"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_predicts_what_it_predicted(earlier: Path, name: str) -> None:
+    model = models.load(earlier / "models" / name)
+    assert type(model).__name__ == name.partition("-")[0]
+    with np.load(earlier / "bags.npz") as data, np.load(earlier / "expected.npz") as expected:
+        wanted = {key: expected[key] for key in expected if key.startswith(f"{name}/")}
+        y = data["labels" if model.responses == "labels" else "counts"]
+        weight, coords = data["weight"], data["coords"]
+        if model.responses == "labels":
+            weight = coords = None
+        bags = Bags(data["x"], data["offsets"], y, weight, coords)
+    assert wanted
+    for key, values in wanted.items():
+        _, of, what = key.split("/")
+        where = {} if coords is None else {"coords": coords}
+        found = (
+            model.predict_pixels(bags.x, **where) if of == "pixels" else model.predict_bags(bags)
+        )
+        np.testing.assert_allclose(getattr(found, what), values, rtol=1e-9, atol=1e-12)
+
+
+def test_every_class_of_model_was_written(earlier: Path) -> None:
+    classes = {name.partition("-")[0] for name in MODELS}
+    assert {path.name for path in (earlier / "models").iterdir()} == set(MODELS)
+    # What has come since has nothing written before.
+    assert classes <= set(models.CLASSES)
+
+
+def test_a_fit_goes_on_from_a_checkpoint(earlier: Path) -> None:
+    store = BagStore.open(earlier / "country" / "out" / "work" / "bags.zarr")
+    model = VBAgg(n_inducing=6, kernel="additive", max_epochs=6, batch_bags=4, seed=4)
+    log = Log()
+    fit(model, store, checkpoint=earlier / "checkpoint", n_thread=1, progress=log)
+    assert any("epoch 5" in line for line in log.lines)
+    with np.load(earlier / "checkpoint-expected.npz") as expected:
+        for name in expected:
+            # Another processor's BLAS rounds otherwise; a fit from the start ends elsewhere.
+            np.testing.assert_allclose(model.state_.params[name], expected[name], rtol=1e-6)
+
+
+def test_a_publication_is_read_and_goes_on(earlier: Path, capsys: pytest.CaptureFixture) -> None:
+    config = str(earlier / "country" / "disagg.yaml")
+    assert main(["versions", config, "--json"]) == 0
+    assert "v0001" in capsys.readouterr().out
+    before = json.loads((earlier / "country" / "out" / "evaluation.json").read_text())
+    # The code has changed since: its stages run again, on the stores that lie there.
+    assert main(["run", config, "--json", "--quiet"]) == 0
+    stages = json.loads(capsys.readouterr().out)
+    assert not any(stage["skipped"] for stage in stages["stages"])
+    after = json.loads((earlier / "country" / "out" / "evaluation.json").read_text())
+    assert after["in_sample"]["counts"] == pytest.approx(before["in_sample"]["counts"], rel=1e-6)
+    assert main(["publish", config, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["versions", config, "--json"]) == 0
+    known = {each["version"] for each in json.loads(capsys.readouterr().out)["versions"]}
+    assert "v0001" in known
