@@ -35,10 +35,6 @@ def explain(error: Exception, command: str) -> Problem | None:
         if found and remedy:
             return Problem(place, found, remedy)
         return Problem("run", str(error), f"correct it, then go on with `{command}`")
-    if isinstance(error, ImportError):
-        for package, need in _OPTIONAL.items():
-            if package in str(error):
-                return Problem(package, f"is not installed, and {need}", f"pip install {package}")
     if isinstance(error, OSError) and error.errno in _MENDABLE:
         return Problem(
             str(error.filename or "the output directory"),
@@ -48,7 +44,6 @@ def explain(error: Exception, command: str) -> Problem | None:
     return None
 
 
-_OPTIONAL = {"pyarrow": "Parquet files and tables of bags need it"}
 _MENDABLE = {
     errno.EPERM: "allow it",
     errno.EIO: "see whether the disk is sound (dmesg), or give another output.dir",

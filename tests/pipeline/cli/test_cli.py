@@ -150,7 +150,6 @@ def test_a_defect_is_1_with_a_traceback(project, capsys, monkeypatch):
     [
         NumericalError("bound: not finite; lower fit.learning_rate"),
         OSError(28, "No space left"),
-        ImportError("Missing optional dependency 'pyarrow.parquet'."),
     ],
 )
 def test_what_a_user_can_mend_is_2_without_a_traceback(project, capsys, monkeypatch, error):
