@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Config
 
 _DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
-_MAPS = (
-    *("rate_mean.tif", "rate_lower.tif", "rate_upper.tif"),
-    *("probability_mean.tif", "probability_sd.tif", "areas.gpkg", "areas.csv"),
-)
 
 app = typer.Typer(
     name="disagg",
@@ -384,6 +380,7 @@ def _run_stages(
 
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, period, with_inputs="ingest" in names)
+        from pipeline.prediction.products import announced_files
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
         from pipeline.storage.location import use_storage
 
@@ -397,7 +394,7 @@ def _run_stages(
                 )
         results = run_stages(config, names, progress, force=force, on_start=at.append)
         place = config.output.place
-        maps = [f"{place}/{m}" for m in _MAPS if (config.output.dir / m).exists()]
+        maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
         talk.give(
             {
                 "ok": True,

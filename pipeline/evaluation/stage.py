@@ -24,11 +24,11 @@ from pipeline.cluster.local import n_thread, where
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
+from pipeline.core.version import software_version
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_scorecard
 from pipeline.evaluation.tasks import Judge, judge_of
-from pipeline.prediction.stage import software_version
 from pipeline.store.bag_store import BagStore
 from pipeline.training import fit as engine
 

@@ -19,6 +19,7 @@ import pandas as pd
 from geo.written import failures_explained, why_not_written
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.arrays import AreaArrays
+from pipeline.prediction.products import AREAS_CSV, AREAS_GPKG
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
         result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
-    package = directory / "areas.gpkg"
+    package = directory / AREAS_GPKG.file
     with failures_explained(package, [package]):
         result.to_file(package, layer="areas", driver="GPKG")
         # SQLite tells GDAL of a full disk, and GDAL not always us.
@@ -207,7 +208,7 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
         raise why_not_written(package, [package])
     result.drop(columns=geometry).to_csv(
-        directory / "areas.csv", index=False, float_format="%.6g", lineterminator="\n"
+        directory / AREAS_CSV.file, index=False, float_format="%.6g", lineterminator="\n"
     )
 
 

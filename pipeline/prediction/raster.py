@@ -153,11 +153,10 @@ def predict_raster(
             n_pix += int(np.isfinite(values[0]).sum())
             task.advance(1)
     for layer in wanted:
-        probability = layer.name.startswith(("exceedance", "probability"))
         write_style(
             directory / f"{layer.name}.tif",
-            low=0.0 if probability else None,
-            high=1.0 if probability and layer.name != "probability_sd" else None,
-            label="" if probability else layer.unit,
+            low=layer.product.low,
+            high=layer.product.high,
+            label="" if layer.unit == "1" else layer.unit,
         )
     return n_pix
