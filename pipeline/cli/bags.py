@@ -48,7 +48,7 @@ def import_(
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg bags import {table} ...", resumable=False):
-        from pipeline.tables.table_import import import_table
+        from pipeline.tables.table_import import InstanceColumns, import_table
 
         _check_out(out)
         progress = talk.progress()
@@ -56,10 +56,7 @@ def import_(
             store = import_table(
                 table,
                 out,
-                bag=bag,
-                label=label,
-                features=feature,
-                drop=drop or (),
+                InstanceColumns(bag, label, feature, drop or ()),
                 seed=seed,
                 advance=task.advance,
             )
@@ -135,7 +132,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _check_kind(kind: str) -> None:
-    from geo.counts import choose
+    from geo.columns import choose
     from pipeline.config.catalogue import CATALOGUE
 
     names = [each.kind for each in CATALOGUE if each.learns_from == "labels"]

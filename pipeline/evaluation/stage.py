@@ -18,7 +18,7 @@ import numpy as np
 
 import models
 from geo.errors import InputError, Problem
-from geo.raster import RasterSource
+from geo.raster import RasterSource, raster_source
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import n_thread, where
 from pipeline.config.input_schema import FoldsFile
@@ -215,7 +215,7 @@ def _centres(store: BagStore) -> np.ndarray:
 
 
 def _truth(config: Config) -> RasterSource | None:
-    return None if config.truth is None else RasterSource(config.truth.path)
+    return None if config.truth is None else raster_source(config.truth.path)
 
 
 def jsonable(value: Any) -> Any:
