@@ -42,7 +42,7 @@ from models.training.loop import start_training
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.source import StoreSource
 from pipeline.training.dask_executor import DaskExecutor
 
@@ -82,13 +82,15 @@ def empty_store(path: Path) -> BagStore:
 
     write_bags(
         path,
-        sizes=np.ones(N_BLOCK, dtype=int),
-        rows=rows,
-        y=np.zeros(N_BLOCK),
-        ids=[str(k) for k in range(N_BLOCK)],
-        covariates=["a"],
+        NewBags(
+            sizes=np.ones(N_BLOCK, dtype=int),
+            rows=rows,
+            y=np.zeros(N_BLOCK),
+            ids=[str(k) for k in range(N_BLOCK)],
+            covariates=["a"],
+        ),
         fingerprint="empty",
-        block_bags=1,
+        layout=StoreLayout(block_bags=1),
     )
     return BagStore.open(path)
 

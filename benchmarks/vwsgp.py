@@ -101,7 +101,7 @@ class Images:
 
 def simulate(path: Path, n_pix: int) -> None:
     """Write the store."""
-    from pipeline.store.bag_writer import PixelRows, write_bags
+    from pipeline.store.bag_store import NewBags, PixelRows, write_bags
 
     images = Images(bag_sizes(n_pix), POSITIVE)
 
@@ -115,11 +115,13 @@ def simulate(path: Path, n_pix: int) -> None:
 
     write_bags(
         path,
-        sizes=images.sizes,
-        rows=rows,
-        y=images.y,
-        ids=[f"image-{k}" for k in range(images.sizes.shape[0])],
-        covariates=[f"feature-{k}" for k in range(N_FEAT)],
+        NewBags(
+            sizes=images.sizes,
+            rows=rows,
+            y=images.y,
+            ids=[f"image-{k}" for k in range(images.sizes.shape[0])],
+            covariates=[f"feature-{k}" for k in range(N_FEAT)],
+        ),
         fingerprint=f"vwsgp-{n_pix}",
         workers=os.cpu_count(),
     )

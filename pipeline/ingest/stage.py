@@ -30,7 +30,7 @@ from pipeline.storage.location import use_storage
 from pipeline.storage.object_commit import Place, zarr_at
 from pipeline.store import aligned_grid as cubes
 from pipeline.store.aligned_grid import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
-from pipeline.store.bag_store import BagStore, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 
@@ -383,22 +383,26 @@ def _write_store(
         gatherer.spread(_workers(config), task.advance)
         write_bags(
             bags_path,
-            sizes=np.diff(bags.offsets),
-            rows=gatherer.rows,
-            y=counts.to_numpy(np.float64)[bags.area],
-            trials=None if inputs.tested is None else inputs.tested.to_numpy(np.float64)[bags.area],
-            ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
-            covariates=covariates,
-            units=[inputs.covariates[name].source.unit or "" for name in covariates],
-            grid=grid.to_dict(),
-            coords_crs=plane_km(grid).to_wkt(),
+            NewBags(
+                sizes=np.diff(bags.offsets),
+                rows=gatherer.rows,
+                y=counts.to_numpy(np.float64)[bags.area],
+                trials=None
+                if inputs.tested is None
+                else inputs.tested.to_numpy(np.float64)[bags.area],
+                ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
+                covariates=covariates,
+                units=[inputs.covariates[name].source.unit or "" for name in covariates],
+                grid=grid.to_dict(),
+                coords_crs=plane_km(grid).to_wkt(),
+                attrs={
+                    "left_out": bags.left_out,
+                    "name": config.name,
+                    "weight_unit": "people" if inputs.population is not None else "km2",
+                },
+            ),
             seed=config.fit.seed,
             fingerprint=fingerprint,
-            attrs={
-                "left_out": bags.left_out,
-                "name": config.name,
-                "weight_unit": "people" if inputs.population is not None else "km2",
-            },
             workers=_workers(config),
             advance=task.advance,
         )

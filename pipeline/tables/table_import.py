@@ -23,7 +23,7 @@ from geo.tables import find_table, table_errors
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Location
 from pipeline.storage.object_commit import place_of
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 
 BLOCK_PIXELS = 8192  # of a block: bags of a table are mostly small
 
@@ -138,17 +138,25 @@ def import_table(
         wanted = repr([columns.bag, columns.label, names, seed]).encode()
         write_bags(
             place,
-            sizes=sizes,
-            rows=rows,
-            y=found.label,
-            ids=found.ids,
-            covariates=names,
+            NewBags(
+                sizes=sizes,
+                rows=rows,
+                y=found.label,
+                ids=found.ids,
+                covariates=names,
+                has_coords=False,
+                attrs={
+                    "name": path.stem,
+                    "weight_unit": "instances",
+                    "source": str(path.resolve()),
+                },
+            ),
             seed=seed,
             fingerprint=hashlib.sha256(fingerprint_file(path).encode() + wanted).hexdigest(),
-            has_coords=False,
-            attrs={"name": path.stem, "weight_unit": "instances", "source": str(path.resolve())},
-            block_pixels=BLOCK_PIXELS,
-            block_bags=max(8, int(BLOCK_PIXELS // max(1, sizes.mean()))),
+            layout=StoreLayout(
+                block_pixels=BLOCK_PIXELS,
+                block_bags=max(8, int(BLOCK_PIXELS // max(1, sizes.mean()))),
+            ),
         )
     return BagStore.open(place)
 

@@ -11,7 +11,7 @@ import pytest
 from models import VBAgg
 from models.core.block import BagBlock
 from pipeline.core.errors import StoreError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.block_cache import MOST_COMING, BlockCache, block_bytes
 from pipeline.store.source import StoreSource
 from pipeline.training.fit import fit
@@ -107,15 +107,15 @@ def _store(path: Path) -> BagStore:
 
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=rng.poisson(3.0, 30).astype(float),
-        ids=[str(k) for k in range(30)],
-        covariates=["a", "b"],
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=rng.poisson(3.0, 30).astype(float),
+            ids=[str(k) for k in range(30)],
+            covariates=["a", "b"],
+        ),
         fingerprint="cache",
-        block_pixels=40,
-        chunk_pixels=16,
-        shard_pixels=64,
+        layout=StoreLayout(block_pixels=40, chunk_pixels=16, shard_pixels=64),
     )
     return BagStore.open(path)
 

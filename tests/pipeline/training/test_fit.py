@@ -24,7 +24,7 @@ from models import Bags, VBAgg
 from models.core.block import BagBlock
 from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
 from pipeline.core.errors import ClusterError, StoreError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.source import StoreSource
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
@@ -34,7 +34,12 @@ N_BAG = 24
 
 
 def make_store(
-    path: Path, *, y: dict[str, float] | None = None, block_pixels: int = 60, **options: Any
+    path: Path,
+    *,
+    y: dict[str, float] | None = None,
+    block_pixels: int = 60,
+    fingerprint: str = "inputs",
+    **layout: Any,
 ) -> BagStore:
     rng = np.random.default_rng(2)
     sizes = rng.integers(5, 40, N_BAG)
@@ -56,19 +61,16 @@ def make_store(
 
     write_bags(
         path,
-        **{
-            "sizes": sizes,
-            "rows": rows,
-            "y": counts,
-            "ids": [str(k) for k in range(N_BAG)],
-            "covariates": ["a", "b"],
-            "seed": 4,
-            "fingerprint": "inputs",
-            "block_pixels": block_pixels,
-            "chunk_pixels": 64,
-            "shard_pixels": 128,
-            **options,
-        },
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=counts,
+            ids=[str(k) for k in range(N_BAG)],
+            covariates=["a", "b"],
+        ),
+        seed=4,
+        fingerprint=fingerprint,
+        layout=StoreLayout(block_pixels=block_pixels, chunk_pixels=64, shard_pixels=128, **layout),
     )
     return BagStore.open(path)
 

@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 import models
 from models.core.errors import BagsError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.source import StoreSource
 from pipeline.training.fit import fit
 
@@ -53,16 +53,16 @@ def _store(path: Path, labels: Any = None) -> BagStore:
 
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=y if labels is None else labels(y),
-        ids=[f"b{k}" for k in range(sizes.size)],
-        covariates=["a", "b", "c"],
-        has_coords=False,
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=y if labels is None else labels(y),
+            ids=[f"b{k}" for k in range(sizes.size)],
+            covariates=["a", "b", "c"],
+            has_coords=False,
+        ),
         fingerprint="labels",
-        block_pixels=40,
-        chunk_pixels=32,
-        shard_pixels=64,
+        layout=StoreLayout(block_pixels=40, chunk_pixels=32, shard_pixels=64),
     )
     return BagStore.open(path)
 

@@ -16,7 +16,7 @@ from models import VBAgg
 from models.training.loop import ThreadExecutor, Training, start_training
 from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.source import StoreSource
 from pipeline.training import dask_executor as executor_module
 from pipeline.training.dask_executor import DaskExecutor
@@ -43,15 +43,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
     mean = np.add.reduceat(pixels.weight * 0.1 * np.exp(0.5 * x[:, 0]), base[:-1])
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=rng.poisson(mean).astype(float),
-        ids=[str(k) for k in range(N_BAG)],
-        covariates=["a", "b", "c"],
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=rng.poisson(mean).astype(float),
+            ids=[str(k) for k in range(N_BAG)],
+            covariates=["a", "b", "c"],
+        ),
         fingerprint="workers",
-        block_pixels=60,
-        chunk_pixels=64,
-        shard_pixels=128,
+        layout=StoreLayout(block_pixels=60, chunk_pixels=64, shard_pixels=128),
     )
     store = BagStore.open(path)
     assert store.n_block > 16
