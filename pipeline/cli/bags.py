@@ -102,16 +102,14 @@ def fit(
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg bags fit {store} ...", resumable=False):
-        from pipeline.tables.bag_fit import fit_bags
+        from pipeline.tables.bag_fit import Classifier, fit_bags
 
         _check_kind(model)
         found = fit_bags(
             _open(store),
-            model,
+            Classifier(model, _settings(setting or []), seed),
             out,
-            options=_settings(setting or []),
             n_fold=folds,
-            seed=seed,
             truth=truth,
             progress=talk.progress(),
         )

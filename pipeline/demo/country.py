@@ -29,7 +29,7 @@ from pipeline.demo.country_spec import (
 )
 from pipeline.demo.covariate_files import as_measured, draw_gap, write_covariate, write_raster
 from pipeline.demo.covariates import environment, rainfall, temperature
-from pipeline.demo.population import settle
+from pipeline.demo.population import simulate_population
 from pipeline.demo.terrain import Array, Mask, build_terrain, fractal_noise, named_rng
 
 RATE_RANGE = (0.002, 0.4)
@@ -184,7 +184,7 @@ def simulate_country(
     )
     rain = rainfall(terrain, seed)
     inside = cut_country(land, seed, spec.n_land)
-    settled = settle(
+    settled = simulate_population(
         terrain, rain, seed, n_town=spec.n_town, total_people=spec.people, inside=inside,
         detail=spec.detail,
     )  # fmt: skip

@@ -27,10 +27,10 @@ from pipeline.config.schema import Config
 from pipeline.core.version import software_version
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
-from pipeline.evaluation.report import render_scorecard
-from pipeline.evaluation.tasks import Judge, judge_of
+from pipeline.evaluation.report import render_report
+from pipeline.evaluation.tasks import EvaluationTask, evaluation_task
 from pipeline.store.bag_store import BagStore
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit as fit_model
 
 
 def evaluate_stage(
@@ -64,43 +64,43 @@ def evaluate_stage(
     work = out / "work"
     store = BagStore.open(work / "bags.zarr")
     model = models.load(work / "model")
-    judge = judge_of(config, store)
+    evaluation = evaluation_task(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
     source = _truth(config)
 
     with progress.task("in sample", store.n_bag) as task:
-        seen = judge.in_sample(model, task.advance)
+        seen = evaluation.in_sample(model, task.advance)
     report: dict[str, Any] = {
         "name": config.name,
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
-        "in_sample": judge.score(seen),
+        "in_sample": evaluation.score(seen),
         "held_out": {},
     }
     for scheme, fold in folds.items():
         report["held_out"][scheme] = _hold_out(
-            config, store, judge, scheme, fold, work / "evaluate" / scheme, progress
+            config, store, evaluation, scheme, fold, work / "evaluate" / scheme, progress
         )
     if source is not None:
         with progress.task("truth", store.n_bag) as task:
-            truth = judge.truth(model, source, task.advance)
+            truth = evaluation.truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
-    report["about"] = judge.about
+    report["about"] = evaluation.about
     report = jsonable(report)
     partial = out / ".evaluation.json.partial"
     partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     partial.replace(out / "evaluation.json")
-    progress.log(render_scorecard(report))
-    return judge.headline(report)
+    progress.log(render_report(report))
+    return evaluation.headline(report)
 
 
 def _hold_out(
     config: Config,
     store: BagStore,
-    judge: Judge,
+    evaluation: EvaluationTask,
     scheme: str,
     fold: np.ndarray,
     directory: Path,
@@ -125,24 +125,22 @@ def _hold_out(
         open_cluster(config.compute) as client,
         progress.task(f"hold out by {scheme}", n_fold) as task,
     ):
-        said, fold_of = cross_validate(
+        predictions, fold_of = cross_validate(
             fold,
-            judge.predictor,
+            evaluation.predictor,
             _fit_fold(config, store, client, progress),
             directory,
             _fingerprint(config, store),
             task.advance,
         )
-    constant = judge.constant(fold)
-    result["model"] = judge.score(said)
-    result["constant"] = judge.score(constant)
-    result["by_fold"] = [
-        {
-            "fold": number,
-            **judge.fold_row(said.select(fold_of == number), constant.select(fold_of == number)),
-        }
-        for number in range(n_fold)
-    ]
+    constant = evaluation.constant(fold)
+    result["model"] = evaluation.score(predictions)
+    result["constant"] = evaluation.score(constant)
+    result["by_fold"] = []
+    for number in range(n_fold):
+        own = fold_of == number
+        scores = evaluation.fold_row(predictions.select(own), constant.select(own))
+        result["by_fold"].append({"fold": number, **scores})
     return result
 
 
@@ -151,7 +149,7 @@ def _fit_fold(
 ) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
-        engine.fit(
+        fit_model(
             model,
             store,
             client,

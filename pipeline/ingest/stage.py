@@ -23,13 +23,21 @@ from pipeline.cluster.local import threads_here
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
-from pipeline.ingest.gather import Gatherer
 from pipeline.ingest.inputs import Inputs, open_inputs
+from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import use_storage
 from pipeline.storage.object_commit import Place, zarr_at
-from pipeline.store import aligned_grid as cubes
-from pipeline.store.aligned_grid import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
+from pipeline.store import aligned_grid
+from pipeline.store.aligned_grid import (
+    NO_COVARIATE,
+    NO_POPULATION,
+    NOBODY,
+    GridSummary,
+    InputLayers,
+    Range,
+    write_aligned_grid,
+)
 from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
@@ -85,10 +93,10 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
     if not (
         fingerprint
-        and is_current(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint)
+        and is_current(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint)
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
     ):
-        with staged(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint) as staging:
+        with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
             inputs, bags = _prepare(config, staging, progress)
             _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
     return _summary(BagStore.open(bags_path), progress)
@@ -116,29 +124,28 @@ def check(config: Config) -> list[Problem]:
     return []
 
 
-def _prepare(config: Config, cube_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
-    """Check all inputs and write the cube; raise everything found at once."""
+def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
+    """Check all inputs and write the aligned grid; raise everything found at once."""
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
     members = _members(inputs, config, problems, progress)
     bags = None
     if inputs.grid is not None and (inputs.covariates or inputs.population):
-        with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
-            cube = write_cube(
-                cube_path,
+        with progress.task("align", sum(1 for _ in inputs.grid.tiles(aligned_grid.TILE))) as task:
+            written = write_aligned_grid(
+                grid_path,
                 inputs.grid,
-                inputs.covariates,
-                inputs.population,
+                InputLayers(inputs.covariates, inputs.population),
                 members,
                 everywhere=config.output.mask == "all",
                 workers=_workers(config),
                 advance=task.advance,
             )
-        problems.extend(cube.problems)
-        judged = _check_ranges(config, inputs, cube, members is not None, problems)
+        problems.extend(written.problems)
+        judged = _check_ranges(config, inputs, written, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, inputs.areas, members, cube, problems, judged)
-            _tell_overlap(members, cube, progress)
+            bags = _select(config, inputs, inputs.areas, members, written, problems, judged)
+            _tell_overlap(members, written, progress)
     if problems or bags is None:
         raise InputError(problems)
     return inputs, bags
@@ -207,9 +214,9 @@ def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
     return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
 
 
-def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
+def _tell_overlap(members: Membership, written: GridSummary, progress: Progress) -> None:
     surface = float(members.fraction.sum(dtype=np.float64))
-    over = surface - cube.covered
+    over = surface - written.covered
     if over > 0.001 * surface:
         progress.log(
             f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; people "
@@ -226,14 +233,14 @@ class Judged:
 
 
 def _check_ranges(
-    config: Config, inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]
+    config: Config, inputs: Inputs, written: GridSummary, in_areas: bool, problems: list[Problem]
 ) -> Judged:
     """Find rasters without values or without differences."""
     told = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
     covariates = True
     for name, layer in inputs.covariates.items():
-        found = cube.ranges[name]
+        found = written.ranges[name]
         covariates &= found.n_value > 0 and layer.place not in told
         wrong = _useless(found, where, layer.transform)
         if wrong is not None and layer.place not in told:
@@ -242,7 +249,7 @@ def _check_ranges(
     if population is None:
         return Judged(config.population is None, covariates)
     people = population.place not in told
-    wrong = _unpeopled(cube.people, where)
+    wrong = _unpeopled(written.people, where)
     if wrong is not None and people:
         problems.append(Problem(population.place, *wrong))
     return Judged(people and wrong is None, covariates)
@@ -282,12 +289,12 @@ def _select(
     inputs: Inputs,
     areas: gpd.GeoDataFrame,
     members: Membership,
-    cube: Cube,
+    written: GridSummary,
     problems: list[Problem],
     judged: Judged,
 ) -> Bags:
     """Keep the usable pixels of each area; name the areas that have none."""
-    state = cube.state
+    state = written.state
     keep = state == 0
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
@@ -306,7 +313,7 @@ def _select(
     known = judged.people or inputs.population is None
     dry = empty & peopled & known & judged.covariates
     for area in np.flatnonzero(dry)[:N_NAMED]:
-        labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
+        labels[area] += f" (lacks {_lacking(members, state, int(area), written)})"
     for chosen, found, remedy in (
         (
             empty & ~on_grid & inputs.own_grid,
@@ -332,10 +339,10 @@ def _select(
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
         "no_population": int((state & NO_POPULATION > 0).sum()),
         "nobody": int(((state & NOBODY > 0) & (state & NO_POPULATION == 0)).sum()),
-        "by_covariate": {n: cube.ranges[n].n_missing for n in inputs.covariates},
+        "by_covariate": {n: written.ranges[n].n_missing for n in inputs.covariates},
         "pixels": int((~keep).sum()),
         "of_pixels": int(keep.size),
-        "weight": cube.lost,
+        "weight": written.lost,
         "areas": [str(i) for i in ids[quiet]],
     }
     return Bags(
@@ -348,28 +355,30 @@ def _select(
     )
 
 
-def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
+def _lacking(members: Membership, state: np.ndarray, area: int, written: GridSummary) -> str:
     """Name the covariates that are missing where the people of an area live."""
     own = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
     peopled = state[own] & (NO_POPULATION | NOBODY) == 0
-    group: Any = zarr.open_group(zarr_at(cube.path), mode="r")
-    x, _ = cubes.read_pixels(group, members.pixel[own][peopled], group["population"].shape[1])
+    group: Any = zarr.open_group(zarr_at(written.path), mode="r")
+    x, _ = aligned_grid.read_pixels(
+        group, members.pixel[own][peopled], group["population"].shape[1]
+    )
     missing = ~np.isfinite(x)
     # Most often one covariate is missing on all of them; else all that have a gap there.
     which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
-    return " and ".join(name for name, m in zip(cube.names, which, strict=True) if m)
+    return " and ".join(name for name, m in zip(written.names, which, strict=True) if m)
 
 
 def _write_store(
     config: Config,
     inputs: Inputs,
     bags: Bags,
-    cube_path: Place,
+    grid_path: Place,
     bags_path: Path,
     fingerprint: str,
     progress: Progress,
 ) -> None:
-    """Gather the pixels of every bag from the cube into the bag store."""
+    """Gather the pixels of every bag from the aligned grid into the bag store."""
     grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
     if grid is None or areas is None or counts is None:
         message = "inputs that were found usable are not there"
@@ -377,7 +386,7 @@ def _write_store(
     covariates = tuple(inputs.covariates)
     n_pix = int(bags.offsets[-1])
     with (
-        Gatherer(bags, grid, cube_path, bags_path.parent) as gatherer,
+        PixelGatherer(bags, grid, grid_path, bags_path.parent) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(_workers(config), task.advance)

@@ -117,8 +117,8 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
 
         def draws() -> None:
-            said = model.predict_bags(block, draws=functions)
-            _ = said.observed(np.random.default_rng(0)).draws, said.log_density(block.y)
+            prediction = model.predict_bags(block, draws=functions)
+            _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
         draw = _fastest(draws, repeats=2) / block.n_pix
     return Probe(flops, timed, update, predict, draw)

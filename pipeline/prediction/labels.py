@@ -78,14 +78,14 @@ class LabelPredictor:
         def predict(number: int) -> LabelPredictions:
             block = store.read_block(number)
             part = block.select(keep[block.bag])
-            said = model.predict_bags(part)
+            predictions = model.predict_bags(part)
             return LabelPredictions(
                 bag=np.asarray(part.bag, np.int64),
                 y=np.asarray(part.y, np.float64),
-                probability=said.mean,
-                sd=said.sd,
-                lower=said.quantile(low),
-                upper=said.quantile(high),
+                probability=predictions.mean,
+                sd=predictions.sd,
+                lower=predictions.quantile(low),
+                upper=predictions.quantile(high),
             )
 
         parts = []
@@ -96,7 +96,7 @@ class LabelPredictor:
         return LabelPredictions.concatenate(parts)
 
 
-def tabulate_labels(said: LabelPredictions, ids: list[str]) -> pd.DataFrame:
+def tabulate_labels(predictions: LabelPredictions, ids: list[str]) -> pd.DataFrame:
     """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
 
     Returns
@@ -107,11 +107,11 @@ def tabulate_labels(said: LabelPredictions, ids: list[str]) -> pd.DataFrame:
     """
     return pd.DataFrame(
         {
-            "observed": said.y,
-            "probability": said.probability,
-            "probability_sd": said.sd,
-            "probability_lower": said.lower,
-            "probability_upper": said.upper,
+            "observed": predictions.y,
+            "probability": predictions.probability,
+            "probability_sd": predictions.sd,
+            "probability_lower": predictions.lower,
+            "probability_upper": predictions.upper,
         },
-        index=pd.Index([ids[bag] for bag in said.bag], name="id"),
+        index=pd.Index([ids[bag] for bag in predictions.bag], name="id"),
     )

@@ -16,7 +16,7 @@ from models.training.device import DEVICE_PIXELS, Wanted, find_device, placed
 from pipeline.core.progress import Silent
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.products import Layer
-from pipeline.store.aligned_grid import open_cube, read_part
+from pipeline.store.aligned_grid import open_aligned_grid, read_part
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
 CHUNK_PIXELS = 16384
@@ -123,7 +123,7 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    cube = open_cube(cube_path)
+    cube = open_aligned_grid(cube_path)
     described: Any = cube.attrs["grid"]
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(cube.attrs["tile"])))

@@ -96,8 +96,10 @@ def _table(
     """Say what the model makes of each area."""
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
-        said = LabelPredictor(store, interval, n_thread(config)).predict(model, advance=advance)
-        return tabulate_labels(said, ids)
+        predictions = LabelPredictor(store, interval, n_thread(config)).predict(
+            model, advance=advance
+        )
+        return tabulate_labels(predictions, ids)
     draws = draw_areas(
         model,
         store,

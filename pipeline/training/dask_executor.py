@@ -30,7 +30,7 @@ from models.training.estimator import Estimator
 from models.training.loop import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class DaskExecutor:
     ----------
     model : Estimator
         Sent with its constructor's arguments alone.
-    source : StoreSource
+    source : StoreBlockSource
         Workers open the store by its path: it must be the same for them.
     client : distributed.Client
     device : {"cpu", "gpu", "auto"}
@@ -72,7 +72,7 @@ class DaskExecutor:
     def __init__(
         self,
         model: Estimator,
-        source: StoreSource,
+        source: StoreBlockSource,
         client: Client,
         device: Wanted = "cpu",
         device_memory: int | None = None,

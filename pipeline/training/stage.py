@@ -12,7 +12,7 @@ from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
 from pipeline.store.bag_store import BagStore
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit
 
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
@@ -40,7 +40,7 @@ def fit_stage(
     model = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:
-        training = engine.fit(
+        training = fit(
             model,
             store,
             client,

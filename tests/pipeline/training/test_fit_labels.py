@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 import models
 from models.core.errors import BagsError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
 MAKE = {
@@ -147,7 +147,7 @@ def test_held_out_bags_change_nothing(make: Any, store: BagStore, tmp_path: Path
 
 def test_a_model_of_one_piece_sees_all_training_bags_at_once(store: BagStore) -> None:
     keep = np.arange(store.n_bag) % 4 > 0
-    whole = StoreSource(store, keep).read_all()
+    whole = StoreBlockSource(store, keep).read_all()
     assert whole.n_bag == keep.sum()
     np.testing.assert_array_equal(whole.y, store.y[keep])
     np.testing.assert_array_equal(np.diff(whole.offsets), store.sizes[keep])

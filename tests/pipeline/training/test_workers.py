@@ -17,7 +17,7 @@ from models.training.loop import ThreadExecutor, Training, start_training
 from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training import dask_executor as executor_module
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
@@ -143,7 +143,7 @@ def test_every_number_and_every_resume(
 
 
 def test_equal_stretches_send_one_sum_each(store: BagStore) -> None:
-    model, source = new_model(), StoreSource(store)
+    model, source = new_model(), StoreBlockSource(store)
     state = start_training(model, source, **model.loop_params("start")).state
     params, blocks = model.block_params(state), list(range(0, store.n_block, 2))
     with (
@@ -190,7 +190,7 @@ def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyP
             worker["status"] = "paused"
         patch.setattr(client, "scheduler_info", lambda **_: found)
         with (
-            DaskExecutor(new_model(), StoreSource(store), client) as executor,
+            DaskExecutor(new_model(), StoreBlockSource(store), client) as executor,
             pytest.raises(ClusterError, match=r"that is ready, for .*; start some, or give"),
         ):
             executor.sum({}, [0])
@@ -210,7 +210,7 @@ def test_a_worker_keeps_blocks_by_its_memory_and_frees_blas_after_the_fit(store:
     ):
         (limit,) = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit).values()
         assert client.submit(_keep_mb).result(timeout=20) == pytest.approx(KEEP_SHARE * limit / 1e6)
-        model, source = new_model(), StoreSource(store)
+        model, source = new_model(), StoreBlockSource(store)
         state = start_training(model, source, **model.loop_params("start")).state
         with DaskExecutor(model, source, client) as executor:
             executor.sum(model.block_params(state), [0])

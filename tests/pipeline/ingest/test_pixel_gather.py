@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.grid import Grid, coords_km
-from pipeline.ingest.gather import Gatherer
+from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.store.aligned_grid import TILE, read_pixels
 from pipeline.store.tile_index import TileIndex
 
@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_cube(tmp_path: Path, cube: Any, workers: int) -> 
     areas, grid = some_areas(rng, shape, 40), grid_of(shape)
     told: list[int] = []
     (tmp_path / "scratch").mkdir()
-    with Gatherer(areas, grid, tmp_path / "cube", tmp_path / "scratch") as gatherer:
+    with PixelGatherer(areas, grid, tmp_path / "cube", tmp_path / "scratch") as gatherer:
         gatherer.spread(workers, told.append)
         assert sum(told) == areas.pixel.size
         bag = rng.permutation(np.flatnonzero(np.diff(areas.offsets) > 4))
@@ -112,7 +112,7 @@ def test_each_tile_is_read_once(tmp_path: Path, cube: Any, monkeypatch: pytest.M
     shape = cube["population"].shape
     areas = some_areas(np.random.default_rng(4), shape, 40)
     read: list[Any] = []
-    with Gatherer(areas, grid_of(shape), tmp_path / "cube", tmp_path) as gatherer:
+    with PixelGatherer(areas, grid_of(shape), tmp_path / "cube", tmp_path) as gatherer:
         spread = gatherer._spread
         monkeypatch.setattr(gatherer, "_spread", lambda tile: read.append(tile) or spread(tile))
         gatherer.spread(1)

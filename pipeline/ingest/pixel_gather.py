@@ -34,7 +34,7 @@ class BagPixels(AreaPixels, Protocol):
         """Share of each pixel inside its bag."""
 
 
-class Gatherer:
+class PixelGatherer:
     """Rows of bags from a cube, through a scratch file that nobody else sees.
 
     Parameters
