@@ -154,7 +154,7 @@ def gpu_processes(workers: Workers, gpus: list[str]) -> Any:
 def _one_blas_thread_in_children() -> Iterator[None]:
     """Have processes started meanwhile load their BLAS with one thread.
 
-    BLAS counts its threads when NumPy is loaded: nothing said to a worker later can be in time.
+    BLAS counts its threads when NumPy is loaded: a setting made in a worker later comes too late.
     Dask's own setting gives way to our environment, so that is what must say it.
     """
     before = {name: os.environ.get(name) for name in ONE_BLAS_THREAD}
@@ -203,7 +203,7 @@ def _kubernetes(compute: Compute) -> Iterator[Client]:
     wanted: Any = compute.kubernetes
     remedy = "see that the Dask operator runs and the namespace exists, and look at the pods' logs"
     with ExitStack() as stack:
-        with _said_in_one_line("compute.kubernetes", "the cluster did not start", remedy):
+        with _one_line_errors("compute.kubernetes", "the cluster did not start", remedy):
             cluster = stack.enter_context(
                 operator.KubeCluster(
                     custom_cluster_spec=cluster_spec(compute),
@@ -223,7 +223,7 @@ def _gateway(compute: Compute) -> Iterator[Client]:
     wanted: Any = compute.gateway
     remedy = "check compute.gateway, and ask the server's administrators for its logs"
     with ExitStack() as stack:
-        with _said_in_one_line("compute.gateway", f"no cluster from {wanted.address}", remedy):
+        with _one_line_errors("compute.gateway", f"no cluster from {wanted.address}", remedy):
             server = stack.enter_context(
                 dask_gateway.Gateway(
                     address=wanted.address, proxy_address=wanted.proxy_address, auth=wanted.auth
@@ -254,7 +254,7 @@ def _needed(name: str, extra: str) -> ModuleType:
 
 
 @contextmanager
-def _said_in_one_line(place: str, found: str, remedy: str) -> Iterator[None]:
+def _one_line_errors(place: str, found: str, remedy: str) -> Iterator[None]:
     """Turn whatever a foreign cluster manager raises (each its own kinds) into one line."""
     try:
         yield
@@ -265,7 +265,7 @@ def _said_in_one_line(place: str, found: str, remedy: str) -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """Keep Dask's log of lost connections off the terminal: what matters of it is told by us.
+    """Keep Dask's log of lost connections off the terminal: we report what matters of it.
 
     A worker that dies is made up for, and a cluster that is gone is one line. With ``--verbose``
     Dask speaks as it is configured to.

@@ -112,7 +112,7 @@ def n_thread(config: Config) -> int | None:
     return threads_here(config.compute)
 
 
-def where(config: Config) -> dict[str, Any]:
+def block_device(config: Config) -> dict[str, Any]:
     """Return what computes blocks, and how much of a GPU's memory they may fill."""
     memory = config.compute.device_memory
     return {
@@ -121,9 +121,9 @@ def where(config: Config) -> dict[str, Any]:
     }
 
 
-def where_here(config: Config) -> dict[str, Any]:
+def driver_device(config: Config) -> dict[str, Any]:
     """Return the same for the driver's own work: a cluster's GPUs are not this machine's."""
-    found = where(config)
+    found = block_device(config)
     if config.compute.scheduler not in ("local", "processes") and found["device"] == "gpu":
         found["device"] = "auto"
     return found

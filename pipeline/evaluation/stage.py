@@ -20,7 +20,7 @@ import models
 from geo.errors import InputError, Problem
 from geo.raster import RasterSource, raster_source
 from pipeline.cluster.cluster import open_cluster
-from pipeline.cluster.local import n_thread, where
+from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
@@ -157,7 +157,7 @@ def _fit_fold(
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
-            **where(config),
+            **block_device(config),
             wait=config.compute.wait,
         )
         return model

@@ -1,7 +1,7 @@
 """The ingest stage: boundaries, counts and rasters in; the aligned grid and the bag store out.
 
-Everything that is wrong with the inputs is collected and told at once. Nothing is imputed: a pixel
-that lacks a covariate or its population is left out of its bag, and counted.
+The stage collects everything that is wrong with the inputs and reports it at once. It imputes
+nothing: a pixel that lacks a covariate or its population is left out of its bag, and counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 
 N_NAMED = 5  # areas named in one message
-CUT_TOLD = 0.01  # share of an area past the grid that is told; a coast drawn finer stays below
+CUT_REPORTED = 0.01  # share of an area past the grid to report; a coast drawn finer stays below
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
                 advance=task.advance,
             )
         problems.extend(written.problems)
-        judged = _check_ranges(config, inputs, written, members is not None, problems)
+        sound = _check_ranges(config, inputs, written, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, inputs.areas, members, written, problems, judged)
-            _tell_overlap(members, written, progress)
+            bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
+            _log_overlap(members, written, progress)
     if problems or bags is None:
         raise InputError(problems)
     return inputs, bags
@@ -183,11 +183,11 @@ def _members(
         remedy = "give the grid of a raster that covers them"
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
-    _tell_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
+    _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
     return members
 
 
-def _tell_cut(
+def _log_cut(
     members: Membership,
     ids: np.ndarray,
     rows: np.ndarray,
@@ -198,7 +198,7 @@ def _tell_cut(
     """Say which areas reach past the grid: their people out there are in no bag."""
     covered = members.total(members.fraction)[rows]
     share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
-    cut = np.flatnonzero((share > CUT_TOLD) & (covered > 0))
+    cut = np.flatnonzero((share > CUT_REPORTED) & (covered > 0))
     if cut.size:
         named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
         progress.log(
@@ -208,13 +208,13 @@ def _tell_cut(
 
 
 def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
-    """Mark sound polygons, (n_area,) bool: the others are told, and these still checked."""
+    """Mark sound polygons, (n_area,) bool: the others are reported, and these still checked."""
     shapes = areas.geometry
     usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
     return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
 
 
-def _tell_overlap(members: Membership, written: GridSummary, progress: Progress) -> None:
+def _log_overlap(members: Membership, written: GridSummary, progress: Progress) -> None:
     surface = float(members.fraction.sum(dtype=np.float64))
     over = surface - written.covered
     if over > 0.001 * surface:
@@ -225,8 +225,8 @@ def _tell_overlap(members: Membership, written: GridSummary, progress: Progress)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Whether areas can be judged by their people and covariates: not by those told broken."""
+class SoundRasters:
+    """Whether the population and the covariates are sound, so that areas can be checked by them."""
 
     people: bool
     covariates: bool
@@ -234,25 +234,25 @@ class Judged:
 
 def _check_ranges(
     config: Config, inputs: Inputs, written: GridSummary, in_areas: bool, problems: list[Problem]
-) -> Judged:
+) -> SoundRasters:
     """Find rasters without values or without differences."""
-    told = {problem.place for problem in problems}
+    reported = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
     covariates = True
     for name, layer in inputs.covariates.items():
         found = written.ranges[name]
-        covariates &= found.n_value > 0 and layer.place not in told
+        covariates &= found.n_value > 0 and layer.place not in reported
         wrong = _useless(found, where, layer.transform)
-        if wrong is not None and layer.place not in told:
+        if wrong is not None and layer.place not in reported:
             problems.append(Problem(layer.place, *wrong))
     population = inputs.population
     if population is None:
-        return Judged(config.population is None, covariates)
-    people = population.place not in told
+        return SoundRasters(config.population is None, covariates)
+    people = population.place not in reported
     wrong = _unpeopled(written.people, where)
     if wrong is not None and people:
         problems.append(Problem(population.place, *wrong))
-    return Judged(people and wrong is None, covariates)
+    return SoundRasters(people and wrong is None, covariates)
 
 
 def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None:
@@ -291,7 +291,7 @@ def _select(
     members: Membership,
     written: GridSummary,
     problems: list[Problem],
-    judged: Judged,
+    sound: SoundRasters,
 ) -> Bags:
     """Keep the usable pixels of each area; name the areas that have none."""
     state = written.state
@@ -304,14 +304,14 @@ def _select(
     on_grid = np.diff(members.offsets) > 0
     peopled = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
-    # Areas whose polygon could not be measured were told when it was read.
+    # Areas whose polygon could not be measured were reported when it was read.
     empty = (size == 0) & ~quiet & _measurable(areas)
     ill = np.zeros(n_area, bool) if y is None else y > 0
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
     # Without a population every pixel counts as peopled, and an area can be dry all the same.
-    known = judged.people or inputs.population is None
-    dry = empty & peopled & known & judged.covariates
+    known = sound.people or inputs.population is None
+    dry = empty & peopled & known & sound.covariates
     for area in np.flatnonzero(dry)[:N_NAMED]:
         labels[area] += f" (lacks {_lacking(members, state, int(area), written)})"
     for chosen, found, remedy in (
@@ -321,7 +321,7 @@ def _select(
             "give a grid that covers all areas, or take the area out",
         ),
         (
-            empty & on_grid & ~peopled & ill & judged.people,
+            empty & on_grid & ~peopled & ill & sound.people,
             f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
             "correct the population raster, the boundary or the count",
         ),
@@ -424,10 +424,14 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         "no_population": "lack population",
         "nobody": "hold nobody",
     }
-    told = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
+    reasons_text = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
     progress.log(
         f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
-        + (f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {told}" if told else "")
+        + (
+            f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {reasons_text}"
+            if reasons_text
+            else ""
+        )
     )
     if left["weight"] > 0:
         unit = store.attrs["weight_unit"]

@@ -30,7 +30,7 @@ from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
 
 PIXEL_BYTES = 32  # of weight, coordinates and index in the bag store; a covariate adds 4
 TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
-# What the cube's compression (zstd 1) leaves of float32 values: measured on the simulated countries
+# What the aligned grid's compression (zstd 1) leaves of float32 values: measured on the simulated countries
 # (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at most.
 SQUEEZED = 0.85
 MAP_BYTES = 4.0  # a pixel in an area, of a cloud-optimised map with its overviews; measured there
@@ -131,7 +131,7 @@ def measure_inputs(config: Config) -> Sizes:
         bytes={
             "inputs": sum(_file_bytes(path) for path in set(config.input_paths().values())),
             "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat),
-            "grid.zarr": _cube_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
+            "grid.zarr": _grid_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
             "maps": round(n_maps * MAP_BYTES * n_mapped),
             "scratch": int(sizes.sum()) * (4 * n_feat + 8),
             "drafts": 4 * n_maps * n_tile,
@@ -189,7 +189,7 @@ def _surface(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
     return shapely.area(np.asarray(geometry.array)) / (grid.res[0] * grid.res[1])
 
 
-def _cube_bytes(
+def _grid_bytes(
     covariates: Mapping[str, Layer], population: Layer | None, n_tile: int, n_inside: float
 ) -> int:
     each = sum(4 * _squeezed(layer) for layer in covariates.values())

@@ -18,7 +18,7 @@ import pandas as pd
 import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
-from pipeline.cluster.local import n_thread, where_here
+from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.signals import endings_wait
@@ -41,7 +41,7 @@ def predict_stage(
     Parameters
     ----------
     config : Config
-        Its ``output.dir`` holds ``work/`` with the cube, the bag store and the fitted model.
+        Its ``output.dir`` holds ``work/`` with the aligned grid, the bag store and the fitted model.
     progress : Progress
         Told of tiles and areas as they are done.
 
@@ -75,7 +75,7 @@ def predict_stage(
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
-                **where_here(config),
+                **driver_device(config),
             )
         with progress.task("areas", store.n_bag) as task:
             table = _table(config, model, store, task.advance)
@@ -93,7 +93,7 @@ def predict_stage(
 def _table(
     config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
 ) -> pd.DataFrame:
-    """Say what the model makes of each area."""
+    """Predict each area."""
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
         predictions = LabelPredictor(store, interval, n_thread(config)).predict(

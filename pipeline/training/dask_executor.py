@@ -253,13 +253,13 @@ class DaskExecutor:
             for address in [a for a in self._members if a not in workers]:
                 self._forget(address)
             new = {a: n for a, n in workers.items() if a not in self._members}
-            asked = {
+            requested = {
                 address: self._client.submit(
                     BlockWorker, self.job, n, actor=True, workers=[address], pure=False
                 )
                 for address, n in new.items()
             }
-            for address, future in asked.items():
+            for address, future in requested.items():
                 if self._settle(address, future):
                     self._members[address] = _Member(address, future)
                     self._direct &= self._client.sync(self._reaches, address)
