@@ -25,7 +25,7 @@ from rasterio.windows import Window
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
-from geo.written import failures_explained, why_not_written
+from geo.write_errors import explained_write_errors, write_error
 
 #: Side of a block, in pixels.
 BLOCK = 256
@@ -128,7 +128,7 @@ class TiledWriter:
         )
 
     def _explained(self) -> AbstractContextManager[None]:
-        return failures_explained(self.path, (self._draft, self._done))
+        return explained_write_errors(self.path, (self._draft, self._done))
 
     def write(self, tile: Tile, values: np.ndarray) -> None:
         """Write a tile; values that are not finite become nodata.
@@ -203,7 +203,7 @@ class TiledWriter:
             for window, expected in self._sums.items():
                 found = source.read(1, window=Window(*window))
                 if zlib.crc32(found.tobytes()) != expected:
-                    raise why_not_written(self.path, (self._draft, self._done))
+                    raise write_error(self.path, (self._draft, self._done))
         descriptor = os.open(self._done, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from geo.errors import InputError, Problem
 from pipeline.cluster.kubernetes import ONE_BLAS_THREAD, cluster_spec
-from pipeline.cluster.local import Workers, share_out
+from pipeline.cluster.local import Workers, allocate_workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,7 +77,7 @@ def _processes(compute: Compute) -> Iterator[Client]:
         found = "gpu, and no GPU is to be seen from here"
         remedy = "run `nvidia-smi`, pip install 'disagg[gpu]', or give device: cpu"
         raise InputError(Problem("compute.device", found, remedy))
-    workers = share_out(compute, len(gpus))
+    workers = allocate_workers(compute, len(gpus))
     with _one_blas_thread_in_children(), ExitStack() as stack:
         if gpus:
             cluster = stack.enter_context(_on_gpus(workers, gpus[: workers.n_worker]))

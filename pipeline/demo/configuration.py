@@ -16,7 +16,7 @@ def demo_config(spec: CountrySpec, name: str, seed: int, *, labels: bool) -> str
     listed = "\n".join(covariates)
     model = "kind: vbagg, likelihood: poisson, area_effect: true, link: exp, "
     model += f"inducing: {spec.n_inducing}, kernel: additive"
-    # Ten fits of a whole country take hours: there the truth alone judges, unless asked for more.
+    # Ten fits of a whole country take hours: there only the truth scores the map, unless users ask for more.
     schemes, note = ("[area, block]", "areas left out at random, by region")
     if spec.n_area > 500:
         model += ", precision: float32, pair_pixels: 128"

@@ -186,7 +186,7 @@ def predictive_scores(
     log_density : (n_bag,) array
         Log predictive density of each observed count.
     levels : sequence of float
-        Central levels at which intervals are judged.
+        Central levels of the intervals to score.
 
     Returns
     -------

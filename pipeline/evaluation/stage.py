@@ -29,6 +29,7 @@ from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import EvaluationTask, evaluation_task
+from pipeline.prediction.products import EVALUATION
 from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit as fit_model
 
@@ -90,9 +91,9 @@ def evaluate_stage(
             report["truth"] = truth
     report["about"] = evaluation.about
     report = jsonable(report)
-    partial = out / ".evaluation.json.partial"
+    partial = out / f".{EVALUATION.file}.partial"
     partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(out / "evaluation.json")
+    partial.replace(out / EVALUATION.file)
     progress.log(render_report(report))
     return evaluation.headline(report)
 

@@ -19,7 +19,7 @@ import zarr
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
-from pipeline.cluster.local import threads_here
+from pipeline.cluster.local import local_threads
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
@@ -152,7 +152,7 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
 
 
 def _workers(config: Config) -> int | None:
-    return threads_here(config.compute)
+    return local_threads(config.compute)
 
 
 def _members(

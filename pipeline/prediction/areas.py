@@ -16,7 +16,7 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.written import failures_explained, why_not_written
+from geo.write_errors import explained_write_errors, write_error
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.prediction.products import AREAS_CSV, AREAS_GPKG
@@ -201,12 +201,12 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
     package = directory / AREAS_GPKG.file
-    with failures_explained(package, [package]):
+    with explained_write_errors(package, [package]):
         result.to_file(package, layer="areas", driver="GPKG")
         # SQLite tells GDAL of a full disk, and GDAL not always us.
         whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
-        raise why_not_written(package, [package])
+        raise write_error(package, [package])
     result.drop(columns=geometry).to_csv(
         directory / AREAS_CSV.file, index=False, float_format="%.6g", lineterminator="\n"
     )

@@ -176,6 +176,10 @@ def _labels(config: Config) -> bool:
     return config.labels is not None
 
 
+# A probability has no unit and always the same colours.
+_PROBABILITY: dict[str, Any] = {"unit": "1", "low": 0.0, "high": 1.0}
+_OF_LABELS: dict[str, Any] = {**_PROBABILITY, "wanted": _labels}
+
 RATE_MEAN = RasterProduct(
     file="rate_mean.tif",
     description="mean rate",
@@ -192,12 +196,9 @@ RATE_SD = RasterProduct(
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
     description="probability to be positive",
-    unit="1",
     values=lambda p, _, __: p.mean,
-    wanted=_labels,
-    low=0.0,
-    high=1.0,
     announced=True,
+    **_OF_LABELS,
 )
 PROBABILITY_SD = RasterProduct(
     file="probability_sd.tif",
@@ -259,31 +260,23 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="exceedance_{threshold}.tif",
         description="probability that the rate is above {threshold} {rate_unit}",
-        unit="1",
         values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
         thresholds=lambda config: config.output.exceedance,
-        low=0.0,
-        high=1.0,
+        **_PROBABILITY,
     ),
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RasterProduct(
         file="probability_lower.tif",
         description="lower end of the central {interval} interval of the probability",
-        unit="1",
         values=lambda p, _, at: p.quantile(at.lower),
-        wanted=_labels,
-        low=0.0,
-        high=1.0,
+        **_OF_LABELS,
     ),
     RasterProduct(
         file="probability_upper.tif",
         description="upper end of the central {interval} interval of the probability",
-        unit="1",
         values=lambda p, _, at: p.quantile(at.upper),
-        wanted=_labels,
-        low=0.0,
-        high=1.0,
+        **_OF_LABELS,
     ),
     AREAS_GPKG,
     AREAS_CSV,

@@ -41,7 +41,7 @@ def predict_stage(
     Parameters
     ----------
     config : Config
-        Its ``output.dir`` holds ``work/`` with the aligned grid, the bag store and the fitted model.
+        Its ``output.dir`` holds ``work/``: the aligned grid, the bag store, the fitted model.
     progress : Progress
         Told of tiles and areas as they are done.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 _PROBE_BYTES = 1 << 20
 
 
-def why_not_written(path: Path, drafts: Iterable[Path] = ()) -> OSError:
+def write_error(path: Path, drafts: Iterable[Path] = ()) -> OSError:
     """Find out from the system why a file could not be written, by writing on.
 
     Parameters
@@ -49,13 +49,13 @@ def why_not_written(path: Path, drafts: Iterable[Path] = ()) -> OSError:
 
 
 @contextmanager
-def failures_explained(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None]:
+def explained_write_errors(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None]:
     """Turn what GDAL raises while it writes a file into the system's own error.
 
     Raises
     ------
     OSError
-        See :func:`why_not_written`.
+        See :func:`write_error`.
     """
     from pyogrio.errors import DataSourceError, FeatureError, GeometryError
     from rasterio.errors import RasterioError
@@ -64,7 +64,7 @@ def failures_explained(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None
     try:
         yield
     except (RasterioError, DataSourceError, FeatureError, GeometryError) as error:
-        raise why_not_written(path, drafts) from error
+        raise write_error(path, drafts) from error
 
 
 @functools.cache
