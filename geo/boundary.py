@@ -1,4 +1,4 @@
-"""Areas: read, and every reason why they cannot be used said at once."""
+"""Read areas, and report at once every reason why they cannot be used."""
 
 from __future__ import annotations
 

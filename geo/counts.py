@@ -1,4 +1,4 @@
-"""Counts of areas: read from a table, and every reason why they cannot be used said at once."""
+"""Read counts and labels of areas, and report at once every reason why they cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with geographic input, said so that a person can mend it."""
+"""Errors of geographic input: each names the place, what was found and the remedy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Registries of input formats: which file is read by what, told by its suffix.
+"""Registries of input formats: the suffix of a file decides what reads it.
 
-:data:`geo.tables.TABLES`, :data:`geo.boundary.BOUNDARIES` and :data:`geo.raster.RASTERS` are the
-three; a format in a file of its own is one entry there, or one call of ``register``.
+:data:`geo.tables.TABLES`, :data:`geo.boundary_formats.BOUNDARIES` and :data:`geo.raster.RASTERS`
+are the three. A new format is a file of its own and one call of ``register``, there or from other
+code.
 """
 
 from __future__ import annotations

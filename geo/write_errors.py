@@ -1,7 +1,7 @@
-"""Whether what GDAL was told to write is on disk, and why not.
+"""Why GDAL could not write a file.
 
-GDAL keeps blocks in memory and tells of a full disk late, in words without an error number, or not
-at all: a map with holes then looks like one that is finished.
+GDAL keeps blocks in memory and reports a full disk late, without an error number, or not at all: a
+map with holes then looks finished.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Dask cluster of a run: none, processes of this machine, one that stands, one made to order.
+"""Open the Dask cluster of a run: none, local processes, a running one, or one made on demand.
 
 docs/clusters.md has an example of each. What a kind of cluster needs beyond Dask itself is imported
-when it is asked for, and no sooner.
+only when a configuration names that kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of this machine is ours, and what workers may take of it.
+"""The cores and the memory of this machine, and how they are allocated to workers.
 
 Cores and memory are what Dask sees: the affinity of the process and the limits of its control group
 (a container's), not the machine's whole.

@@ -1,4 +1,4 @@
-"""People of the simulated country: towns, the roads between them, travel time and population."""
+"""Population of the simulated country: towns, roads between them, travel time and people."""
 
 from __future__ import annotations
 

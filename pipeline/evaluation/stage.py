@@ -1,8 +1,8 @@
 """The evaluate stage: how far the maps can be trusted, in numbers.
 
-Three questions: does the model fit what it saw; does it predict areas it did not see (scattered
-ones, and whole regions), better than a constant does; and, where the country is simulated, does the
-map agree with the truth inside the areas. How each is asked is :mod:`pipeline.evaluation.tasks`'.
+The stage answers three questions. Does the model fit what it saw? Does it predict areas that it did
+not see, scattered ones and whole regions, better than a constant? Where the country is simulated,
+does the map agree with the truth? :mod:`pipeline.evaluation.tasks` computes the answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def evaluate_stage(
     config : Config
         Its ``output.dir`` holds ``work/`` with the bag store and the fitted model.
     progress : Progress
-        Told of folds and areas as they are done, and of the table.
+        Shows folds and areas as they are done, and logs the table.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The pixels of every bag out of the aligned grid, each tile of which is decoded once.
+"""Gather the pixels of every bag from the aligned grid; each tile is decoded once.
 
 Bags stand in the store in a random order, and each meets a few chunks of the grid: fetched bag by
 bag, a chunk is read and decoded once for each bag in it, ten times in all where bags are of a

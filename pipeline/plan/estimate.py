@@ -1,8 +1,8 @@
-"""What a run will need, before it runs: pixels, bytes, memory, arithmetic and time.
+"""Estimate what a run will need: pixels, bytes, memory, arithmetic and time.
 
-From the configuration, headers and borders (:mod:`pipeline.plan.sizes`), a second's measurement of
-this machine (:mod:`pipeline.plan.probe`) and constants that ``python -m benchmarks.plan`` holds
-against real runs (``docs/plan.md`` tells which). No pixel is read.
+The estimate uses the configuration, headers and borders (:mod:`pipeline.plan.sizes`), a second's
+measurement of this machine (:mod:`pipeline.plan.probe`) and constants that ``python -m
+benchmarks.plan`` compares with real runs (``docs/plan.md``). It reads no pixel.
 """
 
 from __future__ import annotations

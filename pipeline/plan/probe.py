@@ -1,4 +1,4 @@
-"""A second's work on this machine: its matrix products, and a block of the configured model."""
+"""Measure this machine for a second: matrix products, and a block of the configured model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a run will be, from headers and borders: pixels, areas, steps and bytes on disk."""
+"""Estimate the size of a run from headers and borders: pixels, areas, steps, bytes on disk."""
 
 from __future__ import annotations
 

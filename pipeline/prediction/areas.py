@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from geo.write_errors import explained_write_errors, write_error
-from pipeline.core.threads import map_in_order
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.prediction.products import AREAS_CSV, AREAS_GPKG
 
@@ -86,14 +85,9 @@ def draw_areas(
     AreaDraws
         In the order of the store.
     """
-    keep = np.ones(store.n_bag, dtype=bool) if keep is None else keep
     functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
-    edges = np.asarray(store.block_offsets)
-    wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
 
-    def draw(number: int) -> AreaDraws:
-        block = store.read_block(number)
-        part = block.select(keep[block.bag])
+    def draw(number: int, part: Any) -> AreaDraws:
         prediction = model.predict_bags(part, draws=functions)
         # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
         # of other blocks.
@@ -111,12 +105,7 @@ def draw_areas(
             log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
         )
 
-    parts = []
-    for part in map_in_order(draw, wanted, n_thread):
-        parts.append(part)
-        if advance:
-            advance(part.bag.shape[0])
-    return AreaDraws.concatenate(parts)
+    return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
 
 
 def tabulate_areas(

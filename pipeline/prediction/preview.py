@@ -1,4 +1,4 @@
-"""The map at a glance: rate, uncertainty and fit in one picture."""
+"""Draw the map, its uncertainty and its fit to the areas in one picture."""
 
 from __future__ import annotations
 

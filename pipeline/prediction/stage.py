@@ -43,7 +43,7 @@ def predict_stage(
     config : Config
         Its ``output.dir`` holds ``work/``: the aligned grid, the bag store, the fitted model.
     progress : Progress
-        Told of tiles and areas as they are done.
+        Shows tiles and areas as they are done.
 
     Returns
     -------

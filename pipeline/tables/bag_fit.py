@@ -1,4 +1,4 @@
-"""A classifier on a bag store that came from a table: fitted, held out, and told in tables."""
+"""Fit a classifier to a bag store of a table, hold bags out in turn, and write the results."""
 
 from __future__ import annotations
 

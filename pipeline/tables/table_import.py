@@ -202,7 +202,7 @@ class _Table:
                     texts += batch.column(label).to_pylist()
                     x = np.empty((batch.num_rows, len(names)), np.float32)
                     for k, name in enumerate(names):
-                        with np.errstate(over="ignore"):  # told below, as not finite
+                        with np.errstate(over="ignore"):  # reported below, as not finite
                             x[:, k] = _numbers(self.path, batch.column(name), name)
                         bad = np.flatnonzero(~np.isfinite(x[:, k]))
                         gaps[name] += bad.size

@@ -1,4 +1,4 @@
-"""What lives on a worker of a cluster for the time of a fit: its blocks, and threads for them."""
+"""The actor on each worker of a cluster during a fit: it holds blocks, and threads for them."""
 
 from __future__ import annotations
 
