@@ -15,10 +15,18 @@ from pipeline.core.threads import map_in_order
 
 
 class AreaArrays:
-    """Base of dataclasses whose fields are arrays (..., n_bag)."""
+    """Base of dataclasses whose fields are arrays (..., n_bag).
+
+    Attributes
+    ----------
+    bag : (n_bag,) int64 array
+        Number of each area in the bag store.
+    """
+
+    bag: np.ndarray
 
     def __len__(self) -> int:
-        return int(getattr(self, self._names()[0]).shape[-1])
+        return int(self.bag.shape[0])
 
     def select(self, keep: np.ndarray) -> Self:
         """Return the areas where ``keep`` (n_bag,) bool is true."""
