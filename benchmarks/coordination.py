@@ -42,8 +42,8 @@ from models.training.loop import start_training
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.dask_executor import DaskExecutor
 
 FIGURE = Path(__file__).parents[1] / "docs/figures/coordination.png"
@@ -82,13 +82,15 @@ def empty_store(path: Path) -> BagStore:
 
     write_bags(
         path,
-        sizes=np.ones(N_BLOCK, dtype=int),
-        rows=rows,
-        y=np.zeros(N_BLOCK),
-        ids=[str(k) for k in range(N_BLOCK)],
-        covariates=["a"],
+        NewBags(
+            sizes=np.ones(N_BLOCK, dtype=int),
+            rows=rows,
+            y=np.zeros(N_BLOCK),
+            ids=[str(k) for k in range(N_BLOCK)],
+            covariates=["a"],
+        ),
         fingerprint="empty",
-        block_bags=1,
+        layout=StoreLayout(block_bags=1),
     )
     return BagStore.open(path)
 
@@ -114,7 +116,7 @@ def cluster(n_worker: int, *, processes: bool) -> Iterator[Client]:
 
 def measure_empty(store: BagStore, client: Client, n_worker: int, n_step: int) -> dict[str, Any]:
     """Return milliseconds a step for each size."""
-    source, found = StoreSource(store), {}
+    source, found = StoreBlockSource(store), {}
     for size in SIZES:
         params = {"q": np.ones((size, size)), "w": np.ones((size, N_DIM)), "alpha": np.ones(size)}
         times, before = [], 0.0
@@ -166,7 +168,7 @@ def country(directory: Path, n_step: int, batch_areas: int) -> dict[str, Any]:
     config = load_config(directory / "disagg.yaml")
     model = new_model(config).set_params(batch_bags=batch_areas)
     store = BagStore.open(config.output.dir / "work/bags.zarr")
-    source = StoreSource(store)
+    source = StoreBlockSource(store)
     state = start_training(model, source, **model.loop_params("start")).state
     n_bag = source.n_bag
     rng = np.random.default_rng(0)

@@ -29,7 +29,7 @@ from pipeline.core.progress import Silent
 from pipeline.evaluation.folds import random_folds, read_folds
 from pipeline.ingest.stage import ingest
 from pipeline.prediction.areas import AreaDraws, draw_areas
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit
 from pipeline.training.stage import new_model
 
 EXAMPLE = Path(__file__).parents[1] / "examples/madagascar/disagg.yaml"
@@ -76,7 +76,7 @@ def measure(config: Config, fold: np.ndarray | None = None, n_draws: int = 2000)
     for number in range(int(fold.max()) + 1):
         model = new_model(config)
         started = time.perf_counter()
-        engine.fit(model, store, bags=fold != number, n_thread=n_thread(config))
+        fit(model, store, bags=fold != number, n_thread=n_thread(config))
         seconds = time.perf_counter() - started
         fits.append(
             {

@@ -101,7 +101,7 @@ class Images:
 
 def simulate(path: Path, n_pix: int) -> None:
     """Write the store."""
-    from pipeline.store.bag_writer import PixelRows, write_bags
+    from pipeline.store.bag_store import NewBags, PixelRows, write_bags
 
     images = Images(bag_sizes(n_pix), POSITIVE)
 
@@ -115,11 +115,13 @@ def simulate(path: Path, n_pix: int) -> None:
 
     write_bags(
         path,
-        sizes=images.sizes,
-        rows=rows,
-        y=images.y,
-        ids=[f"image-{k}" for k in range(images.sizes.shape[0])],
-        covariates=[f"feature-{k}" for k in range(N_FEAT)],
+        NewBags(
+            sizes=images.sizes,
+            rows=rows,
+            y=images.y,
+            ids=[f"image-{k}" for k in range(images.sizes.shape[0])],
+            covariates=[f"feature-{k}" for k in range(N_FEAT)],
+        ),
         fingerprint=f"vwsgp-{n_pix}",
         workers=os.cpu_count(),
     )
@@ -128,14 +130,14 @@ def simulate(path: Path, n_pix: int) -> None:
 def fit_store(path: Path) -> dict[str, Any]:
     """Fit to the store and return the measurements; runs in a process of its own."""
     from pipeline.store.bag_store import BagStore
-    from pipeline.training import fit as engine
+    from pipeline.training.fit import fit
 
     model = VWSGP(
         n_inducing=N_IND, dtype="float32", max_epochs=N_UPDATE, tolerance=1e-12, intercept_sd=0.0
     )
     started, busy = time.perf_counter(), time.process_time()
     store = BagStore.open(path, cache_mb=64)
-    training = engine.fit(model, store)
+    training = fit(model, store)
     seconds = [each["seconds"] for each in training.history]
     fitted, fitted_busy = time.perf_counter() - started, time.process_time() - busy
     started = time.perf_counter()

@@ -111,7 +111,7 @@ def check_resampling(name: str) -> None:
         raise ResamplingError(msg)
 
 
-def way_of_alignment(source: RasterSource, grid: Grid, resampling: str = "auto") -> str:
+def alignment_method(source: RasterSource, grid: Grid, resampling: str = "auto") -> str:
     """Say how a raster will reach the grid, from the two grids alone.
 
     Returns

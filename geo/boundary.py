@@ -1,4 +1,4 @@
-"""Areas: read, and every reason why they cannot be used said at once."""
+"""Read areas, and report at once every reason why they cannot be used."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from pathlib import Path
 
 import geopandas as gpd
 import numpy as np
-import pyogrio
-import pyogrio.errors
 import shapely
 from pyproj import CRS
-from pyproj.exceptions import CRSError
 
-from geo.counts import check_ids, choose, has_column, id_text, is_local, one_line
-from geo.errors import Problem, name_first
-
-__all__ = ["id_text", "read_areas"]
+from geo.boundary_formats import BOUNDARIES
+from geo.columns import check_ids, has_column, id_text
+from geo.errors import InputError, Problem, name_first
+from geo.formats import is_local
 
 
 def read_areas(
@@ -28,14 +25,14 @@ def read_areas(
     *,
     partial: bool = False,
 ) -> gpd.GeoDataFrame | None:
-    """Read areas from GeoPackage, Shapefile, GeoJSON or GeoParquet, and check them.
+    """Read areas and check them.
 
     Nothing is repaired silently: a polygon that crosses itself has no certain inside.
 
     Parameters
     ----------
     path : str or Path
-        File or address.
+        File or address; see :data:`geo.boundary_formats.BOUNDARIES`.
     layer : str or None
         Layer; None for the only one.
     id_column : str
@@ -99,38 +96,11 @@ def _read_vector(
     if is_local(path) and not Path(path).exists():
         problems.append(Problem(name, "no such file", "correct the path"))
         return None
-    remedy = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
-    if str(path).lower().endswith((".parquet", ".geoparquet")):
-        try:
-            return gpd.read_parquet(path)
-        except (ValueError, OSError, KeyError) as error:
-            problems.append(
-                Problem(name, f"cannot be read as GeoParquet ({one_line(error)})", remedy)
-            )
-            return None
     try:
-        layers = [str(found) for found in pyogrio.list_layers(path)[:, 0]]
-        if layer is not None and layer not in layers:
-            found = f"has no layer {layer!r}"
-            problems.append(Problem(name, found, choose(layer, layers, "layer")))
-            return None
-        if layer is None and len(layers) > 1:
-            found = f"has {len(layers)} layers ({name_first(layers)})"
-            problems.append(Problem(name, found, "name one as `layer`"))
-            return None
-        # Invalid rings must reach our own check, which says where they cross.
-        frame = gpd.read_file(path, layer=layer, engine="pyogrio", on_invalid="ignore")
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
-        problems.append(Problem(name, f"cannot be read as vector data ({one_line(error)})", remedy))
+        return BOUNDARIES.of(path)(path, layer)
+    except InputError as error:
+        problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
         return None
-    except CRSError as error:
-        found = f"has a CRS that cannot be understood ({one_line(error)})"
-        problems.append(Problem(name, found, "assign one known by its EPSG code"))
-        return None
-    if not isinstance(frame, gpd.GeoDataFrame):
-        problems.append(Problem(name, "has no geometry", "give a layer with polygons"))
-        return None
-    return frame
 
 
 def _check_polygons(

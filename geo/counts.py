@@ -1,10 +1,9 @@
-"""Counts of areas: read from a table, and every reason why they cannot be used said at once."""
+"""Read counts and labels of areas, and report at once every reason why they cannot be used."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,9 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.errors import Problem, name_first
-
-#: What people write where there is no number.
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "#n/a"})
-#: Other ways to write the labels 1 and 0.
-LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
-          "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
-          "absent": 0.0}  # fmt: skip
-_WHOLE = re.compile(r"^[+-]?\d+\.0+$")
+from geo.columns import LABELS, MISSING, WHOLE, check_ids, has_column, id_text
+from geo.errors import InputError, Problem, name_first
+from geo.tables import read_table
 
 
 def read_counts(
@@ -29,7 +22,6 @@ def read_counts(
     id_column: str,
     value_column: str,
     problems: list[Problem],
-    place: str = "counts",
     *,
     partial: bool = False,
     only: tuple[str, str] | None = None,
@@ -42,7 +34,7 @@ def read_counts(
     Parameters
     ----------
     path : str, Path or None
-        CSV (comma, semicolon or tab) or Parquet file; None for a column of the areas.
+        Table, see :data:`geo.tables.TABLES`; None for a column of the areas.
     areas : GeoDataFrame
         What :func:`geo.boundary.read_areas` returned.
     id_column, value_column : str
@@ -51,8 +43,6 @@ def read_counts(
         What is wrong is appended: no such file or column, counts that are negative,
         missing or no numbers (with their rows; the header of a CSV is row 1), ids that
         come twice, counts that match no area, areas without a count.
-    place : str
-        Configuration key, to name in a problem.
     partial : bool, optional
         Return the counts that are sound also where others are not, NaN in their place, so that
         what depends on them can be checked in the same run; not to be used otherwise.
@@ -65,10 +55,12 @@ def read_counts(
         Counts, float64, indexed by id in the order of the areas; None where a problem was
         found.
     """
-    return _read_responses(
-        path, areas, id_column, value_column, problems, place, "count", _numbers, partial=partial,
-        only=only,
-    )  # fmt: skip
+    n_before = len(problems)
+    given = _read_responses("count", path, areas, (id_column, value_column), problems, only)
+    if given is None:
+        return None
+    counts = given.by_area(_numbers(given, problems), areas)
+    return counts if len(problems) == n_before or partial else None
 
 
 def read_labels(
@@ -77,7 +69,6 @@ def read_labels(
     id_column: str,
     value_column: str,
     problems: list[Problem],
-    place: str = "labels",
     *,
     partial: bool = False,
 ) -> pd.Series | None:
@@ -87,161 +78,114 @@ def read_labels(
     same label are a problem: nothing can be learnt from them.
     """
     n_before = len(problems)
-    labels = _read_responses(
-        path, areas, id_column, value_column, problems, place, "label", _labels, partial=partial
-    )
-    if labels is not None and len(problems) == n_before and labels.nunique() == 1:
-        name = f"{place} ({path})" if path else f"{place} (column of the areas)"
+    given = _read_responses("label", path, areas, (id_column, value_column), problems)
+    if given is None:
+        return None
+    labels = given.by_area(_labels(given, problems), areas)
+    if len(problems) == n_before and labels.nunique() == 1:
         found = f"column {value_column!r} is {labels.iloc[0]:g} for every area"
-        problems.append(Problem(name, found, "give labels of both kinds, 1 and 0"))
-        return labels if partial else None
-    return labels
+        problems.append(Problem(given.name, found, "give labels of both kinds, 1 and 0"))
+    return labels if len(problems) == n_before or partial else None
 
 
-_Parse = Callable[[pd.Series, pd.Series, np.ndarray, str, str, list[Problem]], np.ndarray]
+@dataclass(frozen=True)
+class _Responses:
+    """A column of responses, with what messages say of its place.
+
+    Attributes
+    ----------
+    values, ids : (n_row,) Series
+        The column as it was written, and the id of each row as text.
+    rows : (n_row,) int array
+        Number of each row, as a spreadsheet shows it.
+    column, noun : str
+        Name of the column; what it holds: "count" or "label".
+    name, word : str
+        What messages call the table and its rows.
+    """
+
+    values: pd.Series
+    ids: pd.Series
+    rows: np.ndarray
+    column: str
+    noun: str
+    name: str
+    word: str
+
+    def cells(self) -> Iterator[tuple[Any, int, str]]:
+        """Give value, row and id of each cell."""
+        return zip(self.values, self.rows, self.ids, strict=True)
+
+    def problem(self, which: list[str], what: str, remedy: str) -> Problem:
+        """Return what is wrong with the values of some rows."""
+        many = f" in {len(which)} rows" if len(which) > 1 else ""
+        place = f"{self.name} {self.word} {name_first(which)}"
+        return Problem(place, f"column {self.column!r} {what}{many}", remedy)
+
+    def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
+        """Return numbers in the order of the areas, NaN for ids that are missing or repeated."""
+        ids = self.ids
+        counts = pd.Series(numbers, index=ids.to_numpy(), name=self.column, dtype=np.float64)
+        counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
+        return counts.reindex(areas["id"].to_numpy()).rename_axis("id")
 
 
 def _read_responses(
+    noun: str,
     path: str | Path | None,
     areas: gpd.GeoDataFrame,
-    id_column: str,
-    value_column: str,
+    columns: tuple[str, str],
     problems: list[Problem],
-    place: str,
-    noun: str,
-    parse: _Parse,
-    *,
-    partial: bool,
     only: tuple[str, str] | None = None,
-) -> pd.Series | None:
-    n_before = len(problems)
+) -> _Responses | None:
+    """Read the column of responses and check its ids; None where there is nothing to check."""
+    id_column, value_column = columns
+    key = f"{noun}s"
     if path is None:
-        name, word = f"{place} (column of the areas)", "feature"
-        table = pd.DataFrame(areas.drop(columns=[areas.geometry.name]))
-        rows = np.arange(1, len(table) + 1)
-        ids = areas["id"]
-        if not has_column(table.columns, value_column, name, f"{place}.value", problems):
+        name = f"{key} (column of the areas)"
+        if not has_column(areas.columns, value_column, name, f"{key}.value", problems):
             return None
-    else:
-        name, word = f"{place} ({path})", "row"
-        read = _read_table(path, name, problems)
-        if read is None:
-            return None
-        table, rows = read
-        if only is not None:
-            if not has_column(table.columns, only[0], name, f"{place}.period", problems):
-                return None
-            texts = id_text(table[only[0]])
-            mine = (texts == only[1]).to_numpy()
-            if not mine.any():
-                known = name_first(sorted(set(texts.dropna())), 12)
-                remedy = f"give a period that it has: {known}"
-                problems.append(Problem(name, f"no row is of period {only[1]!r}", remedy))
-                return None
-            table, rows = table[mine].reset_index(drop=True), rows[mine]
-        found = [
-            has_column(table.columns, column, name, f"{place}.{key}", problems)
-            for key, column in (("id", id_column), ("value", value_column))
-        ]
-        if not all(found):
-            return None
-        ids = id_text(table[id_column])
-        check_ids(ids, rows, name, word, problems)
-        _check_match(ids, areas["id"], rows, name, noun, problems)
-    values = parse(table[value_column], ids, rows, f"{name} {word}", value_column, problems)
-    if len(problems) > n_before and not partial:
+        rows = np.arange(1, len(areas) + 1)
+        return _Responses(
+            areas[value_column], areas["id"], rows, value_column, noun, name, "feature"
+        )
+    name = f"{key} ({path})"
+    try:
+        table, rows = read_table(path, name)
+    except InputError as error:
+        problems.extend(error.problems)
         return None
-    counts = pd.Series(values, index=ids.to_numpy(), name=value_column, dtype=np.float64)
-    counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
-    return counts.reindex(areas["id"].to_numpy()).rename_axis("id")
-
-
-def column_texts(path: str | Path, column: str) -> list[str]:
-    """Return the texts in a table's column; none where the table or the column is not there."""
-    read = _read_table(path, "", [])
-    if read is None or column not in read[0].columns:
-        return []
-    return list(id_text(read[0][column]).dropna())
-
-
-def id_text(values: Iterable[Any]) -> pd.Series:
-    """Return ids as text, None where missing: 7, 7.0, "7" and "7.0 " all are "7"."""
-
-    def text(value: Any) -> str | None:
-        if value is None or value is pd.NA or value is pd.NaT:
+    if only is not None:
+        if not has_column(table.columns, only[0], name, f"{key}.period", problems):
             return None
-        if isinstance(value, float | np.floating):
-            if np.isnan(value):
-                return None
-            return str(int(value)) if float(value).is_integer() else repr(float(value))
-        stripped = str(value).strip()
-        if _WHOLE.match(stripped):
-            stripped = stripped.split(".")[0]
-        return stripped or None
-
-    return pd.Series([text(value) for value in values], dtype=object)
-
-
-def check_ids(
-    ids: pd.Series, rows: np.ndarray, name: str, word: str, problems: list[Problem]
-) -> None:
-    """Append a problem where ids are missing, and one where they come twice."""
-    missing = ids.isna().to_numpy()
-    if missing.any():
-        found = f"no id in {word} {name_first(list(rows[missing]))}"
-        problems.append(Problem(name, found, "give each its id"))
-    repeated = ids.duplicated(keep=False).to_numpy() & ~missing
-    if repeated.any():
-        where: dict[str, list[str]] = {}
-        for text, row in zip(ids[repeated], rows[repeated], strict=True):
-            where.setdefault(text, []).append(str(row))
-        which = [f"{text} ({word} {' and '.join(at[:4])})" for text, at in where.items()]
-        found = f"{len(which)} id(s) come more than once: {name_first(which)}"
-        problems.append(Problem(name, found, "keep one of each, or add them up"))
+        texts = id_text(table[only[0]])
+        mine = (texts == only[1]).to_numpy()
+        if not mine.any():
+            known = name_first(sorted(set(texts.dropna())), 12)
+            remedy = f"give a period that it has: {known}"
+            problems.append(Problem(name, f"no row is of period {only[1]!r}", remedy))
+            return None
+        table, rows = table[mine].reset_index(drop=True), rows[mine]
+    found = [
+        has_column(table.columns, column, name, f"{key}.{part}", problems)
+        for part, column in (("id", id_column), ("value", value_column))
+    ]
+    if not all(found):
+        return None
+    ids = id_text(table[id_column])
+    check_ids(ids, rows, name, "row", problems)
+    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, "row")
+    _check_match(responses, areas["id"], problems)
+    return responses
 
 
-def has_column(
-    columns: Iterable[Any], column: str, name: str, key: str, problems: list[Problem]
-) -> bool:
-    """Return whether a column is there; append a problem with the nearest name if not."""
-    names = [str(found) for found in columns]
-    if column in names:
-        return True
-    found = f"has no column {column!r}, asked for by {key}"
-    problems.append(Problem(name, found, choose(column, names, "column")))
-    return False
-
-
-def choose(asked: str, names: Sequence[str], word: str) -> str:
-    """Return a remedy: the nearest name there is, and the others."""
-    near = difflib.get_close_matches(asked.lower(), [name.lower() for name in names], 1, 0.5)
-    nearest = next((name for name in names if near and name.lower() == near[0]), None)
-    others = f"the {word}s are {name_first(names, 12)}" if names else f"it has no {word}s"
-    return f"did you mean {nearest!r}? {others}" if nearest else f"choose another: {others}"
-
-
-def is_local(path: str | Path) -> bool:
-    """Return whether a path is a file of this machine, not an address."""
-    return "://" not in str(path) and not str(path).startswith("/vsi")
-
-
-def one_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _check_match(
-    ids: pd.Series,
-    area_ids: pd.Series,
-    rows: np.ndarray,
-    name: str,
-    noun: str,
-    problems: list[Problem],
-) -> None:
+def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Problem]) -> None:
+    """Append a problem for responses of no area, and one for areas without a response."""
+    ids, name, noun = given_by.ids, given_by.name, given_by.noun
     known, given = set(area_ids), set(ids.dropna())
     extra = [
         f"{text} (row {row})"
-        for text, row in zip(ids, rows, strict=True)
+        for text, row in zip(ids, given_by.rows, strict=True)
         if text is not None and text not in known
     ]
     absent = [text for text in area_ids if text not in given]
@@ -260,18 +204,11 @@ def _check_match(
         problems.append(Problem(name, found, remedy + hint))
 
 
-def _numbers(
-    column: pd.Series,
-    ids: pd.Series,
-    rows: np.ndarray,
-    name: str,
-    value_column: str,
-    problems: list[Problem],
-) -> np.ndarray:
+def _numbers(given: _Responses, problems: list[Problem]) -> np.ndarray:
     """Return a column as numbers; append a problem for each kind of value that is none."""
-    values = np.full(len(column), np.nan)
+    values = np.full(len(given.values), np.nan)
     missing, text, infinite, negative = [], [], [], []
-    for place, (value, row, area) in enumerate(zip(column, rows, ids, strict=True)):
+    for place, (value, row, area) in enumerate(given.cells()):
         label = f"{row} (id {area})"
         if value is None or value is pd.NA or str(value).strip().lower() in MISSING:
             missing.append(label)
@@ -294,26 +231,17 @@ def _numbers(
         (negative, "is negative", "give counts of 0 or more"),
     ):
         if which:
-            n = len(which)
-            count = f"column {value_column!r} {what}" + (f" in {n} rows" if n > 1 else "")
-            problems.append(Problem(f"{name} {name_first(which)}", count, remedy))
+            problems.append(given.problem(which, what, remedy))
     return values
 
 
-def _labels(
-    column: pd.Series,
-    ids: pd.Series,
-    rows: np.ndarray,
-    name: str,
-    value_column: str,
-    problems: list[Problem],
-) -> np.ndarray:
+def _labels(given: _Responses, problems: list[Problem]) -> np.ndarray:
     """Return a column as 1 and 0; append a problem for what is missing and what is neither."""
-    values = np.full(len(column), np.nan)
+    values = np.full(len(given.values), np.nan)
     missing, other = [], []
-    for place, (value, row, area) in enumerate(zip(column, rows, ids, strict=True)):
+    for place, (value, row, area) in enumerate(given.cells()):
         text = "" if value is None or value is pd.NA else str(value).strip().lower()
-        if _WHOLE.match(text):
+        if WHOLE.match(text):
             text = text.split(".")[0]
         if text in LABELS:
             values[place] = LABELS[text]
@@ -326,55 +254,5 @@ def _labels(
         (other, "is no label", "write 1 or 0 (or yes or no, true or false)"),
     ):
         if which:
-            n = len(which)
-            found = f"column {value_column!r} {what}" + (f" in {n} rows" if n > 1 else "")
-            problems.append(Problem(f"{name} {name_first(which)}", found, remedy))
+            problems.append(given.problem(which, what, remedy))
     return values
-
-
-def _read_table(
-    path: str | Path, name: str, problems: list[Problem]
-) -> tuple[pd.DataFrame, np.ndarray] | None:
-    """Return a table and the number of each of its rows, as a spreadsheet would show it."""
-    if is_local(path) and not Path(path).is_file():
-        found = "is a directory" if Path(path).is_dir() else "no such file"
-        problems.append(Problem(name, found, "correct the path"))
-        return None
-    remedy = "give a CSV or Parquet file with a header"
-    try:
-        if str(path).lower().endswith((".parquet", ".pq")):
-            table = pd.read_parquet(path)
-            rows = np.arange(1, len(table) + 1)
-        else:
-            table = _read_csv(path)
-            # Blank lines are no data, but they count where rows are numbered.
-            blank = table.isna().all(axis=1) | (table == "").all(axis=1)
-            rows = np.flatnonzero(~blank.to_numpy()) + 2
-            table = table[~blank]
-    except UnicodeDecodeError as error:
-        problems.append(Problem(name, f"is not UTF-8 text ({error.reason})", "save it as UTF-8"))
-        return None
-    except (ValueError, OSError) as error:  # pandas' and Arrow's own errors are ValueErrors
-        found = f"cannot be read as a table ({one_line(error)})"
-        problems.append(Problem(name, found, remedy))
-        return None
-    if len(table) == 0:
-        problems.append(Problem(name, "holds no rows", remedy))
-        return None
-    return table.reset_index(drop=True), rows
-
-
-def _read_csv(path: str | Path) -> pd.DataFrame:
-    """Read every cell as text: what was written is what is checked and reported."""
-    options: dict[str, Any] = {
-        "dtype": str,
-        "keep_default_na": False,
-        "skip_blank_lines": False,
-        "encoding": "utf-8-sig",
-        "index_col": False,
-    }
-    header = pd.read_csv(path, nrows=0, **options).columns
-    first = str(header[0]) if len(header) else ""
-    separator = max(",;\t", key=lambda mark: first.count(mark)) if len(header) == 1 else ","
-    table = pd.read_csv(path, sep=separator, **options)
-    return table.rename(columns=lambda column: str(column).strip())

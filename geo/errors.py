@@ -1,4 +1,4 @@
-"""What can be wrong with geographic input, said so that a person can mend it."""
+"""Errors of geographic input: each names the place, what was found and the remedy."""
 
 from __future__ import annotations
 
@@ -64,3 +64,8 @@ def name_first(items: Sequence[object], limit: int = 5) -> str:
     """Return the first ``limit`` items as text, with the number of all where some are left out."""
     text = ", ".join(str(item) for item in items[:limit])
     return text if len(items) <= limit else f"{text}, ... ({len(items)} in all)"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

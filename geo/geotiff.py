@@ -10,6 +10,7 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +25,7 @@ from rasterio.windows import Window
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
-from geo.written import failures_explained, why_not_written
+from geo.write_errors import explained_write_errors, write_error
 
 #: Side of a block, in pixels.
 BLOCK = 256
@@ -36,6 +37,7 @@ RAMP = (
 )  # fmt: skip
 
 
+@dataclass(eq=False)
 class TiledWriter:
     """Writes a map tile by tile; leaving the context turns it into a COG.
 
@@ -44,7 +46,7 @@ class TiledWriter:
     tile is read back first: on a disk that fills up, GDAL leaves holes and says nothing. Memory
     does not depend on the size of the map. May be called from several threads.
 
-    Parameters
+    Attributes
     ----------
     path : str or Path
         File to make.
@@ -71,34 +73,32 @@ class TiledWriter:
         If the file cannot be written, with the system's reason.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        grid: Grid,
-        *,
-        dtype: str = "float32",
-        nodata: float = math.nan,
-        description: str = "",
-        unit: str = "",
-        tags: Mapping[str, object] | None = None,
-        overview_resampling: str = "average",
-    ) -> None:
-        self.path = Path(path)
-        self.grid = grid
-        self.dtype = np.dtype(dtype)
-        self.nodata = nodata
-        if self.dtype.kind != "f" and not float(nodata).is_integer():
-            msg = f"nodata {nodata} cannot be stored as {dtype}; give a whole number"
+    path: Path
+    grid: Grid
+    dtype: str = field(default="float32", kw_only=True)
+    nodata: float = field(default=math.nan, kw_only=True)
+    description: str = field(default="", kw_only=True)
+    unit: str = field(default="", kw_only=True)
+    tags: Mapping[str, object] = field(default_factory=dict, kw_only=True)
+    overview_resampling: str = field(default="average", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before anything is written."""
+        self.path = Path(self.path)
+        if self._dtype.kind != "f" and not float(self.nodata).is_integer():
+            msg = f"nodata {self.nodata} cannot be stored as {self.dtype}; give a whole number"
             raise GridError(msg)
-        self.description, self.unit = description, unit
-        self.tags = {str(key): str(value) for key, value in (tags or {}).items()}
-        self.overview_resampling = Resampling[overview_resampling].name
+        self._overviews = Resampling[self.overview_resampling].name
         self._lock = threading.Lock()
         self._dataset: Any = None
         self._sums: dict[tuple[int, int, int, int], int] = {}  # CRC-32 by window
         mark = uuid.uuid4().hex[:8]
         self._draft = self.path.with_name(f".{self.path.name}.{mark}.draft.tif")
         self._done = self.path.with_name(f".{self.path.name}.{mark}.cog.tif")
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.dtype(self.dtype)
 
     def __enter__(self) -> TiledWriter:
         """Create the draft."""
@@ -115,7 +115,7 @@ class TiledWriter:
             height=n_row,
             width=n_col,
             count=1,
-            dtype=self.dtype.name,
+            dtype=self._dtype.name,
             crs=rasterio.crs.CRS.from_wkt(self.grid.crs.to_wkt()),
             transform=self.grid.transform,
             nodata=self.nodata,
@@ -128,7 +128,7 @@ class TiledWriter:
         )
 
     def _explained(self) -> AbstractContextManager[None]:
-        return failures_explained(self.path, (self._draft, self._done))
+        return explained_write_errors(self.path, (self._draft, self._done))
 
     def write(self, tile: Tile, values: np.ndarray) -> None:
         """Write a tile; values that are not finite become nodata.
@@ -153,8 +153,8 @@ class TiledWriter:
         if values.dtype.kind == "f":
             values = np.where(np.isfinite(values), values, self.nodata)
         with np.errstate(over="ignore"):
-            stored = values.astype(self.dtype)
-        if self.dtype.kind == "f":
+            stored = values.astype(self._dtype)
+        if self._dtype.kind == "f":
             stored[np.isinf(stored)] = self.nodata  # too large for the type
         window = (tile.col, tile.row, *stored.shape[::-1])
         with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB), self._explained():
@@ -171,7 +171,7 @@ class TiledWriter:
         try:
             if error is None:
                 with self._explained():
-                    self._dataset.update_tags(**self.tags)
+                    self._dataset.update_tags(**{str(k): str(v) for k, v in self.tags.items()})
                     self._dataset.set_band_description(1, self.description)
                     self._dataset.set_band_unit(1, self.unit)
             self._close()
@@ -203,7 +203,7 @@ class TiledWriter:
             for window, expected in self._sums.items():
                 found = source.read(1, window=Window(*window))
                 if zlib.crc32(found.tobytes()) != expected:
-                    raise why_not_written(self.path, (self._draft, self._done))
+                    raise write_error(self.path, (self._draft, self._done))
         descriptor = os.open(self._done, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -222,9 +222,9 @@ class TiledWriter:
                 self._done,
                 driver="COG",
                 compress="DEFLATE",
-                predictor="FLOATING_POINT" if self.dtype.kind == "f" else "STANDARD",
+                predictor="FLOATING_POINT" if self._dtype.kind == "f" else "STANDARD",
                 blocksize=BLOCK,
-                overview_resampling=self.overview_resampling,
+                overview_resampling=self._overviews,
                 bigtiff="IF_SAFER",
             )
 

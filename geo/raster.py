@@ -20,6 +20,7 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from geo.errors import GridError, InputError, Problem
+from geo.formats import Formats, is_local
 from geo.grid import Grid, Tile
 
 #: Blocks of rasters that GDAL keeps; its default is a twentieth of the machine's memory.
@@ -159,6 +160,35 @@ class RasterSource:
         values[missing] = np.nan
         return values
 
+    def lost_block(self) -> str:
+        """Return which block of a local GeoTIFF lies past the end of the file, "" where none does.
+
+        A download that broke off leaves a file that opens; where each block lies stands in
+        its header, so that finding out takes no reading of values.
+        """
+        path = Path(self.path)
+        if not path.is_file():
+            return ""
+        src = self._open()
+        if src.driver != "GTiff":
+            return ""
+        size = path.stat().st_size
+        n_high, n_wide = (
+            math.ceil(n / block) for n, block in zip(src.shape, src.block_shapes[0], strict=True)
+        )
+        step = max(1, math.ceil(n_high * n_wide / N_BLOCK_PROBED))
+        last = n_high * n_wide - 1
+        for block in {*range(0, last + 1, step), last}:
+            i, j = divmod(block, n_wide)
+            begin = src.get_tag_item(f"BLOCK_OFFSET_{j}_{i}", "TIFF", bidx=self.band)
+            length = src.get_tag_item(f"BLOCK_SIZE_{j}_{i}", "TIFF", bidx=self.band)
+            if begin and length and int(begin) + int(length) > size:
+                return (
+                    f"is truncated: block at row {i}, column {j} should end at byte "
+                    f"{int(begin) + int(length)}, the file has {size}"
+                )
+        return ""
+
     def _is_nodata(self, raw: np.ndarray) -> np.ndarray:
         """Compare in the stored type: a float32 nodata need not survive the way to float64."""
         if self.nodata is None or math.isnan(self.nodata):
@@ -217,7 +247,7 @@ class _Reading:
 
 
 def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
-    local = "://" not in path and not path.startswith("/vsi")
+    local = is_local(path)
     if local and not Path(path).exists():
         return Problem(path, "no such file", "correct the path")
     if local and Path(path).is_dir():
@@ -236,6 +266,21 @@ def _crs(src: Any) -> CRS | None:
         return CRS.from_user_input(src.crs)
     except CRSError:
         return None
+
+
+#: Readers of rasters; another one is a subclass of :class:`RasterSource` with the same attributes.
+RASTERS: Formats[type[RasterSource]] = Formats(RasterSource)
+
+
+def raster_source(path: str | Path, band: int = 1) -> RasterSource:
+    """Open a raster, unchecked, with the reader of its format.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened as a raster, or has no such band.
+    """
+    return RASTERS.of(path)(path, band)
 
 
 def open_raster(
@@ -262,7 +307,7 @@ def open_raster(
     """
     name = f"{place} ({path})"
     try:
-        source = RasterSource(path, band)
+        source = raster_source(path, band)
     except InputError as error:
         problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
         return None
@@ -278,40 +323,10 @@ def open_raster(
         problems.append(Problem(name, found, "assign its bounds (gdal_edit.py -a_ullr)"))
     if np.dtype(source.dtype).kind == "c":
         problems.append(Problem(name, "holds complex numbers", "give a real-valued band"))
-    lost = _first_lost_block(source)
+    lost = source.lost_block()
     if lost:
         problems.append(Problem(name, lost, "copy or download the file again"))
     if len(problems) > n_before:
         source.close()
         return None
     return source
-
-
-def _first_lost_block(source: RasterSource) -> str:
-    """Say which block of a local GeoTIFF lies past the end of the file, "" where none does.
-
-    A download that broke off leaves a file that opens; where each block lies stands in
-    its header, so that finding out takes no reading of values.
-    """
-    path = Path(source.path)
-    if not path.is_file():
-        return ""
-    src = source._open()
-    if src.driver != "GTiff":
-        return ""
-    size = path.stat().st_size
-    n_high, n_wide = (
-        math.ceil(n / block) for n, block in zip(src.shape, src.block_shapes[0], strict=True)
-    )
-    step = max(1, math.ceil(n_high * n_wide / N_BLOCK_PROBED))
-    last = n_high * n_wide - 1
-    for block in {*range(0, last + 1, step), last}:
-        i, j = divmod(block, n_wide)
-        begin = src.get_tag_item(f"BLOCK_OFFSET_{j}_{i}", "TIFF", bidx=source.band)
-        length = src.get_tag_item(f"BLOCK_SIZE_{j}_{i}", "TIFF", bidx=source.band)
-        if begin and length and int(begin) + int(length) > size:
-            return (
-                f"is truncated: block at row {i}, column {j} should end at byte "
-                f"{int(begin) + int(length)}, the file has {size}"
-            )
-    return ""

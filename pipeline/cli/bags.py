@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError, Problem
-from pipeline.cli.console import AsJson, Quiet, Talk, Verbose, errors_told
+from pipeline.cli.console import Talk, errors_told, talking
 from pipeline.storage.location import is_object_address
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ StorePath = Annotated[
 
 
 @bags.command("import")
+@talking
 def import_(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet.")],
     bag: Annotated[str, typer.Option("--bag", help="Column: which bag an instance is in.")],
@@ -36,9 +37,8 @@ def import_(
         list[str] | None, typer.Option("--drop", help="A column that is no feature.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of the bags.")] = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Turn a table of instances, one row each, into a bag store.
 
@@ -46,9 +46,8 @@ def import_(
     Example:
       disagg bags import patches.parquet --bag slide --label tumour --out slides.zarr
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg bags import {table} ...", resumable=False):
-        from pipeline.tables.table_import import import_table
+        from pipeline.tables.table_import import InstanceColumns, import_table
 
         _check_out(out)
         progress = talk.progress()
@@ -56,10 +55,7 @@ def import_(
             store = import_table(
                 table,
                 out,
-                bag=bag,
-                label=label,
-                features=feature,
-                drop=drop or (),
+                InstanceColumns(bag, label, feature, drop or ()),
                 seed=seed,
                 advance=task.advance,
             )
@@ -68,14 +64,15 @@ def import_(
 
 
 @bags.command()
-def info(store: StorePath, as_json: AsJson = False, verbose: Verbose = False) -> None:
+@talking
+def info(store: StorePath, *, talk: Talk) -> None:
     """Say what is in a bag store."""
-    talk = Talk(as_json, quiet=False, verbose=verbose)
     with errors_told(talk, f"disagg bags info {store}"):
         _tell(_open(store), talk)
 
 
 @bags.command()
+@talking
 def fit(
     store: StorePath,
     out: Annotated[Path, typer.Option("--out", help="Directory of the results.")],
@@ -92,9 +89,8 @@ def fit(
         typer.Option(help="Column of the imported table: labels of instances, to score by."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the model and the folds.")] = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Fit a classifier to a bag store; write its predictions and how good they are.
 
@@ -103,18 +99,15 @@ def fit(
       disagg bags fit slides.zarr --model blrt --out results
       disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg bags fit {store} ...", resumable=False):
-        from pipeline.tables.bag_fit import fit_bags
+        from pipeline.tables.bag_fit import Classifier, fit_bags
 
         _check_kind(model)
         found = fit_bags(
             _open(store),
-            model,
+            Classifier(model, _settings(setting or []), seed),
             out,
-            options=_settings(setting or []),
             n_fold=folds,
-            seed=seed,
             truth=truth,
             progress=talk.progress(),
         )
@@ -135,7 +128,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _check_kind(kind: str) -> None:
-    from geo.counts import choose
+    from geo.columns import choose
     from pipeline.config.catalogue import CATALOGUE
 
     names = [each.kind for each in CATALOGUE if each.learns_from == "labels"]

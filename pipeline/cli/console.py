@@ -6,6 +6,8 @@ interruption 130 and how to go on; a defect of ours passes, to be a traceback.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import logging
 import sys
@@ -63,6 +65,26 @@ class Talk:
         if self.quiet:
             return Silent()
         return Bars() if sys.stderr.isatty() else Lines()
+
+
+def talking(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that all share: its parameter ``talk`` is made of them."""
+    shared = {"as_json": AsJson, "quiet": Quiet, "verbose": Verbose}
+
+    @functools.wraps(command)
+    def wrapped(*, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
+        command(**options, talk=Talk(as_json, quiet, verbose))
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword) for p in own if p.name != "talk"]
+    parameters += [
+        inspect.Parameter(name, keyword, default=False, annotation=option)
+        for name, option in shared.items()
+    ]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
 
 
 def tell_error(line: str) -> None:

@@ -27,6 +27,7 @@ from pipeline.cli.console import (
     Talk,
     Verbose,
     errors_told,
+    talking,
     tell_error,
     tell_interrupted,
 )
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Config
 
 _DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
-_MAPS = (
-    *("rate_mean.tif", "rate_lower.tif", "rate_upper.tif"),
-    *("probability_mean.tif", "probability_sd.tif", "areas.gpkg", "areas.csv"),
-)
 
 app = typer.Typer(
     name="disagg",
@@ -99,6 +96,7 @@ def _disagg(
 
 
 @app.command()
+@talking
 def demo(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or an earlier demo's.")],
     size: Annotated[
@@ -108,9 +106,8 @@ def demo(
     labels: Annotated[
         bool, typer.Option("--labels", help="Of areas say only whether risk is high somewhere.")
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Simulate a country: covariate GeoTIFFs, boundaries, counts, the truth, disagg.yaml.
 
@@ -120,7 +117,6 @@ def demo(
       disagg demo big --size country --seed 7
       disagg demo outbreaks --labels
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg demo {directory}"):
         _check_demo_dir(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -169,76 +165,43 @@ def check(
         talk.say(f"\nNext: disagg run {config}")
 
 
-@app.command()
-def run(
-    config: ConfigFile,
-    force: Force = False,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Do everything: ingest, fit, predict, evaluate. What has not changed is skipped.
+_RUN = """Do everything: ingest, fit, predict, evaluate. What has not changed is skipped.
 
-    \b
-    Examples:
-      disagg run demo/disagg.yaml
-      disagg run demo/disagg.yaml --json --quiet > result.json
-    """  # noqa: D301
-    names = ("ingest", "fit", "predict", "evaluate")
-    _run_stages(config, names, force, Talk(as_json, quiet, verbose), period)
+\b
+Examples:
+  disagg run demo/disagg.yaml
+  disagg run demo/disagg.yaml --json --quiet > result.json
+"""
 
 
-@app.command()
-def ingest(
-    config: ConfigFile,
-    force: Force = False,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Check the inputs and bring them to one grid and one store of bags (work/)."""
-    _run_stages(config, ("ingest",), force, Talk(as_json, quiet, verbose), period)
+def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
+    """Add a command that runs some stages."""
+
+    @talking
+    def command(
+        config: ConfigFile, force: Force = False, *, period: Period = None, talk: Talk
+    ) -> None:
+        _run_stages(config, stages, force, talk, period)
+
+    app.command(name, help=text)(command)
 
 
-@app.command()
-def fit(
-    config: ConfigFile,
-    force: Force = False,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Fit the model to the bags; an interrupted fit goes on where it stopped."""
-    _run_stages(config, ("fit",), force, Talk(as_json, quiet, verbose), period)
-
-
-@app.command()
-def predict(
-    config: ConfigFile,
-    force: Force = False,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Write the maps and the table of areas."""
-    _run_stages(config, ("predict",), force, Talk(as_json, quiet, verbose), period)
-
-
-@app.command()
-def evaluate(
-    config: ConfigFile,
-    force: Force = False,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Cross-validate the model, and compare with the truth where it is known."""
-    _run_stages(config, ("evaluate",), force, Talk(as_json, quiet, verbose), period)
+for _name, _stages, _text in (
+    ("run", ("ingest", "fit", "predict", "evaluate"), _RUN),
+    (
+        "ingest",
+        ("ingest",),
+        "Check the inputs and bring them to one grid and one store of bags (work/).",
+    ),
+    ("fit", ("fit",), "Fit the model to the bags; an interrupted fit goes on where it stopped."),
+    ("predict", ("predict",), "Write the maps and the table of areas."),
+    (
+        "evaluate",
+        ("evaluate",),
+        "Cross-validate the model, and compare with the truth where it is known.",
+    ),
+):
+    _add_stage_command(_name, _stages, _text)
 
 
 @app.command()
@@ -384,6 +347,7 @@ def _run_stages(
 
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, period, with_inputs="ingest" in names)
+        from pipeline.prediction.products import announced_files
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
         from pipeline.storage.location import use_storage
 
@@ -397,7 +361,7 @@ def _run_stages(
                 )
         results = run_stages(config, names, progress, force=force, on_start=at.append)
         place = config.output.place
-        maps = [f"{place}/{m}" for m in _MAPS if (config.output.dir / m).exists()]
+        maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
         talk.give(
             {
                 "ok": True,

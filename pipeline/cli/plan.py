@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.console import AsJson, Quiet, Talk, Verbose, errors_told
+from pipeline.cli.console import Talk, errors_told, talking
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pipeline.plan.estimate import RunPlan
 
 
+@talking
 def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")],
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers of one core; as configured by default.")
     ] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Tell what a run will need: pixels, disk, memory, time. Reads no pixel, writes nothing.
 
@@ -32,7 +32,6 @@ def plan(
       disagg plan demo/disagg.yaml --workers 8
       disagg plan demo/disagg.yaml --json
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg plan {config}", resumable=False):
         from pipeline.config.local_inputs import local_inputs
         from pipeline.config.reader import load_config
@@ -44,7 +43,7 @@ def plan(
         with local_inputs(loaded) as local:
             found = plan_run(local, workers)
         talk.give(found.to_dict())
-        if not (quiet or as_json):
+        if not (talk.quiet or talk.as_json):
             _print(found)
 
 

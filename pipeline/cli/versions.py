@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError
-from pipeline.cli.console import AsJson, Quiet, Talk, Verbose, errors_told, tell_error
+from pipeline.cli.console import Talk, errors_told, talking, tell_error
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -21,20 +21,19 @@ Period = Annotated[
 ]
 
 
+@talking
 def publish(
     config: ConfigFile,
     period: Period = None,
     force: Annotated[bool, typer.Option("--force", help="Whatever the gates say.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Make a version of the finished run and give it to readers, if its gates allow.
 
     \b
     Exit status 3: finished, not fit to publish; the reasons are told.
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg publish {config}"):
         loaded = read(config, period)
         from pipeline.publishing.publish import publish as publish_run
@@ -49,9 +48,9 @@ def publish(
         talk.say(headline(loaded, done))
 
 
-def versions(config: ConfigFile, as_json: AsJson = False, verbose: Verbose = False) -> None:
+@talking
+def versions(config: ConfigFile, *, talk: Talk) -> None:
     """List the published versions; the one that readers are given has a star."""
-    talk = Talk(as_json, quiet=False, verbose=verbose)
     with errors_told(talk, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
         from pipeline.publishing.versions import current_version, list_versions
@@ -75,15 +74,14 @@ def versions(config: ConfigFile, as_json: AsJson = False, verbose: Verbose = Fal
             talk.say(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
 
 
+@talking
 def rollback(
     config: ConfigFile,
     to: Annotated[str | None, typer.Option("--to", help="A version, such as v0007.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    talk: Talk,
 ) -> None:
     """Give readers the version before the current one again, or any other."""
-    talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg rollback {config}"):
         from pipeline.publishing.publish import publish_dir
         from pipeline.publishing.versions import roll_back

@@ -1,7 +1,7 @@
-"""The Dask cluster of a run: none, processes of this machine, one that stands, one made to order.
+"""Open the Dask cluster of a run: none, local processes, a running one, or one made on demand.
 
 docs/clusters.md has an example of each. What a kind of cluster needs beyond Dask itself is imported
-when it is asked for, and no sooner.
+only when a configuration names that kind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from geo.errors import InputError, Problem
 from pipeline.cluster.kubernetes import ONE_BLAS_THREAD, cluster_spec
-from pipeline.cluster.local import Workers, share_out
+from pipeline.cluster.local import Workers, allocate_workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -77,7 +77,7 @@ def _processes(compute: Compute) -> Iterator[Client]:
         found = "gpu, and no GPU is to be seen from here"
         remedy = "run `nvidia-smi`, pip install 'disagg[gpu]', or give device: cpu"
         raise InputError(Problem("compute.device", found, remedy))
-    workers = share_out(compute, len(gpus))
+    workers = allocate_workers(compute, len(gpus))
     with _one_blas_thread_in_children(), ExitStack() as stack:
         if gpus:
             cluster = stack.enter_context(_on_gpus(workers, gpus[: workers.n_worker]))
@@ -154,7 +154,7 @@ def gpu_processes(workers: Workers, gpus: list[str]) -> Any:
 def _one_blas_thread_in_children() -> Iterator[None]:
     """Have processes started meanwhile load their BLAS with one thread.
 
-    BLAS counts its threads when NumPy is loaded: nothing said to a worker later can be in time.
+    BLAS counts its threads when NumPy is loaded: a setting made in a worker later comes too late.
     Dask's own setting gives way to our environment, so that is what must say it.
     """
     before = {name: os.environ.get(name) for name in ONE_BLAS_THREAD}
@@ -203,7 +203,7 @@ def _kubernetes(compute: Compute) -> Iterator[Client]:
     wanted: Any = compute.kubernetes
     remedy = "see that the Dask operator runs and the namespace exists, and look at the pods' logs"
     with ExitStack() as stack:
-        with _said_in_one_line("compute.kubernetes", "the cluster did not start", remedy):
+        with _one_line_errors("compute.kubernetes", "the cluster did not start", remedy):
             cluster = stack.enter_context(
                 operator.KubeCluster(
                     custom_cluster_spec=cluster_spec(compute),
@@ -223,7 +223,7 @@ def _gateway(compute: Compute) -> Iterator[Client]:
     wanted: Any = compute.gateway
     remedy = "check compute.gateway, and ask the server's administrators for its logs"
     with ExitStack() as stack:
-        with _said_in_one_line("compute.gateway", f"no cluster from {wanted.address}", remedy):
+        with _one_line_errors("compute.gateway", f"no cluster from {wanted.address}", remedy):
             server = stack.enter_context(
                 dask_gateway.Gateway(
                     address=wanted.address, proxy_address=wanted.proxy_address, auth=wanted.auth
@@ -254,7 +254,7 @@ def _needed(name: str, extra: str) -> ModuleType:
 
 
 @contextmanager
-def _said_in_one_line(place: str, found: str, remedy: str) -> Iterator[None]:
+def _one_line_errors(place: str, found: str, remedy: str) -> Iterator[None]:
     """Turn whatever a foreign cluster manager raises (each its own kinds) into one line."""
     try:
         yield
@@ -265,7 +265,7 @@ def _said_in_one_line(place: str, found: str, remedy: str) -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """Keep Dask's log of lost connections off the terminal: what matters of it is told by us.
+    """Keep Dask's log of lost connections off the terminal: we report what matters of it.
 
     A worker that dies is made up for, and a cluster that is gone is one line. With ``--verbose``
     Dask speaks as it is configured to.

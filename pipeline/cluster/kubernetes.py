@@ -1,4 +1,4 @@
-"""What the Dask operator of Kubernetes is asked for: the pods of a cluster, as plain data.
+"""The cluster requested from the Dask operator of Kubernetes: its pods, as plain data.
 
 The image is that of ``infra/Dockerfile``. Its entry point is ``disagg``, so that every pod says its
 own command; its user may write nowhere but in ``/tmp``.

@@ -1,4 +1,4 @@
-"""How much of this machine is ours, and what workers may take of it.
+"""The cores and the memory of this machine, and how they are allocated to workers.
 
 Cores and memory are what Dask sees: the affinity of the process and the limits of its control group
 (a container's), not the machine's whole.
@@ -17,8 +17,8 @@ from pipeline.config.schema import Config
 if TYPE_CHECKING:
     from pipeline.config.compute_schema import Compute
 
-KEPT_SHARE = 0.1  # of the memory, for the driver and the scheduler
-LEAST = 256 << 20  # bytes of a worker's memory: it has to load its libraries
+RESERVED_SHARE = 0.1  # of the memory, for the driver and the scheduler
+MIN_WORKER_MEMORY = 256 << 20  # bytes of a worker's memory: it has to load its libraries
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def memory() -> int:
     return int(memory_limit())
 
 
-def threads_here(compute: Compute) -> int | None:
+def local_threads(compute: Compute) -> int | None:
     """Return the threads of this process that a configuration asks for; None for one a core.
 
     Numbers of workers elsewhere say nothing of it.
@@ -61,7 +61,7 @@ def threads_here(compute: Compute) -> int | None:
     return int(compute.workers) if here and compute.workers != "auto" else None
 
 
-def share_out(compute: Compute, n_gpu: int = 0) -> Workers:
+def allocate_workers(compute: Compute, n_gpu: int = 0) -> Workers:
     """Share cores and memory between the workers that a configuration asks for.
 
     Where numbers are left to us: one thread a worker and a worker a core (with GPUs: a worker a
@@ -95,24 +95,26 @@ def share_out(compute: Compute, n_gpu: int = 0) -> Workers:
         found = f"{count} workers of {threads} threads, and {n_core} cores for us"
         raise InputError(Problem("compute.workers", found, "give fewer, or auto"))
     if compute.memory == "auto":
-        return Workers(count, threads, int((1 - KEPT_SHARE) * available / count))
+        return Workers(count, threads, int((1 - RESERVED_SHARE) * available / count))
     each = int(parse_bytes(compute.memory))
     if count * each > available:
         found = f"{count} workers of {compute.memory}, and {format_bytes(available)} for us"
         raise InputError(Problem("compute.memory", found, "give less, or auto"))
-    if each < LEAST:
+    if each < MIN_WORKER_MEMORY:
         found = f"{compute.memory} a worker"
-        remedy = f"a worker's libraries alone need more: give {format_bytes(LEAST)} at least"
+        remedy = (
+            f"a worker's libraries alone need more: give {format_bytes(MIN_WORKER_MEMORY)} at least"
+        )
         raise InputError(Problem("compute.memory", found, remedy))
     return Workers(count, threads, each)
 
 
 def n_thread(config: Config) -> int | None:
     """Threads for work in this process; None for one a core."""
-    return threads_here(config.compute)
+    return local_threads(config.compute)
 
 
-def where(config: Config) -> dict[str, Any]:
+def block_device(config: Config) -> dict[str, Any]:
     """Return what computes blocks, and how much of a GPU's memory they may fill."""
     memory = config.compute.device_memory
     return {
@@ -121,9 +123,9 @@ def where(config: Config) -> dict[str, Any]:
     }
 
 
-def where_here(config: Config) -> dict[str, Any]:
+def driver_device(config: Config) -> dict[str, Any]:
     """Return the same for the driver's own work: a cluster's GPUs are not this machine's."""
-    found = where(config)
+    found = block_device(config)
     if config.compute.scheduler not in ("local", "processes") and found["device"] == "gpu":
         found["device"] = "auto"
     return found

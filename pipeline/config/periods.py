@@ -86,7 +86,7 @@ def periods_of(data: dict[str, Any], base: Path) -> list[str]:
     column = where.get("period")
     if column is None:
         return []
-    from geo.counts import column_texts  # pandas: only where it is needed
+    from geo.tables import column_texts  # pandas: only where it is needed
 
     full = path if "://" in path or path.startswith("/vsi") else base / Path(path).expanduser()
     return sorted(set(column_texts(full, str(column))), key=natural)

@@ -1,4 +1,4 @@
-"""Administrative areas of the simulated country: who belongs where, and the lines between."""
+"""Administrative areas of the simulated country, and the boundaries between them."""
 
 from __future__ import annotations
 

@@ -6,145 +6,35 @@ own; cases follow from a known nonlinear surface of them, summed over people in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import exactextract
 import exactextract.raster
 import geopandas as gpd
 import numpy as np
-import rasterio
 import shapely
-from affine import Affine
 from numpy.typing import NDArray
-from pyproj import CRS
-from rasterio.warp import Resampling, reproject, transform_bounds
-from scipy import ndimage
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from geo.align import aligned
-from geo.grid import Grid
-from geo.raster import RasterSource
 from pipeline.demo.boundaries import cut_country, divide, name_areas, trace
-from pipeline.demo.climate import environment, rainfall, temperature
-from pipeline.demo.population import settle
+from pipeline.demo.configuration import demo_config
+from pipeline.demo.country_spec import (
+    KM_PER_DEG,
+    LAYERS,
+    SIZES,
+    WGS84,
+    CountrySpec,
+    CovariateSpec,
+)
+from pipeline.demo.covariate_files import as_measured, draw_gap, write_covariate, write_raster
+from pipeline.demo.covariates import environment, rainfall, temperature
+from pipeline.demo.population import simulate_population
 from pipeline.demo.terrain import Array, Mask, build_terrain, fractal_noise, named_rng
 
-WGS84 = "EPSG:4326"
-# The projection that satellite vegetation indices come in: equal-area, on a sphere.
-SINUSOIDAL = "+proj=sinu +lon_0=0 +x_0=0 +y_0=0 +R=6371007.181 +units=m +no_defs"
-KM_PER_DEG = 111.195
 RATE_RANGE = (0.002, 0.4)
 # Covariates that the rate depends on; the others only look as if they might.
 SURFACE = ("temperature", "rainfall", "distance_to_water", "evi", "travel_time")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """How a covariate is published.
-
-    Attributes
-    ----------
-    description, unit : str
-    coarser : int
-        Its pixel's side in pixels of the population grid; -2 is half a pixel.
-    noise : float
-        Standard deviation of the measurement error, as a share of the field's own.
-    gaps : bool
-        Whether pixels are missing on land.
-    projected : bool
-        Published in the sinusoidal projection instead of longitude and latitude.
-    dtype : str
-    transform : str
-        What the configuration asks to be done with it.
-    """
-
-    description: str
-    unit: str
-    coarser: int = 1
-    noise: float = 0.05
-    gaps: bool = False
-    projected: bool = False
-    dtype: str = "float32"
-    transform: str = "none"
-
-
-LAYERS = {
-    "elevation": Layer("Elevation above the sea", "m", -2, 0.005, gaps=True, dtype="int16"),
-    "temperature": Layer("Mean temperature of the year", "degC", 5),
-    "rainfall": Layer("Rain in a year", "mm", 6, 0.08, transform="log1p"),
-    "evi": Layer("Enhanced vegetation index", "1", noise=0.12, projected=True),
-    "travel_time": Layer("Travel time to the nearest town", "min", 1, 0.02, transform="log1p"),
-    "distance_to_water": Layer("Distance to a river or the sea", "km", 1, 0.0, transform="log1p"),
-    "slope": Layer("Slope", "degrees", 1, 0.03, transform="log1p"),
-    "topographic_wetness": Layer("Topographic wetness index", "1", 1, 0.05),
-    "temperature_range": Layer("Mean daily range of temperature", "degC", 5),
-    "lst_day": Layer("Land surface temperature by day", "degC", 1, 0.08, gaps=True),
-    "lst_night": Layer("Land surface temperature by night", "degC", 1, 0.08, gaps=True),
-    "rainfall_seasonality": Layer("Variation of rain between months", "%", 6, 0.08),
-    "aridity": Layer("Rain over potential evaporation", "1", 4, transform="log1p"),
-    "humidity": Layer("Relative humidity", "%", 12),
-    "tree_cover": Layer("Tree cover", "%", 1, 0.1),
-    "cropland": Layer("Cropland", "%", 3, 0.1),
-    "soil_clay": Layer("Clay in the topsoil", "%", 2, 0.15),
-    "night_lights": Layer("Lights at night", "nW cm-2 sr-1", 1, 0.02, transform="log1p"),
-}
-
-
-@dataclass(frozen=True)
-class CountrySpec:
-    """The size of a simulated country.
-
-    Attributes
-    ----------
-    shape : (n_row, n_col) of the population grid
-    pixel_deg : float
-    n_land : int
-        Pixels of the country.
-    n_area : int
-    n_town : int
-        Towns on the map, the neighbours' included.
-    people : float
-    covariates : tuple of str
-    n_inducing : int
-    n_instance : int, optional
-        Exact number of pixels in all areas that have people and covariates, a pixel on a border
-        counted for each side; pixels with the fewest people lose them until it is met.
-    detail : int
-        Relief and roads start on pixels this many times larger.
-    corner_deg : (west, north)
-    """
-
-    shape: tuple[int, int]
-    pixel_deg: float
-    n_land: int
-    n_area: int
-    n_town: int
-    people: float
-    covariates: tuple[str, ...] = field(default=tuple(LAYERS))
-    n_inducing: int = 200
-    n_instance: int | None = None
-    detail: int = 1
-    corner_deg: tuple[float, float] = (30.0, -1.0)
-
-    @property
-    def transform(self) -> Affine:
-        """The population grid's, from pixels to degrees."""
-        west, north = self.corner_deg
-        return Affine(self.pixel_deg, 0.0, west, 0.0, -self.pixel_deg, north)
-
-
-SIZES = {
-    "small": CountrySpec(
-        (190, 215), 1 / 24, 20_500, 120, 36, 9e6, covariates=tuple(LAYERS)[:6], n_inducing=200
-    ),
-    # As many areas, pixels and covariates as the malaria data of Law et al. (2018), section 4.3.
-    "country": CountrySpec(
-        (1240, 1400), 1 / 120, 1_025_000, 957, 150, 30e6, n_inducing=576, n_instance=1_044_683,
-        detail=4,
-    ),
-}  # fmt: skip
 
 
 def true_rate(fields: dict[str, Array], people: Array, inside: Mask, seed: int, km: float) -> Array:
@@ -192,89 +82,6 @@ def true_rate(fields: dict[str, Array], people: Array, inside: Mask, seed: int, 
     return low + (high - low) * expit(score - brentq(excess, -20.0, 20.0))
 
 
-def _as_measured(path: Path, true: Array, spec: CountrySpec) -> Array:
-    """Bring a written layer back to the population's grid; the truth where it has a gap."""
-    seen = aligned(RasterSource(path), Grid(CRS.from_user_input(WGS84), spec.transform, spec.shape))
-    return np.where(np.isfinite(seen), seen, true)
-
-
-def _fill(values: Array, known: Mask) -> Array:
-    """Continue values from land over the sea, so that averages near a coast make sense."""
-    _, (row, col) = ndimage.distance_transform_edt(
-        ~known, return_indices=True, return_distances=True
-    )
-    return values[row, col]
-
-
-def _write_tif(path: Path, values: Array, transform: Affine, crs: str, layer: Layer) -> None:
-    """Write a tiled, compressed GeoTIFF; NaN (-32768 for integers) is missing."""
-    integer = layer.dtype == "int16"
-    if integer:
-        values = np.where(np.isnan(values), -32768, np.round(values))
-    with rasterio.open(
-        path, "w", driver="GTiff", height=values.shape[0], width=values.shape[1], count=1,
-        dtype=layer.dtype, crs=crs, transform=transform, nodata=-32768 if integer else np.nan,
-        tiled=True, blockxsize=256, blockysize=256, compress="deflate",
-        predictor=2 if integer else 3, zlevel=3,
-    ) as out:  # fmt: skip
-        out.write(values.astype(layer.dtype), 1)
-        out.set_band_description(1, layer.description)
-        out.set_band_unit(1, layer.unit)
-
-
-def _publish(
-    path: Path, true: Array, land: Mask, gap: Mask, spec: CountrySpec, layer: Layer, seed: int
-) -> None:
-    """Write a covariate as its makers would: blurred, noisy, on a grid of their own, with gaps."""
-    rng = named_rng(seed, "sensor " + path.stem)
-    error = layer.noise * float(true[land].std())
-    values = _fill(true, land)
-    if layer.projected:
-        n_row, n_col = spec.shape
-        west, north = spec.corner_deg
-        bounds = (west, north - n_row * spec.pixel_deg, west + n_col * spec.pixel_deg, north)
-        left, bottom, right, top = transform_bounds(WGS84, SINUSOIDAL, *bounds)
-        # The satellite's own pixel, or a few of them together, always finer than the map's.
-        res_m = 926.625433 * max(1, int(spec.pixel_deg * KM_PER_DEG / 2))
-        shape = (int((top - bottom) / res_m) + 1, int((right - left) / res_m) + 1)
-        transform = Affine(res_m, 0, left, 0, -res_m, top)
-        seen = np.full(shape, np.nan)
-        reproject(
-            values, seen, src_transform=spec.transform, src_crs=WGS84, dst_transform=transform,
-            dst_crs=SINUSOIDAL, dst_nodata=np.nan, resampling=Resampling.bilinear,
-        )  # fmt: skip
-        seen += error * rng.standard_normal(shape)
-        _write_tif(path, seen, transform, SINUSOIDAL, layer)
-        return
-    if layer.coarser < 0:
-        k = -layer.coarser
-        seen = ndimage.zoom(values, k, order=1, grid_mode=True, mode="nearest")
-        shown: Mask = (land & ~gap).repeat(k, axis=0).repeat(k, axis=1)
-        transform = spec.transform @ Affine.scale(1 / k)
-    else:
-        k = layer.coarser
-        pad = [(0, -n % k) for n in land.shape]
-        blocks = tuple((n + p[1]) // k for n, p in zip(land.shape, pad, strict=True))
-        cut = (blocks[0], k, blocks[1], k)
-        seen = np.pad(values, pad, mode="edge").reshape(cut).mean(axis=(1, 3))
-        shown = np.asarray(np.pad(land & ~gap, pad).reshape(cut).any(axis=(1, 3)))
-        transform = spec.transform @ Affine.scale(k)
-    seen = seen + error * rng.standard_normal(seen.shape)
-    if float(true[land].min()) >= 0:
-        seen = np.maximum(seen, 0)
-    _write_tif(path, np.where(shown, seen, np.nan), transform, WGS84, layer)
-
-
-def _gap(name: str, land: Mask, prefer: Array, missing: float, seed: int) -> Mask:
-    """Choose patches of missing pixels, the more likely where `prefer` is high."""
-    if missing <= 0:
-        return np.zeros(land.shape, dtype=np.bool_)
-    rng = named_rng(seed, "gap " + name)
-    score = fractal_noise(land.shape, rng, hurst=0.0, longest=25)
-    score += 0.6 * (prefer - prefer[land].mean()) / prefer[land].std()
-    return land & (score > np.quantile(score[land], 1 - missing))
-
-
 def _membership(
     areas: gpd.GeoDataFrame, spec: CountrySpec
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
@@ -307,51 +114,6 @@ def _empty_pixels(
     chosen, left = number[:before], n_drop - int(times[:before].sum())
     single = number[before:][times[before:] == 1]
     return np.concatenate([chosen, single[:left]])
-
-
-def _config(spec: CountrySpec, name: str, seed: int, *, labels: bool) -> str:
-    """Write the configuration of a run on the simulated country."""
-    covariates = []
-    for covariate in spec.covariates:
-        layer = LAYERS[covariate]
-        more = "" if layer.transform == "none" else f", transform: {layer.transform}"
-        note = "   # in the sinusoidal projection" if layer.projected else ""
-        covariates.append(f"  {covariate}: {{path: {covariate}.tif{more}}}{note}")
-    listed = "\n".join(covariates)
-    model = "kind: vbagg, likelihood: poisson, area_effect: true, link: exp, "
-    model += f"inducing: {spec.n_inducing}, kernel: additive"
-    # Ten fits of a whole country take hours: there the truth alone judges, unless asked for more.
-    schemes, note = ("[area, block]", "areas left out at random, by region")
-    if spec.n_area > 500:
-        model += ", precision: float32, pair_pixels: 128"
-        schemes, note = ("[]", "no cross-validation; [area, block] refits the model 10 times")
-    observed = "counts:      {path: cases.csv, id: area_id, value: cases}"
-    fit = "fit:         {batch_areas: 32, max_epochs: 200, learning_rate: 0.05, seed: 1}"
-    output = "{dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}"
-    truth = "{path: truth_rate.tif}     # cases per person, known here because it is simulated"
-    if labels:
-        observed = "labels:      {path: outbreaks.csv, id: area_id, value: outbreak}   # 1 or 0"
-        model = "kind: psi_vgpmil, options: {density: gamma}"
-        fit = "fit:         {seed: 1}"
-        output = "{dir: out, interval: 0.9}"
-        truth = "{path: truth_hotspot.tif}   # 1 where the risk is high: here it is simulated"
-    evaluate = f"evaluate:    {{folds: 5, schemes: {schemes}, seed: 1}}   # {note}"
-    return f"""\
-# A country simulated by `disagg demo`, seed {seed}. Run it with: disagg run disagg.yaml
-name: {name}
-areas:       {{path: areas.gpkg, layer: areas, id: area_id}}
-{observed}
-population:  {{path: population.tif}}      # people per pixel; missing outside the country
-covariates:                             # each on a grid of its own
-{listed}
-grid:        {{like: population.tif}}
-model:       {{{model}}}
-{fit}
-compute:     {{scheduler: local, workers: auto, device: auto, memory: auto}}
-output:      {output}
-{evaluate}
-truth:       {truth}
-"""
 
 
 def simulate_country(
@@ -422,7 +184,7 @@ def simulate_country(
     )
     rain = rainfall(terrain, seed)
     inside = cut_country(land, seed, spec.n_land)
-    settled = settle(
+    settled = simulate_population(
         terrain, rain, seed, n_town=spec.n_town, total_people=spec.people, inside=inside,
         detail=spec.detail,
     )  # fmt: skip
@@ -436,11 +198,11 @@ def simulate_country(
     # Radar sees no elevation in steep valleys, thermal sensors nothing under clouds.
     cause = {"elevation": terrain.slope, "lst_day": rain, "lst_night": rain}
     gaps = {
-        layer: _gap(layer, inside, cause[layer], missing, seed)
+        layer: draw_gap(layer, inside, cause[layer], missing, seed)
         for layer in spec.covariates
         if LAYERS[layer].gaps
     }
-    gaps["population"] = _gap("population", inside, rain, missing / 3, seed)
+    gaps["population"] = draw_gap("population", inside, rain, missing / 3, seed)
     usable = inside & ~np.any(list(gaps.values()), axis=0)
     # No area may lose most of its pixels.
     share = np.bincount(area, weights=usable.ravel()[pixel]) / np.bincount(
@@ -459,9 +221,9 @@ def simulate_country(
     for covariate in spec.covariates:
         gap = gaps.get(covariate, np.zeros(land.shape, dtype=np.bool_))
         path = directory / f"{covariate}.tif"
-        _publish(path, fields[covariate], land, gap, spec, LAYERS[covariate], seed)
+        write_covariate(path, fields[covariate], land, gap, spec, LAYERS[covariate], seed)
     measured = {
-        name: _as_measured(directory / f"{name}.tif", fields[name], spec)
+        name: as_measured(directory / f"{name}.tif", fields[name], spec)
         if name in spec.covariates
         else fields[name]
         for name in SURFACE
@@ -475,19 +237,19 @@ def simulate_country(
         expected = expected * rng.gamma(overdispersion, 1 / overdispersion, expected.size)
     cases = rng.poisson(expected)
 
-    counted = Layer("People per pixel", "people")
-    _write_tif(directory / "population.tif", people, spec.transform, WGS84, counted)
-    rates = Layer("True rate", "cases per person")
+    counted = CovariateSpec("People per pixel", "people")
+    write_raster(directory / "population.tif", people, spec.transform, WGS84, counted)
+    rates = CovariateSpec("True rate", "cases per person")
     shown = np.where(inside, rate, np.nan)
-    _write_tif(directory / "truth_rate.tif", shown.astype(np.float64), spec.transform, WGS84, rates)
+    write_raster(directory / "truth_rate.tif", shown.astype(np.float64), spec.transform, WGS84, rates)
     if labels:
         worst = np.zeros(len(areas))
         here = exposed > 0
         np.maximum.at(worst, area[here], rate.ravel()[pixel[here]])
         high = float(np.median(worst))
-        hotspots = Layer("High risk", "1", dtype="int16")
+        hotspots = CovariateSpec("High risk", "1", dtype="int16")
         hot = np.where(inside, rate > high, np.nan)
-        _write_tif(directory / "truth_hotspot.tif", hot, spec.transform, WGS84, hotspots)
+        write_raster(directory / "truth_hotspot.tif", hot, spec.transform, WGS84, hotspots)
         rows = [f"{i},{int(w > high)}" for i, w in zip(areas["area_id"], worst, strict=True)]
         text = "\n".join(["area_id,outbreak", *rows]) + "\n"
         (directory / "outbreaks.csv").write_text(text, encoding="utf-8")
@@ -497,7 +259,7 @@ def simulate_country(
     text = "\n".join(["area_id,cases", *rows]) + "\n"
     (directory / "cases.csv").write_text(text, encoding="utf-8")
     config = directory / "disagg.yaml"
-    config.write_text(_config(spec, f"simulated-{name}", seed, labels=labels), encoding="utf-8")
+    config.write_text(demo_config(spec, f"simulated-{name}", seed, labels=labels), encoding="utf-8")
     return config
 
 

@@ -1,4 +1,4 @@
-"""People of the simulated country: towns, the roads between them, travel time and population."""
+"""Population of the simulated country: towns, roads between them, travel time and people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.demo.terrain import Array, Terrain, fractal_noise, grid_edges, nam
 
 
 @dataclass(frozen=True)
-class Settlement:
+class PopulationMap:
     """Where people live and how they travel.
 
     Attributes
@@ -177,7 +177,7 @@ def _roads(
     return (drawn > 0) & terrain.land
 
 
-def settle(
+def simulate_population(
     terrain: Terrain,
     rain_mm: Array,
     seed: int,
@@ -186,7 +186,7 @@ def settle(
     total_people: float,
     inside: NDArray[np.bool_],
     detail: int = 1,
-) -> Settlement:
+) -> PopulationMap:
     """Let people settle where land is flat, watered, low and near towns and roads.
 
     Parameters
@@ -257,4 +257,4 @@ def settle(
     home = inside & land
     people = 0.70 * rural / rural[home].sum() + 0.30 * urban / max(urban[home].sum(), 1e-12)
     people = np.where(land, people * total_people, 0.0)
-    return Settlement(town, size * total_people * 0.3 / size.sum(), road, travel, people)
+    return PopulationMap(town, size * total_people * 0.3 / size.sum(), road, travel, people)

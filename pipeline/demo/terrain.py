@@ -1,4 +1,4 @@
-"""Terrain for the simulated country: a coast, eroded relief and the rivers that eroded it."""
+"""Terrain of the simulated country: coast, eroded relief and rivers."""
 
 from __future__ import annotations
 

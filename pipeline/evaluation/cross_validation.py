@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -15,35 +15,14 @@ from scipy.optimize import minimize_scalar
 from pipeline.core.errors import StoreError
 from pipeline.evaluation.scores import count_log_density
 from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.prediction.arrays import AreaArrays
 from pipeline.storage.mirror import keep
 
 FitFold = Callable[[np.ndarray, Path], Any]
 
 
-class Predictions(Protocol):
-    """What is predicted of held-out areas, one element or column an area."""
-
-    @property
-    def bag(self) -> np.ndarray:
-        """Number of each area in the bag store."""
-
-    def select(self, keep: np.ndarray) -> Self:
-        """Return the areas where ``keep`` is true."""
-
-    def save(self, path: Path) -> None:
-        """Write to a file that appears only when complete."""
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` wrote."""
-
-    @classmethod
-    def concatenate(cls, parts: list[Self]) -> Self:
-        """Put the areas of several parts one after the other."""
-
-
-P = TypeVar("P", bound=Predictions)
-P_co = TypeVar("P_co", bound=Predictions, covariant=True)
+P = TypeVar("P", bound=AreaArrays)
+P_co = TypeVar("P_co", bound=AreaArrays, covariant=True)
 
 
 class Predictor(Protocol[P_co]):

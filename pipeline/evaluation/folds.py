@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from sklearn.cluster import KMeans
 
-from geo.errors import InputError, Problem
+from geo.columns import MISSING, check_ids, has_column, id_text
+from geo.errors import InputError, Problem, name_first
+from geo.tables import read_table
 
 
 def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
@@ -73,7 +74,7 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
 
 
 def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str]) -> np.ndarray:
-    """Read the fold of each area from a CSV or Parquet file.
+    """Read the fold of each area from a table (see :data:`geo.tables.TABLES`).
 
     Areas of the file that the store lacks are ignored; an area whose fold is empty is never held
     out (-1) and always trains.
@@ -91,52 +92,35 @@ def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str
     place = Path(path).name
     if not Path(path).is_file():
         raise InputError([Problem("evaluate.folds.path", f"no file {path}", "correct the path")])
-    parquet = Path(path).suffix.lower() in {".parquet", ".pq"}
-    table = pd.read_parquet(path) if parquet else pd.read_csv(path, dtype={id_column: str})
-    problems = [
-        Problem(
-            f"evaluate.folds.{key}",
-            f"{place} has no column {column!r}",
-            f"name one of {', '.join(map(str, table.columns))}",
-        )
-        for key, column in (("id", id_column), ("fold", fold_column))
-        if column not in table.columns
-    ]
+    table, rows = read_table(path, place)
+    problems: list[Problem] = []
+    for key, column in (("id", id_column), ("fold", fold_column)):
+        has_column(table.columns, column, place, f"evaluate.folds.{key}", problems)
     if problems:
         raise InputError(problems)
-    keys = table[id_column].map(_plain)
-    twice = sorted(set(keys[keys.duplicated()]))
-    if twice:
-        problems.append(
-            Problem(place, f"areas given twice: {_some(twice)}", "give each area one fold")
-        )
-    by_id = dict(zip(keys, table[fold_column], strict=True))
-    missing = [area for area in ids if _plain(area) not in by_id]
+    keys = id_text(table[id_column])
+    check_ids(keys, rows, place, "row", problems)
+    by_id = dict(zip(keys, id_text(table[fold_column]), strict=True))
+    missing = [area for area in ids if area not in by_id]
     if missing:
-        problems.append(
-            Problem(
-                place,
-                f"{len(missing)} areas have no row: {_some(missing)}",
-                "give each area a fold, or leave its fold empty to train on it always",
-            )
-        )
+        found = f"{len(missing)} areas have no row: {name_first(missing)}"
+        remedy = "give each area a fold, or leave its fold empty to train on it always"
+        problems.append(Problem(place, found, remedy))
     if problems:
         raise InputError(problems)
-    labels = [by_id[_plain(area)] for area in ids]
-    known = [label for label in labels if not pd.isna(label)]
-    rank = {label: number for number, label in enumerate(sorted(set(known)))}
-    if len(rank) < 2:
-        raise InputError(
-            [Problem(place, f"{len(rank)} folds in {fold_column!r}", "give two folds or more")]
-        )
-    return np.array([-1 if pd.isna(label) else rank[label] for label in labels], dtype=np.int64)
+    labels = [by_id[area] for area in ids]
+    labels = [None if label is None or label.lower() in MISSING else label for label in labels]
+    known = _in_order({label for label in labels if label is not None})
+    if len(known) < 2:
+        found = f"{len(known)} folds in {fold_column!r}"
+        raise InputError([Problem(place, found, "give two folds or more")])
+    rank = {label: number for number, label in enumerate(known)}
+    return np.array([-1 if label is None else rank[label] for label in labels], dtype=np.int64)
 
 
-def _plain(value: object) -> str:
-    """Write an id as text, the same whether a reader took it for a number or not."""
-    text = str(value).strip()
-    return text[:-2] if text.endswith(".0") and text[:-2].lstrip("-").isdigit() else text
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+def _in_order(labels: set[str]) -> list[str]:
+    """Sort labels as numbers where all are numbers, else as text."""
+    try:
+        return sorted(labels, key=float)
+    except ValueError:
+        return sorted(labels)

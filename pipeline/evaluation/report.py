@@ -29,7 +29,7 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def render_scorecard(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
+def render_report(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
     """Write an evaluation as text.
 
     Parameters

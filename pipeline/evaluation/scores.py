@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def predictive_scores(
     log_density : (n_bag,) array
         Log predictive density of each observed count.
     levels : sequence of float
-        Central levels at which intervals are judged.
+        Central levels of the intervals to score.
 
     Returns
     -------
@@ -272,6 +273,7 @@ def pit_histogram(draws: np.ndarray, y: np.ndarray, n_bin: int = 10) -> list[flo
     return [float(share) for share in np.diff(cumulative)]
 
 
+@dataclass
 class PairMoments:
     """Weighted moments of pairs, added up part by part: for what does not fit in memory.
 
@@ -279,13 +281,12 @@ class PairMoments:
     cancels however many there are.
     """
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.weight = 0.0
-        self.mean = np.zeros(2)
-        self.scatter = np.zeros((2, 2))
-        self.absolute = 0.0
-        self.squared = 0.0
+    n: int = 0
+    weight: float = 0.0
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    scatter: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
+    absolute: float = 0.0
+    squared: float = 0.0
 
     def add(self, a: np.ndarray, b: np.ndarray, weight: np.ndarray | None = None) -> None:
         """Add pairs (a, b), each (n,), with weights >= 0 (n,), 1 where not given."""

@@ -1,8 +1,8 @@
 """The evaluate stage: how far the maps can be trusted, in numbers.
 
-Three questions: does the model fit what it saw; does it predict areas it did not see (scattered
-ones, and whole regions), better than a constant does; and, where the country is simulated, does the
-map agree with the truth inside the areas. How each is asked is :mod:`pipeline.evaluation.tasks`'.
+The stage answers three questions. Does the model fit what it saw? Does it predict areas that it did
+not see, scattered ones and whole regions, better than a constant? Where the country is simulated,
+does the map agree with the truth? :mod:`pipeline.evaluation.tasks` computes the answers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import numpy as np
 
 import models
 from geo.errors import InputError, Problem
-from geo.raster import RasterSource
+from geo.raster import RasterSource, raster_source
 from pipeline.cluster.cluster import open_cluster
-from pipeline.cluster.local import n_thread, where
+from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
+from pipeline.core.version import software_version
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
-from pipeline.evaluation.report import render_scorecard
-from pipeline.evaluation.tasks import Judge, judge_of
-from pipeline.prediction.stage import software_version
+from pipeline.evaluation.report import render_report
+from pipeline.evaluation.tasks import EvaluationTask, evaluation_task
+from pipeline.prediction.products import EVALUATION
 from pipeline.store.bag_store import BagStore
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit as fit_model
 
 
 def evaluate_stage(
@@ -48,7 +49,7 @@ def evaluate_stage(
     config : Config
         Its ``output.dir`` holds ``work/`` with the bag store and the fitted model.
     progress : Progress
-        Told of folds and areas as they are done, and of the table.
+        Shows folds and areas as they are done, and logs the table.
 
     Returns
     -------
@@ -64,43 +65,43 @@ def evaluate_stage(
     work = out / "work"
     store = BagStore.open(work / "bags.zarr")
     model = models.load(work / "model")
-    judge = judge_of(config, store)
+    evaluation = evaluation_task(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
     source = _truth(config)
 
     with progress.task("in sample", store.n_bag) as task:
-        seen = judge.in_sample(model, task.advance)
+        seen = evaluation.in_sample(model, task.advance)
     report: dict[str, Any] = {
         "name": config.name,
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
-        "in_sample": judge.score(seen),
+        "in_sample": evaluation.score(seen),
         "held_out": {},
     }
     for scheme, fold in folds.items():
         report["held_out"][scheme] = _hold_out(
-            config, store, judge, scheme, fold, work / "evaluate" / scheme, progress
+            config, store, evaluation, scheme, fold, work / "evaluate" / scheme, progress
         )
     if source is not None:
         with progress.task("truth", store.n_bag) as task:
-            truth = judge.truth(model, source, task.advance)
+            truth = evaluation.truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
-    report["about"] = judge.about
+    report["about"] = evaluation.about
     report = jsonable(report)
-    partial = out / ".evaluation.json.partial"
+    partial = out / f".{EVALUATION.file}.partial"
     partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(out / "evaluation.json")
-    progress.log(render_scorecard(report))
-    return judge.headline(report)
+    partial.replace(out / EVALUATION.file)
+    progress.log(render_report(report))
+    return evaluation.headline(report)
 
 
 def _hold_out(
     config: Config,
     store: BagStore,
-    judge: Judge,
+    evaluation: EvaluationTask,
     scheme: str,
     fold: np.ndarray,
     directory: Path,
@@ -125,24 +126,22 @@ def _hold_out(
         open_cluster(config.compute) as client,
         progress.task(f"hold out by {scheme}", n_fold) as task,
     ):
-        said, fold_of = cross_validate(
+        predictions, fold_of = cross_validate(
             fold,
-            judge.predictor,
+            evaluation.predictor,
             _fit_fold(config, store, client, progress),
             directory,
             _fingerprint(config, store),
             task.advance,
         )
-    constant = judge.constant(fold)
-    result["model"] = judge.score(said)
-    result["constant"] = judge.score(constant)
-    result["by_fold"] = [
-        {
-            "fold": number,
-            **judge.fold_row(said.select(fold_of == number), constant.select(fold_of == number)),
-        }
-        for number in range(n_fold)
-    ]
+    constant = evaluation.constant(fold)
+    result["model"] = evaluation.score(predictions)
+    result["constant"] = evaluation.score(constant)
+    result["by_fold"] = []
+    for number in range(n_fold):
+        own = fold_of == number
+        scores = evaluation.fold_row(predictions.select(own), constant.select(own))
+        result["by_fold"].append({"fold": number, **scores})
     return result
 
 
@@ -151,7 +150,7 @@ def _fit_fold(
 ) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
-        engine.fit(
+        fit_model(
             model,
             store,
             client,
@@ -159,7 +158,7 @@ def _fit_fold(
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
-            **where(config),
+            **block_device(config),
             wait=config.compute.wait,
         )
         return model
@@ -215,7 +214,7 @@ def _centres(store: BagStore) -> np.ndarray:
 
 
 def _truth(config: Config) -> RasterSource | None:
-    return None if config.truth is None else RasterSource(config.truth.path)
+    return None if config.truth is None else raster_source(config.truth.path)
 
 
 def jsonable(value: Any) -> Any:

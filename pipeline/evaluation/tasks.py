@@ -1,13 +1,14 @@
-"""What an evaluation asks, for models of counts and for models of labels.
+"""Evaluation tasks: one for models of counts, one for models of labels.
 
-A judge knows how predictions of areas are made and scored, what to compare them with, and how the
-map is held against a simulated truth; :mod:`pipeline.evaluation.stage` knows the order of things.
+A task makes and scores predictions of areas, and compares them with a constant and with a simulated
+truth; :mod:`pipeline.evaluation.stage` puts these in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -61,8 +62,8 @@ _ABOUT_LABELS = {
 }
 
 
-class Judge(Protocol):
-    """See the module.
+class EvaluationTask(Protocol):
+    """What the evaluate stage needs to know of a kind of response.
 
     Attributes
     ----------
@@ -71,7 +72,9 @@ class Judge(Protocol):
     predictor : Predictor
     """
 
-    about: dict[str, str]
+    @property
+    def about(self) -> dict[str, str]:
+        """See the class."""
 
     @property
     def predictor(self) -> Predictor[Any]:
@@ -80,13 +83,13 @@ class Judge(Protocol):
     def in_sample(self, model: Any, advance: Advance) -> Any:
         """Predict the areas that the model was fitted to."""
 
-    def score(self, said: Any) -> Scores:
+    def score(self, predictions: Any) -> Scores:
         """Score predictions of areas."""
 
     def constant(self, fold: np.ndarray) -> Any:
         """Predict each fold from the training areas' responses alone, without covariates."""
 
-    def fold_row(self, said: Any, constant: Any) -> Scores:
+    def fold_row(self, predictions: Any, constant: Any) -> Scores:
         """Tell the scores of one fold that differ from fold to fold."""
 
     def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
@@ -96,41 +99,55 @@ class Judge(Protocol):
         """Pick the headline numbers of a report."""
 
 
-def judge_of(config: Config, store: Any) -> Judge:
-    """Return the judge for what the configured model learns from."""
+def evaluation_task(config: Config, store: Any) -> EvaluationTask:
+    """Return the task for what the configured model learns from."""
     if config.labels is not None:
-        return LabelJudge(store, config.output.interval)
-    return CountJudge(config, store)
+        return LabelTask(store, config.output.interval)
+    return CountTask(config, store)
 
 
-class CountJudge:
-    """Judge of models of counts."""
+@dataclass(frozen=True)
+class CountTask:
+    """Evaluation of models of counts.
 
-    def __init__(self, config: Config, store: Any) -> None:
-        self.about = _ABOUT_COUNTS
-        self._config, self._store = config, store
-        self._levels = sorted({*LEVELS, config.output.interval})
-        self.predictor = CountPredictor(store, config.output.draws, config.evaluate.seed)
+    Attributes
+    ----------
+    config : Config
+    store : BagStore
+    """
+
+    config: Config
+    store: Any
+    about: ClassVar[dict[str, str]] = _ABOUT_COUNTS
+
+    @property
+    def predictor(self) -> CountPredictor:
+        """See :class:`EvaluationTask`."""
+        return CountPredictor(self.store, self.config.output.draws, self.config.evaluate.seed)
+
+    @property
+    def _levels(self) -> list[float]:
+        return sorted({*LEVELS, self.config.output.interval})
 
     def in_sample(self, model: Any, advance: Advance) -> AreaDraws:
-        """See :class:`Judge`."""
-        n_draws, seed = self._config.output.draws, self._config.fit.seed
-        return draw_areas(model, self._store, n_draws, seed, advance=advance)
+        """See :class:`EvaluationTask`."""
+        n_draws, seed = self.config.output.draws, self.config.fit.seed
+        return draw_areas(model, self.store, n_draws, seed, advance=advance)
 
-    def score(self, said: AreaDraws) -> Scores:
-        """See :class:`Judge`."""
-        return score(said, self._levels)
+    def score(self, predictions: AreaDraws) -> Scores:
+        """See :class:`EvaluationTask`."""
+        return score(predictions, self._levels)
 
     def constant(self, fold: np.ndarray) -> AreaDraws:
-        """See :class:`Judge`."""
-        n_draws, seed = self._config.output.draws, self._config.evaluate.seed
-        store = self._store
+        """See :class:`EvaluationTask`."""
+        n_draws, seed = self.config.output.draws, self.config.evaluate.seed
+        store = self.store
         return hold_out_constant(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
 
-    def fold_row(self, said: AreaDraws, constant: AreaDraws) -> Scores:
-        """See :class:`Judge`."""
-        interval = self._config.output.interval
-        own = score(said, [interval])
+    def fold_row(self, predictions: AreaDraws, constant: AreaDraws) -> Scores:
+        """See :class:`EvaluationTask`."""
+        interval = self.config.output.interval
+        own = score(predictions, [interval])
         return {
             "n_areas": own["n_areas"],
             "nll": own["nll"],
@@ -141,11 +158,11 @@ class CountJudge:
         }
 
     def truth(self, model: Any, source: Any, advance: Advance) -> Scores:
-        """See :class:`Judge`."""
-        return compare_with_truth(model, self._store, source, self._levels, advance=advance)
+        """See :class:`EvaluationTask`."""
+        return compare_with_truth(model, self.store, source, self._levels, advance=advance)
 
     def headline(self, report: Scores) -> Scores:
-        """See :class:`Judge`."""
+        """See :class:`EvaluationTask`."""
         result = {
             "n_areas": report["n_areas"],
             "in_sample_rate_correlation": report["in_sample"]["rates"]["correlation"],
@@ -165,35 +182,47 @@ class CountJudge:
         return result
 
 
-class LabelJudge:
-    """Judge of classifiers."""
+@dataclass(frozen=True)
+class LabelTask:
+    """Evaluation of classifiers.
 
-    def __init__(self, store: Any, interval: float) -> None:
-        self.about = _ABOUT_LABELS
-        self._store = store
-        self.predictor = LabelPredictor(store, interval)
+    Attributes
+    ----------
+    store : BagStore
+    interval : float
+        Central probability of the intervals.
+    """
+
+    store: Any
+    interval: float
+    about: ClassVar[dict[str, str]] = _ABOUT_LABELS
+
+    @property
+    def predictor(self) -> LabelPredictor:
+        """See :class:`EvaluationTask`."""
+        return LabelPredictor(self.store, self.interval)
 
     def in_sample(self, model: Any, advance: Advance) -> LabelPredictions:
-        """See :class:`Judge`."""
+        """See :class:`EvaluationTask`."""
         return self.predictor.predict(model, advance=advance)
 
-    def score(self, said: LabelPredictions) -> Scores:
-        """See :class:`Judge`."""
-        return label_scores(said.y, said.probability)
+    def score(self, predictions: LabelPredictions) -> Scores:
+        """See :class:`EvaluationTask`."""
+        return label_scores(predictions.y, predictions.probability)
 
     def constant(self, fold: np.ndarray) -> LabelPredictions:
-        """See :class:`Judge`."""
+        """See :class:`EvaluationTask`."""
         parts = []
         for number in range(int(fold.max()) + 1):
-            bag, trained = np.flatnonzero(fold == number), self._store.y[fold != number]
+            bag, trained = np.flatnonzero(fold == number), self.store.y[fold != number]
             share = np.full(bag.shape, (trained.sum() + 0.5) / (trained.size + 1.0))
             nothing = np.zeros(bag.shape)
-            parts.append(LabelPredictions(bag, self._store.y[bag], share, nothing, share, share))
+            parts.append(LabelPredictions(bag, self.store.y[bag], share, nothing, share, share))
         return LabelPredictions.concatenate(parts)
 
-    def fold_row(self, said: LabelPredictions, constant: LabelPredictions) -> Scores:
-        """See :class:`Judge`."""
-        own = self.score(said)
+    def fold_row(self, predictions: LabelPredictions, constant: LabelPredictions) -> Scores:
+        """See :class:`EvaluationTask`."""
+        own = self.score(predictions)
         return {
             "n_areas": own["n"],
             **{name: own[name] for name in ("positive", "auc", "accuracy", "log_loss")},
@@ -201,13 +230,13 @@ class LabelJudge:
         }
 
     def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
-        """See :class:`Judge`."""
+        """See :class:`EvaluationTask`."""
         if "pixels" not in model.predicts:
             return None
-        return compare_labels_with_truth(model, self._store, source, advance=advance)
+        return compare_labels_with_truth(model, self.store, source, advance=advance)
 
     def headline(self, report: Scores) -> Scores:
-        """See :class:`Judge`."""
+        """See :class:`EvaluationTask`."""
         result = {"n_areas": report["n_areas"], "in_sample_auc": report["in_sample"]["auc"]}
         for scheme, held_out in report["held_out"].items():
             if "model" in held_out:

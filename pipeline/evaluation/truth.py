@@ -7,6 +7,7 @@ with the largest area, not with the map. A pixel on a border counts once in each
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -42,7 +43,7 @@ def compare_with_truth(
     source : RasterSource
         True rate per person; aligned with the store's grid as covariates are.
     levels : sequence of float
-        Central levels of the intervals judged.
+        Central levels of the intervals.
     n_thread : int
         Blocks predicted at the same time; one a core where not given.
     advance : callable, optional
@@ -59,7 +60,7 @@ def compare_with_truth(
         ``n_pix``, ``n_left_out`` (truth missing or not positive).
     """
     ways = ("pixels", "people")
-    tallies = {way: _Tally(levels) for way in ways}
+    sums = {way: _Sums(levels) for way in ways}
     n_left_out = 0
 
     def compute(number: int) -> tuple[int, list[_Pixels]]:
@@ -84,40 +85,41 @@ def compare_with_truth(
     for left_out, bags in map_in_order(compute, range(store.n_block), n_thread):
         n_left_out += left_out
         for pixels in bags:
-            tallies["pixels"].add(pixels, np.ones(pixels.truth.shape[0]))
-            tallies["people"].add(pixels, pixels.weight)
+            sums["pixels"].add(pixels, np.ones(pixels.truth.shape[0]))
+            sums["people"].add(pixels, pixels.weight)
         if advance:
             advance(len(bags))
-    report: dict[str, Any] = {way: tallies[way].summary() for way in ways}
-    report["n_pix"] = tallies["pixels"].log_rate.n
+    report: dict[str, Any] = {way: sums[way].summary() for way in ways}
+    report["n_pix"] = sums["pixels"].log_rate.n
     report["n_left_out"] = n_left_out
     return report
 
 
+@dataclass(frozen=True)
 class _Pixels:
     """Pixels of one area whose truth is known."""
 
-    def __init__(
-        self,
-        truth: np.ndarray,
-        mean: np.ndarray,
-        level: np.ndarray,
-        weight: np.ndarray,
-        observed: float,
-    ) -> None:
-        self.truth, self.mean, self.level, self.weight = truth, mean, level, weight
-        self.observed = observed
+    truth: np.ndarray
+    mean: np.ndarray
+    level: np.ndarray
+    weight: np.ndarray
+    observed: float
 
 
-class _Tally:
+@dataclass
+class _Sums:
     """Everything that is added up over pixels, for one way of weighting them."""
 
-    def __init__(self, levels: Sequence[float]) -> None:
-        self.levels = tuple(levels)
-        self.rate, self.log_rate, self.within = PairMoments(), PairMoments(), PairMoments()
-        self.flat_rate, self.flat_log_rate = PairMoments(), PairMoments()
+    levels: Sequence[float]
+    rate: PairMoments = field(default_factory=PairMoments)
+    log_rate: PairMoments = field(default_factory=PairMoments)
+    within: PairMoments = field(default_factory=PairMoments)
+    flat_rate: PairMoments = field(default_factory=PairMoments)
+    flat_log_rate: PairMoments = field(default_factory=PairMoments)
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
         self.covered = np.zeros(len(self.levels))
-        self.weight = 0.0
 
     def add(self, pixels: _Pixels, weight: np.ndarray) -> None:
         total = float(weight.sum())
@@ -217,23 +219,23 @@ def compare_labels_with_truth(
         truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
         known = np.isfinite(truth)
         label = np.repeat(block.y, np.diff(block.offsets)) > 0.5
-        said = np.asarray(model.predict_pixels(block.x, block.coords).mean)
-        return block.n_bag, truth[known] > 0.5, label[known], np.where(known, said, np.nan)
+        predicted = np.asarray(model.predict_pixels(block.x, block.coords).mean)
+        return block.n_bag, truth[known] > 0.5, label[known], np.where(known, predicted, np.nan)
 
     truths, labels, probabilities, n_left_out = [], [], [], 0
-    for n_bag, truth, label, said in map_in_order(compute, range(store.n_block), n_thread):
-        known = np.isfinite(said)
+    for n_bag, truth, label, predicted in map_in_order(compute, range(store.n_block), n_thread):
+        known = np.isfinite(predicted)
         n_left_out += int((~known).sum())
         truths.append(truth)
         labels.append(label)
-        probabilities.append(said[known])
+        probabilities.append(predicted[known])
         if advance:
             advance(n_bag)
-    truth, label, said = (np.concatenate(part) for part in (truths, labels, probabilities))
+    truth, label, predicted = (np.concatenate(part) for part in (truths, labels, probabilities))
     flat = label_scores(truth, label.astype(np.float64))
     return {
-        "pixels": label_scores(truth, said),
-        "positive_areas": label_scores(truth[label], said[label]),
+        "pixels": label_scores(truth, predicted),
+        "positive_areas": label_scores(truth[label], predicted[label]),
         "area_label": {"auc": flat["auc"], **decision_scores(truth, label)},
         "n_pix": int(truth.size),
         "n_left_out": n_left_out,

@@ -1,6 +1,6 @@
 """The input files of a run, opened and checked as far as their headers and tables tell.
 
-What depends on the values of pixels is checked by :mod:`stage`. Each problem is told
+:mod:`pipeline.ingest.stage` checks what depends on the values of pixels. Each problem is reported
 once, without its consequences, and none hides another: where the run's grid is unusable, the rest
 is checked on that of a raster.
 """

@@ -1,7 +1,7 @@
 """The ingest stage: boundaries, counts and rasters in; the aligned grid and the bag store out.
 
-Everything that is wrong with the inputs is collected and told at once. Nothing is imputed: a pixel
-that lacks a covariate or its population is left out of its bag, and counted.
+The stage collects everything that is wrong with the inputs and reports it at once. It imputes
+nothing: a pixel that lacks a covariate or its population is left out of its bag, and counted.
 """
 
 from __future__ import annotations
@@ -19,23 +19,31 @@ import zarr
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
-from pipeline.cluster.local import threads_here
+from pipeline.cluster.local import local_threads
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
-from pipeline.ingest.gather import Gatherer
 from pipeline.ingest.inputs import Inputs, open_inputs
+from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import use_storage
 from pipeline.storage.object_commit import Place, zarr_at
-from pipeline.store import aligned_grid as cubes
-from pipeline.store.aligned_grid import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
-from pipeline.store.bag_store import BagStore, write_bags
+from pipeline.store import aligned_grid
+from pipeline.store.aligned_grid import (
+    NO_COVARIATE,
+    NO_POPULATION,
+    NOBODY,
+    GridSummary,
+    InputLayers,
+    Range,
+    write_aligned_grid,
+)
+from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 
 N_NAMED = 5  # areas named in one message
-CUT_TOLD = 0.01  # share of an area past the grid that is told; a coast drawn finer stays below
+CUT_REPORTED = 0.01  # share of an area past the grid to report; a coast drawn finer stays below
 
 
 @dataclass(frozen=True)
@@ -85,10 +93,10 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
     if not (
         fingerprint
-        and is_current(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint)
+        and is_current(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint)
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
     ):
-        with staged(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint) as staging:
+        with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
             inputs, bags = _prepare(config, staging, progress)
             _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
     return _summary(BagStore.open(bags_path), progress)
@@ -116,36 +124,35 @@ def check(config: Config) -> list[Problem]:
     return []
 
 
-def _prepare(config: Config, cube_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
-    """Check all inputs and write the cube; raise everything found at once."""
+def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
+    """Check all inputs and write the aligned grid; raise everything found at once."""
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
     members = _members(inputs, config, problems, progress)
     bags = None
     if inputs.grid is not None and (inputs.covariates or inputs.population):
-        with progress.task("align", sum(1 for _ in inputs.grid.tiles(cubes.TILE))) as task:
-            cube = write_cube(
-                cube_path,
+        with progress.task("align", sum(1 for _ in inputs.grid.tiles(aligned_grid.TILE))) as task:
+            written = write_aligned_grid(
+                grid_path,
                 inputs.grid,
-                inputs.covariates,
-                inputs.population,
+                InputLayers(inputs.covariates, inputs.population),
                 members,
                 everywhere=config.output.mask == "all",
                 workers=_workers(config),
                 advance=task.advance,
             )
-        problems.extend(cube.problems)
-        judged = _check_ranges(config, inputs, cube, members is not None, problems)
+        problems.extend(written.problems)
+        sound = _check_ranges(config, inputs, written, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, inputs.areas, members, cube, problems, judged)
-            _tell_overlap(members, cube, progress)
+            bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
+            _log_overlap(members, written, progress)
     if problems or bags is None:
         raise InputError(problems)
     return inputs, bags
 
 
 def _workers(config: Config) -> int | None:
-    return threads_here(config.compute)
+    return local_threads(config.compute)
 
 
 def _members(
@@ -176,11 +183,11 @@ def _members(
         remedy = "give the grid of a raster that covers them"
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
-    _tell_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
+    _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
     return members
 
 
-def _tell_cut(
+def _log_cut(
     members: Membership,
     ids: np.ndarray,
     rows: np.ndarray,
@@ -191,7 +198,7 @@ def _tell_cut(
     """Say which areas reach past the grid: their people out there are in no bag."""
     covered = members.total(members.fraction)[rows]
     share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
-    cut = np.flatnonzero((share > CUT_TOLD) & (covered > 0))
+    cut = np.flatnonzero((share > CUT_REPORTED) & (covered > 0))
     if cut.size:
         named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
         progress.log(
@@ -201,15 +208,15 @@ def _tell_cut(
 
 
 def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
-    """Mark sound polygons, (n_area,) bool: the others are told, and these still checked."""
+    """Mark sound polygons, (n_area,) bool: the others are reported, and these still checked."""
     shapes = areas.geometry
     usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
     return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
 
 
-def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
+def _log_overlap(members: Membership, written: GridSummary, progress: Progress) -> None:
     surface = float(members.fraction.sum(dtype=np.float64))
-    over = surface - cube.covered
+    over = surface - written.covered
     if over > 0.001 * surface:
         progress.log(
             f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; people "
@@ -218,34 +225,34 @@ def _tell_overlap(members: Membership, cube: Cube, progress: Progress) -> None:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Whether areas can be judged by their people and covariates: not by those told broken."""
+class SoundRasters:
+    """Whether the population and the covariates are sound, so that areas can be checked by them."""
 
     people: bool
     covariates: bool
 
 
 def _check_ranges(
-    config: Config, inputs: Inputs, cube: Cube, in_areas: bool, problems: list[Problem]
-) -> Judged:
+    config: Config, inputs: Inputs, written: GridSummary, in_areas: bool, problems: list[Problem]
+) -> SoundRasters:
     """Find rasters without values or without differences."""
-    told = {problem.place for problem in problems}
+    reported = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
     covariates = True
     for name, layer in inputs.covariates.items():
-        found = cube.ranges[name]
-        covariates &= found.n_value > 0 and layer.place not in told
+        found = written.ranges[name]
+        covariates &= found.n_value > 0 and layer.place not in reported
         wrong = _useless(found, where, layer.transform)
-        if wrong is not None and layer.place not in told:
+        if wrong is not None and layer.place not in reported:
             problems.append(Problem(layer.place, *wrong))
     population = inputs.population
     if population is None:
-        return Judged(config.population is None, covariates)
-    people = population.place not in told
-    wrong = _unpeopled(cube.people, where)
+        return SoundRasters(config.population is None, covariates)
+    people = population.place not in reported
+    wrong = _unpeopled(written.people, where)
     if wrong is not None and people:
         problems.append(Problem(population.place, *wrong))
-    return Judged(people and wrong is None, covariates)
+    return SoundRasters(people and wrong is None, covariates)
 
 
 def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None:
@@ -282,12 +289,12 @@ def _select(
     inputs: Inputs,
     areas: gpd.GeoDataFrame,
     members: Membership,
-    cube: Cube,
+    written: GridSummary,
     problems: list[Problem],
-    judged: Judged,
+    sound: SoundRasters,
 ) -> Bags:
     """Keep the usable pixels of each area; name the areas that have none."""
-    state = cube.state
+    state = written.state
     keep = state == 0
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
@@ -297,16 +304,16 @@ def _select(
     on_grid = np.diff(members.offsets) > 0
     peopled = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
-    # Areas whose polygon could not be measured were told when it was read.
+    # Areas whose polygon could not be measured were reported when it was read.
     empty = (size == 0) & ~quiet & _measurable(areas)
     ill = np.zeros(n_area, bool) if y is None else y > 0
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
     # Without a population every pixel counts as peopled, and an area can be dry all the same.
-    known = judged.people or inputs.population is None
-    dry = empty & peopled & known & judged.covariates
+    known = sound.people or inputs.population is None
+    dry = empty & peopled & known & sound.covariates
     for area in np.flatnonzero(dry)[:N_NAMED]:
-        labels[area] += f" (lacks {_lacking(members, state, int(area), cube)})"
+        labels[area] += f" (lacks {_lacking(members, state, int(area), written)})"
     for chosen, found, remedy in (
         (
             empty & ~on_grid & inputs.own_grid,
@@ -314,7 +321,7 @@ def _select(
             "give a grid that covers all areas, or take the area out",
         ),
         (
-            empty & on_grid & ~peopled & ill & judged.people,
+            empty & on_grid & ~peopled & ill & sound.people,
             f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
             "correct the population raster, the boundary or the count",
         ),
@@ -332,10 +339,10 @@ def _select(
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
         "no_population": int((state & NO_POPULATION > 0).sum()),
         "nobody": int(((state & NOBODY > 0) & (state & NO_POPULATION == 0)).sum()),
-        "by_covariate": {n: cube.ranges[n].n_missing for n in inputs.covariates},
+        "by_covariate": {n: written.ranges[n].n_missing for n in inputs.covariates},
         "pixels": int((~keep).sum()),
         "of_pixels": int(keep.size),
-        "weight": cube.lost,
+        "weight": written.lost,
         "areas": [str(i) for i in ids[quiet]],
     }
     return Bags(
@@ -348,28 +355,30 @@ def _select(
     )
 
 
-def _lacking(members: Membership, state: np.ndarray, area: int, cube: Cube) -> str:
+def _lacking(members: Membership, state: np.ndarray, area: int, written: GridSummary) -> str:
     """Name the covariates that are missing where the people of an area live."""
     own = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
     peopled = state[own] & (NO_POPULATION | NOBODY) == 0
-    group: Any = zarr.open_group(zarr_at(cube.path), mode="r")
-    x, _ = cubes.read_pixels(group, members.pixel[own][peopled], group["population"].shape[1])
+    group: Any = zarr.open_group(zarr_at(written.path), mode="r")
+    x, _ = aligned_grid.read_pixels(
+        group, members.pixel[own][peopled], group["population"].shape[1]
+    )
     missing = ~np.isfinite(x)
     # Most often one covariate is missing on all of them; else all that have a gap there.
     which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
-    return " and ".join(name for name, m in zip(cube.names, which, strict=True) if m)
+    return " and ".join(name for name, m in zip(written.names, which, strict=True) if m)
 
 
 def _write_store(
     config: Config,
     inputs: Inputs,
     bags: Bags,
-    cube_path: Place,
+    grid_path: Place,
     bags_path: Path,
     fingerprint: str,
     progress: Progress,
 ) -> None:
-    """Gather the pixels of every bag from the cube into the bag store."""
+    """Gather the pixels of every bag from the aligned grid into the bag store."""
     grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
     if grid is None or areas is None or counts is None:
         message = "inputs that were found usable are not there"
@@ -377,28 +386,32 @@ def _write_store(
     covariates = tuple(inputs.covariates)
     n_pix = int(bags.offsets[-1])
     with (
-        Gatherer(bags, grid, cube_path, bags_path.parent) as gatherer,
+        PixelGatherer(bags, grid, grid_path, bags_path.parent) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(_workers(config), task.advance)
         write_bags(
             bags_path,
-            sizes=np.diff(bags.offsets),
-            rows=gatherer.rows,
-            y=counts.to_numpy(np.float64)[bags.area],
-            trials=None if inputs.tested is None else inputs.tested.to_numpy(np.float64)[bags.area],
-            ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
-            covariates=covariates,
-            units=[inputs.covariates[name].source.unit or "" for name in covariates],
-            grid=grid.to_dict(),
-            coords_crs=plane_km(grid).to_wkt(),
+            NewBags(
+                sizes=np.diff(bags.offsets),
+                rows=gatherer.rows,
+                y=counts.to_numpy(np.float64)[bags.area],
+                trials=None
+                if inputs.tested is None
+                else inputs.tested.to_numpy(np.float64)[bags.area],
+                ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
+                covariates=covariates,
+                units=[inputs.covariates[name].source.unit or "" for name in covariates],
+                grid=grid.to_dict(),
+                coords_crs=plane_km(grid).to_wkt(),
+                attrs={
+                    "left_out": bags.left_out,
+                    "name": config.name,
+                    "weight_unit": "people" if inputs.population is not None else "km2",
+                },
+            ),
             seed=config.fit.seed,
             fingerprint=fingerprint,
-            attrs={
-                "left_out": bags.left_out,
-                "name": config.name,
-                "weight_unit": "people" if inputs.population is not None else "km2",
-            },
             workers=_workers(config),
             advance=task.advance,
         )
@@ -411,10 +424,14 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         "no_population": "lack population",
         "nobody": "hold nobody",
     }
-    told = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
+    reasons_text = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
     progress.log(
         f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
-        + (f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {told}" if told else "")
+        + (
+            f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {reasons_text}"
+            if reasons_text
+            else ""
+        )
     )
     if left["weight"] > 0:
         unit = store.attrs["weight_unit"]

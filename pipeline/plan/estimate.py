@@ -1,8 +1,8 @@
-"""What a run will need, before it runs: pixels, bytes, memory, arithmetic and time.
+"""Estimate what a run will need: pixels, bytes, memory, arithmetic and time.
 
-From the configuration, headers and borders (:mod:`pipeline.plan.sizes`), a second's measurement of
-this machine (:mod:`pipeline.plan.probe`) and constants that ``python -m benchmarks.plan`` holds
-against real runs (``docs/plan.md`` tells which). No pixel is read.
+The estimate uses the configuration, headers and borders (:mod:`pipeline.plan.sizes`), a second's
+measurement of this machine (:mod:`pipeline.plan.probe`) and constants that ``python -m
+benchmarks.plan`` compares with real runs (``docs/plan.md``). It reads no pixel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALIGN_S = {
 }  # fmt: skip
 MEMBER_S, MEMBER_AREA_S = 3e-7, 1e-4  # a pixel in an area, an area
 CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
-GATHER_S = 5.6e-8  # out of the cube and into the store: a pixel in an area and column
+GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an area and column
 READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
@@ -114,7 +114,7 @@ class RunPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         sizes = self.sizes
-        told = {k: v for k, v in asdict(self).items() if k not in ("sizes", "stages")}
+        figures = {k: v for k, v in asdict(self).items() if k not in ("sizes", "stages")}
         return {
             "grid": {"shape": list(sizes.grid.shape), "pixels": sizes.grid.n_pix},
             "areas": sizes.n_areas,
@@ -125,7 +125,7 @@ class RunPlan:
             "steps_an_epoch": sizes.n_steps,
             "bytes": dict(sizes.bytes),
             "stages": {stage.name: asdict(stage) for stage in self.stages},
-            **told,
+            **figures,
         }
 
 
@@ -286,8 +286,8 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     chunk = min(CHUNK_PIXELS, tile) * config.model.inducing * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
-    told = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
-    return {name: round(value) for name, value in told.items()}
+    peaks = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
+    return {name: round(value) for name, value in peaks.items()}
 
 
 def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
@@ -326,61 +326,61 @@ def _bytes(text: str) -> int:
 
 
 def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str]:
-    sizes, told = plan.sizes, []
+    sizes, warnings = plan.sizes, []
     limit = "compute.memory" if config.compute.memory != "auto" else "this machine"
     for stage in plan.stages:
         if stage.peak_bytes > plan.memory:
             remedy = _less_memory(config, stage.name)
-            told.append(
+            warnings.append(
                 f"{stage.name} needs {_gib(stage.peak_bytes)}, and {limit} has "
                 f"{_gib(plan.memory)}: {remedy}"
             )
     local = config.compute.scheduler in ("local", "processes")
     together = plan.workers * plan.worker_bytes
     if config.compute.scheduler == "processes" and together > plan.memory:
-        told.append(
+        warnings.append(
             f"{plan.workers} worker processes need {_gib(together)}, and this machine has "
             f"{_gib(plan.memory)}: give compute.workers: {max(1, plan.memory // plan.worker_bytes)}"
         )
     if plan.disk_bytes > plan.disk_free:
-        told.append(
+        warnings.append(
             f"{plan.disk_bytes / 1e9:.1f} GB of disk are needed in {config.output.dir}, and "
             f"{plan.disk_free / 1e9:.1f} GB are free: free some, or give another output.dir"
         )
     if local and plan.workers > cores:
-        told.append(
+        warnings.append(
             f"{plan.workers} workers on the {cores} cores of this machine: more than {cores} are "
             "no faster"
         )
     if plan.epoch_seconds and plan.workers > plan.pays:
-        told.append(
+        warnings.append(
             f"{plan.workers} workers: more than {plan.pays} do not pay, for a step has only "
             f"{sizes.n_blocks / sizes.n_steps:.1f} blocks to share out and a part that the driver "
             "does alone; larger fit.batch_areas give a step more"
         )
     step = plan.epoch_seconds.get(plan.workers, 0.0) / sizes.n_steps
     if config.compute.scheduler != "local" and 0 < step < 5 * CLUSTER_STEP_S:
-        told.append(
+        warnings.append(
             f"a step takes {1000 * step:.0f} ms, of which some {1000 * CLUSTER_STEP_S:.0f} are "
             "messages: compute.scheduler: local is as fast on one machine, or give larger "
             "fit.batch_areas"
         )
     biggest = float(sizes.area_pixels.max())
     if biggest > 20 * BLOCK_PIXELS:
-        told.append(
+        warnings.append(
             f"the largest area has {biggest:,.0f} pixels, which one worker computes alone in one "
             "piece: others wait for it"
         )
     if sizes.n_small:
-        told.append(f"{sizes.n_small:,} areas are smaller than a pixel: give a finer grid")
+        warnings.append(f"{sizes.n_small:,} areas are smaller than a pixel: give a finer grid")
     if model.sweep == "single":
-        told.append(
+        warnings.append(
             f"model.kind: {config.model.kind} holds all pixels in memory and its time cannot be "
             "foreseen; kinds that go block by block have no such limit"
         )
     if config.compute.device == "gpu":
-        told.append("times are those of processors: a GPU's are not foreseen")
-    return told
+        warnings.append("times are those of processors: a GPU's are not foreseen")
+    return warnings
 
 
 def _less_memory(config: Config, stage: str) -> str:

@@ -1,4 +1,4 @@
-"""A second's work on this machine: its matrix products, and a block of the configured model."""
+"""Measure this machine for a second: matrix products, and a block of the configured model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
     m = config.model.inducing
     n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
     n_bag = max(1, round(n_pix / mean_pixels))
-    bags = _made_up(config, n_pix, n_bag, m)
+    bags = _synthetic_bags(config, n_pix, n_bag, m)
     places = np.asarray(bags.coords)
     source = BagsSource(bags, 0, block_pixels=10 * n_pix, block_bags=n_bag + 2)
 
@@ -117,14 +117,14 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
 
         def draws() -> None:
-            said = model.predict_bags(block, draws=functions)
-            _ = said.observed(np.random.default_rng(0)).draws, said.log_density(block.y)
+            prediction = model.predict_bags(block, draws=functions)
+            _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
         draw = _fastest(draws, repeats=2) / block.n_pix
     return Probe(flops, timed, update, predict, draw)
 
 
-def _made_up(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> Bags:
+def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> Bags:
     """Pixels like those of a run: as many covariates, scaled alike, some cases in each area."""
     rng = np.random.default_rng(0)
     n_pix = max(n_pix, n_landmark + n_bag)

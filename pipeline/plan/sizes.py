@@ -1,4 +1,4 @@
-"""How large a run will be, from headers and borders: pixels, areas, steps and bytes on disk."""
+"""Estimate the size of a run from headers and borders: pixels, areas, steps, bytes on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import rasterio
 import shapely
 
-from geo.align import way_of_alignment
+from geo.align import alignment_method
 from geo.errors import InputError, Problem
 from geo.estimate import estimate_pixels
 from geo.grid import Grid
@@ -30,8 +30,9 @@ from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
 
 PIXEL_BYTES = 32  # of weight, coordinates and index in the bag store; a covariate adds 4
 TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
-# What the cube's compression (zstd 1) leaves of float32 values: measured on the simulated countries
-# (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at most.
+# What the aligned grid's compression (zstd 1) leaves of float32 values: measured on the simulated
+# countries (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at
+# most.
 SQUEEZED = 0.85
 MAP_BYTES = 4.0  # a pixel in an area, of a cloud-optimised map with its overviews; measured there
 
@@ -55,7 +56,7 @@ class Sizes:
     n_blocks, n_steps : int
         Blocks of the store, and steps of an epoch.
     ways : dict of str to int
-        Rasters by the way in which they reach the grid, see :func:`way_of_alignment`.
+        Rasters by the way in which they reach the grid, see :func:`alignment_method`.
     n_maps : int
     bytes : dict of str to int
         On disk: of the inputs (``inputs``), the bag store (``bags.zarr``), the aligned grid
@@ -112,7 +113,7 @@ def measure_inputs(config: Config) -> Sizes:
     rasters = [*inputs.covariates.values(), *([inputs.population] if inputs.population else [])]
     ways: dict[str, int] = {}
     for layer in rasters:
-        way = way_of_alignment(layer.source, grid, layer.resampling)
+        way = alignment_method(layer.source, grid, layer.resampling)
         ways[way] = ways.get(way, 0) + 1
     n_feat = len(inputs.covariates)
     n_maps = len(layers(config)) if "pixels" in new_model(config).predicts else 0
@@ -131,7 +132,7 @@ def measure_inputs(config: Config) -> Sizes:
         bytes={
             "inputs": sum(_file_bytes(path) for path in set(config.input_paths().values())),
             "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat),
-            "grid.zarr": _cube_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
+            "grid.zarr": _grid_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
             "maps": round(n_maps * MAP_BYTES * n_mapped),
             "scratch": int(sizes.sum()) * (4 * n_feat + 8),
             "drafts": 4 * n_maps * n_tile,
@@ -189,7 +190,7 @@ def _surface(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
     return shapely.area(np.asarray(geometry.array)) / (grid.res[0] * grid.res[1])
 
 
-def _cube_bytes(
+def _grid_bytes(
     covariates: Mapping[str, Layer], population: Layer | None, n_tile: int, n_inside: float
 ) -> int:
     each = sum(4 * _squeezed(layer) for layer in covariates.values())

@@ -16,9 +16,9 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.written import failures_explained, why_not_written
-from pipeline.core.threads import map_in_order
+from geo.write_errors import explained_write_errors, write_error
 from pipeline.prediction.arrays import AreaArrays
+from pipeline.prediction.products import AREAS_CSV, AREAS_GPKG
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,9 @@ def draw_areas(
     AreaDraws
         In the order of the store.
     """
-    keep = np.ones(store.n_bag, dtype=bool) if keep is None else keep
     functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
-    edges = np.asarray(store.block_offsets)
-    wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
 
-    def draw(number: int) -> AreaDraws:
-        block = store.read_block(number)
-        part = block.select(keep[block.bag])
+    def draw(number: int, part: Any) -> AreaDraws:
         prediction = model.predict_bags(part, draws=functions)
         # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
         # of other blocks.
@@ -110,12 +105,7 @@ def draw_areas(
             log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
         )
 
-    parts = []
-    for part in map_in_order(draw, wanted, n_thread):
-        parts.append(part)
-        if advance:
-            advance(part.bag.shape[0])
-    return AreaDraws.concatenate(parts)
+    return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
 
 
 def tabulate_areas(
@@ -199,15 +189,15 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
         result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
-    package = directory / "areas.gpkg"
-    with failures_explained(package, [package]):
+    package = directory / AREAS_GPKG.file
+    with explained_write_errors(package, [package]):
         result.to_file(package, layer="areas", driver="GPKG")
         # SQLite tells GDAL of a full disk, and GDAL not always us.
         whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
-        raise why_not_written(package, [package])
+        raise write_error(package, [package])
     result.drop(columns=geometry).to_csv(
-        directory / "areas.csv", index=False, float_format="%.6g", lineterminator="\n"
+        directory / AREAS_CSV.file, index=False, float_format="%.6g", lineterminator="\n"
     )
 
 

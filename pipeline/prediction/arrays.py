@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from pipeline.core.errors import StoreError
+from pipeline.core.threads import map_in_order
 
 
 class AreaArrays:
-    """Base of dataclasses whose fields are arrays (..., n_bag)."""
+    """Base of dataclasses whose fields are arrays (..., n_bag).
+
+    Attributes
+    ----------
+    bag : (n_bag,) int64 array
+        Number of each area in the bag store.
+    """
+
+    bag: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.bag.shape[0])
 
     def select(self, keep: np.ndarray) -> Self:
         """Return the areas where ``keep`` (n_bag,) bool is true."""
@@ -48,6 +61,45 @@ class AreaArrays:
         # NumPy leaves a file that it opened itself open when the file is damaged.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
             return cls(**{name: arrays[name] for name in cls._names()})
+
+    @classmethod
+    def of_blocks(
+        cls,
+        store: Any,
+        compute: Callable[[int, Any], Self],
+        keep: np.ndarray | None = None,
+        advance: Callable[[int], None] | None = None,
+        n_thread: int | None = None,
+    ) -> Self:
+        """Compute some areas of a store, block by block.
+
+        Parameters
+        ----------
+        store : BagStore
+        compute : callable
+            From a block's number and its areas that are kept (a BagBlock) to their arrays; called
+            from several threads.
+        keep : (n_bag,) bool array, optional
+            Areas wanted, all where not given; blocks without any are not read.
+        advance : callable, optional
+            Called with the number of areas done after each block.
+        n_thread : int, optional
+            Blocks computed at the same time, one a core where not given.
+        """
+        keep = np.ones(store.n_bag, dtype=bool) if keep is None else keep
+        edges = np.asarray(store.block_offsets)
+        wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
+
+        def of_block(number: int) -> Any:
+            block = store.read_block(number)
+            return compute(number, block.select(keep[block.bag]))
+
+        parts: list[Self] = []
+        for part in map_in_order(of_block, wanted, n_thread):
+            parts.append(part)
+            if advance:
+                advance(len(part))
+        return cls.concatenate(parts)
 
     @classmethod
     def concatenate(cls, parts: list[Self]) -> Self:

@@ -1,4 +1,4 @@
-"""Labelled areas: what a classifier says of each, as arrays and as a table."""
+"""Predictions of a classifier for areas, as arrays and as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.core.threads import map_in_order
 from pipeline.prediction.arrays import AreaArrays
 
 
@@ -39,7 +38,7 @@ class LabelPredictions(AreaArrays):
 
 @dataclass(frozen=True)
 class LabelPredictor:
-    """How a classifier's predictions of areas are made (see :class:`Predictor`).
+    """Predicts the labels of areas block by block (see :class:`Predictor`).
 
     Attributes
     ----------
@@ -69,34 +68,23 @@ class LabelPredictor:
     ) -> LabelPredictions:
         """Predict the areas where ``keep`` (n_bag,) is true, all where not given."""
         del number
-        store = self.store
-        keep = np.ones(store.n_bag, bool) if keep is None else keep
-        edges = np.asarray(store.block_offsets)
-        wanted = [i for i in range(store.n_block) if keep[edges[i] : edges[i + 1]].any()]
         low, high = (1 - self.interval) / 2, (1 + self.interval) / 2
 
-        def predict(number: int) -> LabelPredictions:
-            block = store.read_block(number)
-            part = block.select(keep[block.bag])
-            said = model.predict_bags(part)
+        def predict(_: int, part: Any) -> LabelPredictions:
+            predictions = model.predict_bags(part)
             return LabelPredictions(
                 bag=np.asarray(part.bag, np.int64),
                 y=np.asarray(part.y, np.float64),
-                probability=said.mean,
-                sd=said.sd,
-                lower=said.quantile(low),
-                upper=said.quantile(high),
+                probability=predictions.mean,
+                sd=predictions.sd,
+                lower=predictions.quantile(low),
+                upper=predictions.quantile(high),
             )
 
-        parts = []
-        for part in map_in_order(predict, wanted, self.n_thread):
-            parts.append(part)
-            if advance:
-                advance(part.bag.shape[0])
-        return LabelPredictions.concatenate(parts)
+        return LabelPredictions.of_blocks(self.store, predict, keep, advance, self.n_thread)
 
 
-def tabulate_labels(said: LabelPredictions, ids: list[str]) -> pd.DataFrame:
+def tabulate_labels(predictions: LabelPredictions, ids: list[str]) -> pd.DataFrame:
     """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
 
     Returns
@@ -107,11 +95,11 @@ def tabulate_labels(said: LabelPredictions, ids: list[str]) -> pd.DataFrame:
     """
     return pd.DataFrame(
         {
-            "observed": said.y,
-            "probability": said.probability,
-            "probability_sd": said.sd,
-            "probability_lower": said.lower,
-            "probability_upper": said.upper,
+            "observed": predictions.y,
+            "probability": predictions.probability,
+            "probability_sd": predictions.sd,
+            "probability_lower": predictions.lower,
+            "probability_upper": predictions.upper,
         },
-        index=pd.Index([ids[bag] for bag in said.bag], name="id"),
+        index=pd.Index([ids[bag] for bag in predictions.bag], name="id"),
     )

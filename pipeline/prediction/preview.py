@@ -1,9 +1,10 @@
-"""The map at a glance: rate, uncertainty and fit in one picture."""
+"""Draw the map, its uncertainty and its fit to the areas in one picture."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyogrio
@@ -16,47 +17,113 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
+from pipeline.config.schema import Config
+from pipeline.prediction.products import (
+    AREAS_GPKG,
+    PREVIEW,
+    PROBABILITY_MEAN,
+    PROBABILITY_SD,
+    RATE_MEAN,
+    RATE_SD,
+    rate_unit,
+)
+
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
+BLUE, RED = "#2c5f8a", "#c8553d"
 
 
-def render_preview(
-    directory: Path, destination: Path, name: str, interval: float, unit: str
-) -> None:
-    """Draw ``preview.png`` from the overviews of the rasters and the areas of a directory.
+@dataclass(frozen=True)
+class Overview:
+    """A raster no larger than a picture needs.
+
+    Attributes
+    ----------
+    values : (n_row, n_col) float64 array
+        NaN where missing.
+    extent : tuple of float
+        Left, right, bottom and top, in the units of the CRS.
+    aspect : float
+        Height of a unit over its width, as drawn.
+    crs : rasterio CRS or None
+    """
+
+    values: np.ndarray
+    extent: tuple[float, float, float, float]
+    aspect: float
+    crs: Any
+
+    @classmethod
+    def read(cls, path: Path, n_side: int = 1400) -> Overview:
+        """Read a raster with ``n_side`` pixels a side at most, from its overviews if it has any."""
+        with rasterio.open(path) as source:
+            factor = max(1.0, max(source.height, source.width) / n_side)
+            shape = (max(1, round(source.height / factor)), max(1, round(source.width / factor)))
+            # Averages on the way down keep the speckle of single pixels out of the picture.
+            band = source.read(1, out_shape=shape, resampling=Resampling.average, masked=True)
+            bounds, crs = source.bounds, source.crs
+        aspect = 1.0
+        if crs is not None and crs.is_geographic:
+            middle = np.deg2rad((bounds.bottom + bounds.top) / 2)
+            aspect = 1 / max(float(np.cos(middle)), 0.1)
+        values = band.astype(np.float64).filled(np.nan)
+        return cls(values, (bounds.left, bounds.right, bounds.bottom, bounds.top), aspect, crs)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """How a map is drawn: its title, the colour bar's label, the colour map and its range."""
+
+    title: str
+    label: str
+    colours: str
+    norm: Normalize | None = None
+
+
+def render_preview(config: Config, directory: Path) -> None:
+    """Draw ``preview.png`` from the maps and the areas of a directory; nothing without maps.
 
     Parameters
     ----------
+    config : Config
+        The run's.
     directory : Path
-        With ``rate_mean.tif``, ``rate_sd.tif`` and ``areas.gpkg``.
-    destination : Path
-        The PNG.
-    name : str
-        Title.
-    interval : float
-        Central probability of the intervals in ``areas.gpkg``.
-    unit : str
-        Of the rate, such as ``"cases per 1,000 people"``.
+        With ``areas.gpkg``, mean and standard deviation of the rate or of the probability.
     """
-    mean, extent, aspect, crs = read_overview(directory / "rate_mean.tif")
-    sd, *_ = read_overview(directory / "rate_sd.tif")
-    areas = pyogrio.read_dataframe(directory / "areas.gpkg").to_crs(crs)
-    lines = outlines(areas, extent)
-    figure, (left, middle, right) = lay_out(name, extent, aspect)
-    spread = np.full_like(mean, np.nan)
-    np.divide(100 * sd, mean, out=spread, where=mean > 0)
-    draw_map(left, mean, extent, aspect, lines, "magma_r", "Mean rate", unit)
-    draw_map(
-        middle, spread, extent, aspect, lines, "YlGnBu", "Uncertainty of the rate",
-        "standard deviation, % of the mean",
-    )  # fmt: skip
-    scale_bar(left, extent, crs)
-    _draw_fit(right, areas, interval)
-    figure.savefig(destination, metadata={"Software": None, "Title": name})
+    labels = config.labels is not None
+    mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else (RATE_MEAN, RATE_SD)
+    if not (directory / mean_map.file).is_file():
+        return
+    mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
+    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file).to_crs(mean.crs)
+    rings = _outlines(areas, mean.extent)
+    figure, (left, middle, right) = _figure(config.name, mean)
+    if labels:
+        known = mean.values[np.isfinite(mean.values)]
+        # Around one half where both sides of it occur; else what differences there are.
+        both = known.size > 0 and np.quantile(known, 0.995) > 0.5
+        colours = ("RdYlBu_r", Normalize(0, 1)) if both else ("magma_r", None)
+        first = Panel("Probability to be positive", "mean of the posterior", *colours)
+        second = Panel("Uncertainty of the probability", "standard deviation", "YlGnBu")
+        spread = sd
+    else:
+        relative = np.full_like(mean.values, np.nan)
+        np.divide(100 * sd.values, mean.values, out=relative, where=mean.values > 0)
+        first = Panel("Mean rate", rate_unit(config), "magma_r")
+        second = Panel("Uncertainty of the rate", "standard deviation, % of the mean", "YlGnBu")
+        spread = replace(mean, values=relative)
+    _draw_map(left, mean, rings, first)
+    _draw_map(middle, spread, rings, second)
+    _scale_bar(left, mean)
+    draw_areas = _draw_labels if labels else _draw_counts
+    draw_areas(right, areas, config.output.interval)
+    path = directory / PREVIEW.file
+    figure.savefig(path, metadata={"Software": None, "Title": config.name})
 
 
-def lay_out(name: str, extent: tuple, aspect: float) -> tuple[Figure, list[Axes]]:
+def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
     """Return a figure with room for two maps and a square plot beside them."""
-    tall = float(np.clip(aspect * (extent[3] - extent[2]) / (extent[1] - extent[0]), 0.45, 2.2))
+    left, right, bottom, top = shown.extent
+    tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.45, 2.2))
     width = 4.6 if tall > 1.2 else 5.6
     height = min(width * tall, 8.2)
     figure = Figure(figsize=(2 * width + 5.2, height + 1.75), dpi=150, facecolor="white")
@@ -76,24 +143,8 @@ def lay_out(name: str, extent: tuple, aspect: float) -> tuple[Figure, list[Axes]
     return figure, [figure.add_subplot(grid[0, column]) for column in (0, 1, 3)]
 
 
-def read_overview(path: Path, n_side: int = 1400) -> tuple[np.ndarray, tuple, float, Any]:
-    """Read a raster no larger than ``n_side``: from its overviews where it has them."""
-    with rasterio.open(path) as source:
-        factor = max(1.0, max(source.height, source.width) / n_side)
-        shape = (max(1, round(source.height / factor)), max(1, round(source.width / factor)))
-        # Averages on the way down keep the speckle of single pixels out of the picture.
-        band = source.read(1, out_shape=shape, resampling=Resampling.average, masked=True)
-        bounds, crs = source.bounds, source.crs
-    aspect = 1.0
-    if crs is not None and crs.is_geographic:
-        middle = np.deg2rad((bounds.bottom + bounds.top) / 2)
-        aspect = 1 / max(float(np.cos(middle)), 0.1)
-    values = band.astype(np.float64).filled(np.nan)
-    return values, (bounds.left, bounds.right, bounds.bottom, bounds.top), aspect, crs
-
-
-def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
-    """Rings of the areas, thinned to what the picture can show."""
+def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
+    """Return rings of the areas, thinned to what the picture can show."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
     for shape in areas.geometry:
@@ -106,7 +157,7 @@ def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
 
 
 def colour_range(values: np.ndarray) -> Normalize | LogNorm:
-    """Colours over the central 98 % of the values, in logarithms where they are very skewed."""
+    """Return colours over the central 98 % of the values, logarithmic where very skewed."""
     known = values[np.isfinite(values)]
     if known.size == 0:
         return Normalize(0, 1)
@@ -118,31 +169,24 @@ def colour_range(values: np.ndarray) -> Normalize | LogNorm:
     return Normalize(0 if 0 <= low < 0.15 * high else low, high)
 
 
-def draw_map(
-    axes: Axes,
-    values: np.ndarray,
-    extent: tuple,
-    aspect: float,
-    outlines: list[np.ndarray],
-    colours: str,
-    title: str,
-    label: str,
-    norm: Normalize | LogNorm | None = None,
-) -> None:
+def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:
     """Draw a raster with the areas' outlines and a colour bar."""
-    norm = norm or colour_range(values)
+    values, extent = shown.values, shown.extent
+    norm = panel.norm or colour_range(values)
     image = axes.imshow(
         np.ma.masked_invalid(values),
         extent=extent,
-        cmap=colours,
+        cmap=panel.colours,
         norm=norm,
         interpolation="none" if max(values.shape) < 400 else "antialiased",
     )
-    width = float(np.interp(len(outlines), [50, 1000, 5000], [0.5, 0.28, 0.12]))
-    axes.add_collection(LineCollection(outlines, colors=INK, linewidths=width, alpha=0.55))
-    axes.set(xlim=extent[:2], ylim=extent[2:], aspect=aspect, anchor="N", xticks=[], yticks=[])
+    width = float(np.interp(len(rings), [50, 1000, 5000], [0.5, 0.28, 0.12]))
+    axes.add_collection(LineCollection(rings, colors=INK, linewidths=width, alpha=0.55))
+    axes.set(
+        xlim=extent[:2], ylim=extent[2:], aspect=shown.aspect, anchor="N", xticks=[], yticks=[]
+    )
     axes.set_facecolor(SEA)
-    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
+    axes.set_title(panel.title, loc="left", size=11.5, color=INK, pad=7)
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(
         image, ax=axes, location="bottom", fraction=0.035, pad=0.025, shrink=0.82, aspect=34,
@@ -159,11 +203,11 @@ def draw_map(
         bar.ax.xaxis.set_major_locator(MaxNLocator(6))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=2.5)
-    bar.set_label(label, size=9, color=MUTED)
+    bar.set_label(panel.label, size=9, color=MUTED)
 
 
 def _beyond(values: np.ndarray, norm: Normalize) -> str:
-    """Which ends of the colour bar have values beyond them."""
+    """Return which ends of the colour bar have values beyond them."""
     known = values[np.isfinite(values)]
     if known.size == 0 or norm.vmin is None or norm.vmax is None:
         return "neither"
@@ -171,8 +215,9 @@ def _beyond(values: np.ndarray, norm: Normalize) -> str:
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
 
 
-def scale_bar(axes: Axes, extent: tuple, crs: Any) -> None:
+def _scale_bar(axes: Axes, shown: Overview) -> None:
     """Draw a bar of a round number of kilometres in the corner."""
+    extent, crs = shown.extent, shown.crs
     if crs is None:
         return
     km = (extent[1] - extent[0]) / 1000 * (crs.linear_units_factor[1] if crs.is_projected else 1)
@@ -194,19 +239,12 @@ def scale_bar(axes: Axes, extent: tuple, crs: Any) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
-    """Observed counts against fitted ones, with the predictive interval of each."""
+def _draw_counts(axes: Axes, areas: Any, interval: float) -> None:
+    """Draw observed counts against fitted ones, with the predictive interval of each."""
     known = areas[np.isfinite(areas["fitted"])]
     observed, fitted = known["observed"].to_numpy(), known["fitted"].to_numpy()
     lower, upper = known["count_lower"].to_numpy(), known["count_upper"].to_numpy()
-    axes.set_title("Areas: observed and fitted counts", loc="left", size=11.5, color=INK, pad=7)
-    axes.set_box_aspect(1)
-    axes.set_anchor("N")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(MUTED)
-    axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK)
-    axes.set_xlabel("fitted cases", size=9, color=MUTED)
-    axes.set_ylabel("observed cases", size=9, color=MUTED)
+    _prepare_plot(axes, "Areas: observed and fitted counts", "fitted cases", "observed cases")
     if known.empty:
         return
     # Logarithms have no zero: zero counts and bounds sit on the axis, half a case.
@@ -218,8 +256,8 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
     axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.6, alpha=0.55))
     size = float(np.interp(len(known), [50, 2000], [22, 7]))
     style: dict[str, Any] = {"s": size, "linewidths": 0.3, "edgecolors": "white", "zorder": 3}
-    axes.scatter(x[inside], y[inside], color="#2c5f8a", label="inside", **style)
-    axes.scatter(x[~inside], y[~inside], color="#c8553d", label="outside", **style)
+    axes.scatter(x[inside], y[inside], color=BLUE, label="inside", **style)
+    axes.scatter(x[~inside], y[~inside], color=RED, label="outside", **style)
     ends = [min(x.min(), y.min()) / 1.4, max(x.max(), y.max()) * 1.4]
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
@@ -231,82 +269,45 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
             LogFormatterSciNotation() if wide else StrMethodFormatter("{x:,g}")
         )
         axis.set_minor_formatter("")
-    legend = axes.legend(
-        title=f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)",
-        loc="upper left", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
-        handletextpad=0.2,
-    )  # fmt: skip
-    legend.get_title().set_color(MUTED)
-    legend._legend_box.align = "left"  # type: ignore[attr-defined]
+    share = f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
+    _legend(axes, share, "upper left")
 
 
-COLOURS = {0: "#2c5f8a", 1: "#c8553d"}
-
-
-def render_label_preview(directory: Path, destination: Path, name: str, interval: float) -> None:
-    """Draw ``preview.png`` from the overviews of the rasters and the areas of a directory.
-
-    Parameters
-    ----------
-    directory : Path
-        With ``areas.gpkg`` and, of a model that predicts pixels, ``probability_mean.tif`` and
-        ``probability_sd.tif``; without them nothing is drawn.
-    destination : Path
-        The PNG.
-    name : str
-        Title.
-    interval : float
-        Central probability of the intervals in ``areas.gpkg``.
-    """
-    if not (directory / "probability_mean.tif").is_file():
-        return
-    mean, extent, aspect, crs = read_overview(directory / "probability_mean.tif")
-    sd, *_ = read_overview(directory / "probability_sd.tif")
-    areas = pyogrio.read_dataframe(directory / "areas.gpkg").to_crs(crs)
-    lines = outlines(areas, extent)
-    figure, (left, middle, right) = lay_out(name, extent, aspect)
-    known = mean[np.isfinite(mean)]
-    # Around one half where both sides of it occur; else what differences there are.
-    both = known.size > 0 and np.quantile(known, 0.995) > 0.5
-    colours, norm = ("RdYlBu_r", Normalize(0, 1)) if both else ("magma_r", None)
-    title = "Probability to be positive"
-    draw_map(left, mean, extent, aspect, lines, colours, title, "mean of the posterior", norm)
-    draw_map(
-        middle, sd, extent, aspect, lines, "YlGnBu", "Uncertainty of the probability",
-        "standard deviation",
-    )  # fmt: skip
-    scale_bar(left, extent, crs)
-    _draw_areas(right, areas[np.isfinite(areas["probability"])], interval)
-    figure.savefig(destination, metadata={"Software": None, "Title": name})
-
-
-def _draw_areas(axes: Axes, areas: Any, interval: float) -> None:
-    """Areas from the least to the most probable, coloured by what was observed."""
-    areas = areas.sort_values("probability")
+def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:
+    """Draw areas from the least to the most probable, coloured by what was observed."""
+    areas = areas[np.isfinite(areas["probability"])].sort_values("probability")
     rank = np.arange(1, len(areas) + 1)
     p, y = areas["probability"].to_numpy(), areas["observed"].to_numpy()
     ends = areas[["probability_lower", "probability_upper"]].to_numpy()
-    axes.set_title("Areas: observed label and probability", loc="left", size=11.5, color=INK, pad=7)
+    title = "Areas: observed label and probability"
+    _prepare_plot(axes, title, "areas, by probability", "probability to be positive")
+    axes.set(ylim=(-0.02, 1.02), xlim=(0, len(areas) + 1))
+    bars = np.stack([np.repeat(rank[:, None], 2, axis=1), ends], axis=2)
+    axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.7, alpha=0.6))
+    size = float(np.interp(len(areas), [50, 2000], [22, 7]))
+    for label, word, colour in ((1, "positive", RED), (0, "negative", BLUE)):
+        chosen = y == label
+        axes.scatter(
+            rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
+            edgecolors="white", zorder=3, label=f"observed {word} ({int(chosen.sum())})",
+        )  # fmt: skip
+    _legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
+
+
+def _prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
     axes.set_box_aspect(1)
     axes.set_anchor("N")
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
     axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK)
-    axes.set_xlabel("areas, by probability", size=9, color=MUTED)
-    axes.set_ylabel("probability to be positive", size=9, color=MUTED)
-    axes.set(ylim=(-0.02, 1.02), xlim=(0, len(areas) + 1))
-    bars = np.stack([np.repeat(rank[:, None], 2, axis=1), ends], axis=2)
-    axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.7, alpha=0.6))
-    size = float(np.interp(len(areas), [50, 2000], [22, 7]))
-    for label, word in ((1, "positive"), (0, "negative")):
-        chosen = y == label
-        axes.scatter(
-            rank[chosen], p[chosen], s=size, color=COLOURS[label], linewidths=0.3,
-            edgecolors="white", zorder=3, label=f"observed {word} ({int(chosen.sum())})",
-        )  # fmt: skip
+    axes.set_xlabel(x_label, size=9, color=MUTED)
+    axes.set_ylabel(y_label, size=9, color=MUTED)
+
+
+def _legend(axes: Axes, title: str, place: Literal["upper left", "best"]) -> None:
     legend = axes.legend(
-        title=f"bars: central {interval:.0%} of the posterior",
-        loc="best", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
+        title=title, loc=place, frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
         handletextpad=0.2,
     )  # fmt: skip
     legend.get_title().set_color(MUTED)

@@ -1,100 +1,349 @@
-"""The rasters that a run can leave."""
+"""Everything that a run leaves in ``output.dir``: one list, read by all who write or show files.
+
+Add an entry to :data:`PRODUCTS` (or call :func:`register` from other code) to add a file. The
+predict stage then writes the raster and removes it once the configuration no longer asks for it;
+the runner checks it; the command line, publishing and the README's table name it.
+
+The command line reads this list when it starts a run: import nothing slow here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.schema import Config
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A file that a run leaves in ``output.dir``.
+
+    Attributes
+    ----------
+    file : str
+        Its name.
+    description : str
+        What it holds.
+    stage : str
+        The stage that writes it; empty for the run itself.
+    announced : bool
+        Whether the command line names it when a run ends.
+    """
+
+    file: str
+    description: str
+    stage: str = "predict"
+    announced: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Glob patterns of its files in ``output.dir``."""
+        return (self.file,)
+
+
+@dataclass(frozen=True)
+class RasterContext:
+    """What the values of a raster depend on besides the prediction.
+
+    Attributes
+    ----------
+    config : Config
+    store : BagStore or None
+        The areas that the model was fitted to; None where a run is only planned.
+    threshold : float
+        Of this raster, per ``output.rate_per`` people; NaN for a raster without thresholds.
+    """
+
+    config: Config
+    store: Any = None
+    threshold: float = float("nan")
+
+    @property
+    def rate_per(self) -> float:
+        """People to a rate."""
+        return self.config.output.rate_per
+
+    @property
+    def lower(self) -> float:
+        """Probability below the central interval."""
+        return (1 - self.config.output.interval) / 2
+
+    @property
+    def upper(self) -> float:
+        """Probability below the upper end of the central interval."""
+        return (1 + self.config.output.interval) / 2
+
+    @cached_property
+    def mean_rate(self) -> float:
+        """Observed cases per person (or km2) over all areas; NaN where a run is only planned."""
+        if self.store is None:
+            return float("nan")
+        return float(self.store.y.sum() / self.store.bag_weight.sum())
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What descriptions and units may name in braces."""
+        return {
+            "interval": f"{100 * self.config.output.interval:g} %",
+            "rate_unit": rate_unit(self.config),
+            "threshold": f"{self.threshold:g}",
+        }
+
+
+Values = Callable[[Any, "np.ndarray", RasterContext], "np.ndarray"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RasterProduct(Product):
+    """A cloud-optimised GeoTIFF of pixels, with a QGIS style beside it.
+
+    ``file`` and ``description`` may name ``{threshold}``, the latter and ``unit`` also
+    ``{interval}`` and ``{rate_unit}``.
+
+    Attributes
+    ----------
+    unit : str
+        Of the values; ``1`` for none.
+    values : callable
+        ``values(prediction, people, context)``: from a prediction of n_pix pixels, their people
+        (n_pix,) and the :class:`RasterContext` to (n_pix,) values.
+    wanted : callable
+        Whether a configuration asks for it.
+    thresholds : callable, optional
+        The thresholds that a configuration asks for: one raster each.
+    low, high : float, optional
+        Values of the style's first and last colour; percentiles of the map where not given.
+    """
+
+    unit: str
+    values: Values
+    wanted: Callable[[Config], bool] = lambda config: config.labels is None
+    thresholds: Callable[[Config], tuple[float, ...]] | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Glob patterns of the rasters and their styles."""
+        raster = self.file.replace("{threshold}", "*")
+        return raster, raster.removesuffix(".tif") + ".qml"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One raster of the results.
+    """One raster of one run.
 
     Attributes
     ----------
-    name : str
-        Of the file, without its suffix.
-    description, unit : str
-        Written into the band.
-    values : callable
-        From a prediction of n_pix pixels and their people (n_pix,) to (n_pix,) values.
+    product : RasterProduct
+    context : RasterContext
     """
 
-    name: str
-    description: str
-    unit: str
-    values: Callable[[Any, np.ndarray], np.ndarray]
+    product: RasterProduct
+    context: RasterContext
+
+    @property
+    def name(self) -> str:
+        """Name of the file, without its suffix."""
+        return self._filled(self.product.file).removesuffix(".tif")
+
+    @property
+    def description(self) -> str:
+        """Description of the band."""
+        return self._filled(self.product.description)
+
+    @property
+    def unit(self) -> str:
+        """Unit of the band."""
+        return self._filled(self.product.unit)
+
+    def values(self, prediction: Any, people: np.ndarray) -> np.ndarray:
+        """Return the values of n_pix pixels from their prediction and their people (n_pix,)."""
+        return self.product.values(prediction, people, self.context)
+
+    def _filled(self, text: str) -> str:
+        return text.format(**self.context.words)
+
+
+def _labels(config: Config) -> bool:
+    return config.labels is not None
+
+
+# A probability has no unit and always the same colours.
+_PROBABILITY: dict[str, Any] = {"unit": "1", "low": 0.0, "high": 1.0}
+_OF_LABELS: dict[str, Any] = {**_PROBABILITY, "wanted": _labels}
+
+RATE_MEAN = RasterProduct(
+    file="rate_mean.tif",
+    description="mean rate",
+    unit="{rate_unit}",
+    values=lambda p, _, at: at.rate_per * p.mean,
+    announced=True,
+)
+RATE_SD = RasterProduct(
+    file="rate_sd.tif",
+    description="standard deviation of the rate",
+    unit="{rate_unit}",
+    values=lambda p, _, at: at.rate_per * p.sd,
+)
+PROBABILITY_MEAN = RasterProduct(
+    file="probability_mean.tif",
+    description="probability to be positive",
+    values=lambda p, _, __: p.mean,
+    announced=True,
+    **_OF_LABELS,
+)
+PROBABILITY_SD = RasterProduct(
+    file="probability_sd.tif",
+    description="standard deviation of the probability",
+    unit="1",
+    values=lambda p, _, __: p.sd,
+    wanted=_labels,
+    low=0.0,
+    announced=True,
+)
+AREAS_GPKG = Product(
+    file="areas.gpkg",
+    description="observed and fitted counts, or labels, of each area with intervals",
+    announced=True,
+)
+AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
+EVALUATION = Product(
+    file="evaluation.json",
+    description="scores in sample, held out, and against the truth where it is known",
+    stage="evaluate",
+)
+RUN_RECORD = Product(
+    file="run.json",
+    description="versions, configuration, fingerprints of all inputs, timings",
+    stage="",
+)
+
+#: What a run can leave. Intervals bound the rate (or probability) itself, without count noise.
+PRODUCTS: list[Product] = [
+    RATE_MEAN,
+    RATE_SD,
+    RasterProduct(
+        file="rate_lower.tif",
+        description="lower end of the central {interval} interval of the rate",
+        unit="{rate_unit}",
+        values=lambda p, _, at: at.rate_per * p.quantile(at.lower),
+        announced=True,
+    ),
+    RasterProduct(
+        file="rate_upper.tif",
+        description="upper end of the central {interval} interval of the rate",
+        unit="{rate_unit}",
+        values=lambda p, _, at: at.rate_per * p.quantile(at.upper),
+        announced=True,
+    ),
+    RasterProduct(
+        file="rate_median.tif",
+        description="median rate",
+        unit="{rate_unit}",
+        values=lambda p, _, at: at.rate_per * p.quantile(0.5),
+    ),
+    RasterProduct(
+        file="cases_mean.tif",
+        description="expected cases",
+        unit="cases",
+        values=lambda p, people, _: p.mean * people,
+    ),
+    RasterProduct(
+        file="exceedance_{threshold}.tif",
+        description="probability that the rate is above {threshold} {rate_unit}",
+        values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
+        thresholds=lambda config: config.output.exceedance,
+        **_PROBABILITY,
+    ),
+    PROBABILITY_MEAN,
+    PROBABILITY_SD,
+    RasterProduct(
+        file="probability_lower.tif",
+        description="lower end of the central {interval} interval of the probability",
+        values=lambda p, _, at: p.quantile(at.lower),
+        **_OF_LABELS,
+    ),
+    RasterProduct(
+        file="probability_upper.tif",
+        description="upper end of the central {interval} interval of the probability",
+        values=lambda p, _, at: p.quantile(at.upper),
+        **_OF_LABELS,
+    ),
+    AREAS_GPKG,
+    AREAS_CSV,
+    PREVIEW,
+    EVALUATION,
+    RUN_RECORD,
+]
+
+
+def register(product: Product) -> None:
+    """Add a product to the list.
+
+    Raises
+    ------
+    ValueError
+        If a product of that file is on the list already.
+    """
+    if any(product.file == other.file for other in PRODUCTS):
+        found = f"product {product.file}: on the list already; give the file another name"
+        raise ValueError(found)
+    PRODUCTS.append(product)
 
 
 def rate_unit(config: Config) -> str:
-    """Say what a rate is: ``cases per 1,000 people``, or per km2 without a population."""
+    """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population."""
     per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
     what = "people" if config.population is not None else "km2"
     return " ".join(part for part in ("cases per", per, what) if part)
 
 
-def layers(config: Config) -> list[Layer]:
+def layers(config: Config, store: Any = None) -> list[Layer]:
     """List the rasters that a configuration asks for.
 
-    Rates are per ``output.rate_per`` people; ``lower`` and ``upper`` bound the central
-    ``output.interval`` of the rate (or probability) itself, without the noise of counts.
+    Parameters
+    ----------
+    config : Config
+    store : BagStore, optional
+        The areas that the model was fitted to; not needed to plan a run.
     """
-    per, interval = config.output.rate_per, config.output.interval
-    low, high = (1 - interval) / 2, (1 + interval) / 2
-    unit, percent = rate_unit(config), f"{100 * interval:g} %"
-    if config.labels is not None:
-        return [
-            Layer("probability_mean", "probability to be positive", "1", lambda p, _: p.mean),
-            Layer(
-                "probability_sd", "standard deviation of the probability", "1", lambda p, _: p.sd
-            ),
-            Layer(
-                "probability_lower",
-                f"lower end of the central {percent} interval of the probability",
-                "1",
-                lambda p, _: p.quantile(low),
-            ),
-            Layer(
-                "probability_upper",
-                f"upper end of the central {percent} interval of the probability",
-                "1",
-                lambda p, _: p.quantile(high),
-            ),
-        ]
-    result = [
-        Layer("rate_mean", "mean rate", unit, lambda p, _: per * p.mean),
-        Layer("rate_sd", "standard deviation of the rate", unit, lambda p, _: per * p.sd),
-        Layer(
-            "rate_lower",
-            f"lower end of the central {percent} interval of the rate",
-            unit,
-            lambda p, _: per * p.quantile(low),
-        ),
-        Layer(
-            "rate_upper",
-            f"upper end of the central {percent} interval of the rate",
-            unit,
-            lambda p, _: per * p.quantile(high),
-        ),
-        Layer("rate_median", "median rate", unit, lambda p, _: per * p.quantile(0.5)),
-        Layer("cases_mean", "expected cases", "cases", lambda p, people: p.mean * people),
-    ]
-    for threshold in dict.fromkeys(config.output.exceedance):
-        result.append(
-            Layer(
-                f"exceedance_{threshold:g}",
-                f"probability that the rate is above {threshold:g} {unit}",
-                "1",
-                _exceedance(threshold / per),
-            )
-        )
+    whole = RasterContext(config, store)
+    result = []
+    for product in PRODUCTS:
+        if not (isinstance(product, RasterProduct) and product.wanted(config)):
+            continue
+        if product.thresholds is None:
+            result.append(Layer(product, whole))
+            continue
+        for threshold in dict.fromkeys(product.thresholds(config)):
+            result.append(Layer(product, RasterContext(config, store, threshold)))
     return result
 
 
-def _exceedance(rate: float) -> Callable[[Any, np.ndarray], np.ndarray]:
-    return lambda prediction, _: prediction.exceed(rate)
+def output_patterns(stage: str) -> tuple[str, ...]:
+    """Return glob patterns of every file that a stage can leave in ``output.dir``."""
+    return tuple(p for product in PRODUCTS if product.stage == stage for p in product.patterns)
+
+
+def announced_files(directory: Path) -> list[str]:
+    """Return names of the files that the command line names when a run ends."""
+    return [
+        path.name
+        for product in PRODUCTS
+        if product.announced
+        for path in sorted(directory.glob(product.patterns[0]))
+    ]
+
+
+def is_product(name: str) -> bool:
+    """Return whether a file is a result on the list; a style beside a raster is not."""
+    return any(Path(name).match(product.patterns[0]) for product in PRODUCTS)

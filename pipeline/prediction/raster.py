@@ -16,7 +16,7 @@ from models.training.device import DEVICE_PIXELS, Wanted, find_device, placed
 from pipeline.core.progress import Silent
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.products import Layer
-from pipeline.store.aligned_grid import open_cube, read_part
+from pipeline.store.aligned_grid import open_aligned_grid, read_part
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
 CHUNK_PIXELS = 16384
@@ -24,7 +24,7 @@ CHUNK_PIXELS = 16384
 
 def predict_tile(
     model: Any,
-    cube: Any,
+    aligned: Any,
     grid: Grid,
     tile: Tile,
     wanted: list[Layer],
@@ -37,10 +37,10 @@ def predict_tile(
     ----------
     model : fitted model
         With ``predict_pixels``.
-    cube : zarr group
+    aligned : zarr group
         ``covariates`` (n_feat, n_row, n_col), ``population`` and ``coverage`` (n_row, n_col).
     grid : Grid
-        Of the cube.
+        Of the pixels.
     tile : Tile
         What to predict.
     wanted : list of Layer
@@ -59,13 +59,13 @@ def predict_tile(
     rows, cols = tile.slices
     inside = np.ones((tile.n_row, tile.n_col), dtype=bool)
     if mask == "areas":
-        inside = read_part(cube, "coverage", rows, cols) > 0
+        inside = read_part(aligned, "coverage", rows, cols) > 0
         if not inside.any():
             return result
-    x = read_part(cube, "covariates", slice(None), rows, cols)
+    x = read_part(aligned, "covariates", slice(None), rows, cols)
     valid = inside & np.isfinite(x).all(axis=0)
     row, col = np.nonzero(valid)
-    people = read_part(cube, "population", rows, cols).astype(np.float64)
+    people = read_part(aligned, "population", rows, cols).astype(np.float64)
     step = CHUNK_PIXELS if device is None else DEVICE_PIXELS
     for start in range(0, row.shape[0], step):
         at = row[start : start + step], col[start : start + step]
@@ -123,15 +123,15 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    cube = open_cube(cube_path)
-    described: Any = cube.attrs["grid"]
+    aligned = open_aligned_grid(cube_path)
+    described: Any = aligned.attrs["grid"]
     grid = Grid.from_dict(described)
-    tiles = list(grid.tiles(int(cube.attrs["tile"])))
+    tiles = list(grid.tiles(int(aligned.attrs["tile"])))
     n_pix = 0
     found = find_device(device, device_memory) if model.on_device else None
 
     def compute(tile: Tile) -> np.ndarray:
-        return predict_tile(model, cube, grid, tile, wanted, mask, found)
+        return predict_tile(model, aligned, grid, tile, wanted, mask, found)
 
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(progress.task("predict", len(tiles)))
@@ -153,11 +153,10 @@ def predict_raster(
             n_pix += int(np.isfinite(values[0]).sum())
             task.advance(1)
     for layer in wanted:
-        probability = layer.name.startswith(("exceedance", "probability"))
         write_style(
             directory / f"{layer.name}.tif",
-            low=0.0 if probability else None,
-            high=1.0 if probability and layer.name != "probability_sd" else None,
-            label="" if probability else layer.unit,
+            low=layer.product.low,
+            high=layer.product.high,
+            label="" if layer.unit == "1" else layer.unit,
         )
     return n_pix

@@ -7,7 +7,6 @@ file, so that a reader never sees half a raster and a run that dies leaves the l
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,14 +18,15 @@ import pandas as pd
 import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
-from pipeline.cluster.local import n_thread, where_here
+from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.signals import endings_wait
+from pipeline.core.version import software_version
 from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
-from pipeline.prediction.preview import render_label_preview, render_preview
-from pipeline.prediction.products import layers, rate_unit
+from pipeline.prediction.preview import render_preview
+from pipeline.prediction.products import layers, output_patterns
 from pipeline.prediction.raster import predict_raster
 from pipeline.store.bag_store import BagStore
 
@@ -41,9 +41,9 @@ def predict_stage(
     Parameters
     ----------
     config : Config
-        Its ``output.dir`` holds ``work/`` with the cube, the bag store and the fitted model.
+        Its ``output.dir`` holds ``work/``: the aligned grid, the bag store, the fitted model.
     progress : Progress
-        Told of tiles and areas as they are done.
+        Shows tiles and areas as they are done.
 
     Returns
     -------
@@ -70,22 +70,17 @@ def predict_stage(
                 model,
                 work / "grid.zarr",
                 staging,
-                layers(config),
+                layers(config, store),
                 mask=config.output.mask,
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
-                **where_here(config),
+                **driver_device(config),
             )
         with progress.task("areas", store.n_bag) as task:
             table = _table(config, model, store, task.advance)
         write_areas(_areas(config), table, config.areas.id, staging)
-        preview = staging / "preview.png"
-        if config.labels is None:
-            interval, unit = config.output.interval, rate_unit(config)
-            render_preview(staging, preview, config.name, interval, unit)
-        else:
-            render_label_preview(staging, preview, config.name, config.output.interval)
+        render_preview(config, staging)
         files = _publish(staging, out)
     if "pixels" not in model.predicts:
         progress.log(
@@ -98,11 +93,13 @@ def predict_stage(
 def _table(
     config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
 ) -> pd.DataFrame:
-    """Say what the model makes of each area."""
+    """Predict each area."""
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
-        said = LabelPredictor(store, interval, n_thread(config)).predict(model, advance=advance)
-        return tabulate_labels(said, ids)
+        predictions = LabelPredictor(store, interval, n_thread(config)).predict(
+            model, advance=advance
+        )
+        return tabulate_labels(predictions, ids)
     draws = draw_areas(
         model,
         store,
@@ -149,13 +146,6 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
     }
 
 
-def software_version() -> str:
-    """Version of this software, as installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("disagg")
-    return "not installed"
-
-
 def _areas(config: Config) -> Any:
     problems: list[Problem] = []
     areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
@@ -192,8 +182,8 @@ def _move(staging: Path, out: Path, names: list[str]) -> None:
         (staging / name).replace(out / name)
     # A threshold taken out of the configuration, or another kind of model, must not leave the map
     # of an older fit behind.
-    for name in ("exceedance", "probability", "rate", "cases"):
-        for path in [*out.glob(f"{name}_*.tif"), *out.glob(f"{name}_*.qml")]:
+    for pattern in output_patterns("predict"):
+        for path in out.glob(pattern):
             if path.name not in names:
                 path.unlink()
     for path in out.glob("*.tif.aux.xml"):  # statistics that GIS programs keep of older values

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import Config
+from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
-MAPS = ("rate_mean.tif", "probability_mean.tif")
+MAPS = (RATE_MEAN.file, PROBABILITY_MEAN.file)
 COMMON = 0.9  # of the pixels: with fewer in both, a change of the map is not measured
 
 
@@ -45,7 +46,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         One for each gate that is given.
     """
     gates, out = config.gates, config.output.dir
-    report = _read_json(out / "evaluation.json")
+    report = _read_json(out / EVALUATION.file)
     stages = _read_json(out / "work" / "stages.json")
     checks = []
     if gates.converged:

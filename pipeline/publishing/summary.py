@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import cell, evaluation_table, markdown_table
+from pipeline.prediction.products import PREVIEW, is_product
 from pipeline.publishing.publish import Publication, publish_dir
 
 WIDTH_PX = 900
@@ -17,7 +18,7 @@ def picture(config: Config, width_px: int = WIDTH_PX) -> str | None:
     """Return ``preview.png``, made smaller, as a ``data:`` address; None where there is none."""
     from PIL import Image
 
-    path = config.output.dir / "preview.png"
+    path = config.output.dir / PREVIEW.file
     if not path.is_file():
         return None
     with Image.open(path) as image:
@@ -56,7 +57,7 @@ def outputs_list(config: Config, publication: Publication) -> str:
     place, url = publication.directory, config.publish.url
     lines = []
     for path in sorted(place.glob("*")):
-        if path.suffix in (".tif", ".gpkg", ".csv", ".png", ".json") and path.name[0] != ".":
+        if is_product(path.name):
             if url is not None and publication.version is not None:
                 lines.append(f"* [{path.name}]({_address(url, publication, path)})")
             else:

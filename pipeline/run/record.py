@@ -42,6 +42,8 @@ def stage_inputs(stage: Stage, config: Config) -> dict[str, str]:
     for key in stage.config:
         inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))
     inputs |= file_fingerprints(config, stage.files)
+    if stage.products:
+        inputs["products"] = fingerprint_value(list(stage.products))
     for output in stage.needs:
         inputs[output] = fingerprint_file(config.output.dir / output)
     return inputs

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
+from pipeline.prediction.products import output_patterns
 
 StageFunction = Callable[[Config, Progress, str], dict[str, Any]]
 
@@ -29,8 +30,8 @@ class Stage:
         Configuration keys (or their first words) whose files the stage reads.
     needs : tuple of str
         Paths in the output directory that an earlier stage must have left.
-    outputs : tuple of str
-        Glob patterns, in the output directory, of what the stage leaves.
+    leaves : tuple of str
+        Paths in the output directory of what the stage leaves for later stages.
     """
 
     name: str
@@ -38,7 +39,17 @@ class Stage:
     config: tuple[str, ...]
     files: tuple[str, ...]
     needs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    leaves: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Glob patterns, in the output directory, of all that the stage leaves."""
+        return *self.leaves, *self.products
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Glob patterns, in the output directory, of what the stage leaves for users."""
+        return output_patterns(self.name)
 
     def load(self) -> StageFunction:
         """Import the stage's function."""
@@ -69,7 +80,7 @@ STAGES = {
             ),
             files=("areas", "counts", "labels", "population", "covariates", "grid"),
             needs=(),
-            outputs=(_CUBE, _BAGS),
+            leaves=(_CUBE, _BAGS),
         ),
         Stage(
             "fit",
@@ -77,7 +88,7 @@ STAGES = {
             config=("model", "fit"),
             files=(),
             needs=(_BAGS,),
-            outputs=(_MODEL,),
+            leaves=(_MODEL,),
         ),
         Stage(
             "predict",
@@ -85,16 +96,6 @@ STAGES = {
             config=("name", "areas", "fit.seed", "output"),
             files=("areas",),
             needs=(_CUBE, _BAGS, _MODEL),
-            outputs=(
-                "rate_*.tif",
-                "cases_*.tif",
-                "exceedance_*.tif",
-                "probability_*.tif",
-                "*.qml",
-                "areas.gpkg",
-                "areas.csv",
-                "preview.png",
-            ),
         ),
         Stage(
             "evaluate",
@@ -102,11 +103,10 @@ STAGES = {
             config=("name", "model", "fit", "output.draws", "output.interval", "evaluate", "truth"),
             files=("evaluate", "truth"),
             needs=(_CUBE, _BAGS, _MODEL),
-            outputs=("evaluation.json",),
         ),
     )
 }
 """The stages of a run, in order."""
 
 
-MAKER = {output: stage.name for stage in STAGES.values() for output in stage.outputs}
+MAKER = {path: stage.name for stage in STAGES.values() for path in stage.leaves}

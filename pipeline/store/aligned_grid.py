@@ -1,6 +1,6 @@
 """The aligned grid: every raster of a run on the one grid, in ``work/grid.zarr``.
 
-The cube is written tile by tile by Dask's threads, one writer for each shard, and read again by the
+The grid is written tile by tile by Dask's threads, one writer for each shard, and read again by the
 bag store's writer and by the predict stage. A tile without any area stays unwritten, which reads as
 NaN, unless the maps show everything (``mask: all``). ``docs/bag-store.md`` describes it.
 """
@@ -64,6 +64,22 @@ class Layer:
         return TRANSFORMS[self.transform](values)
 
 
+@dataclass(frozen=True)
+class InputLayers:
+    """The rasters of a run.
+
+    Attributes
+    ----------
+    covariates : mapping of str to Layer
+        In the order of the covariates.
+    population : Layer or None
+        People; without it the exposure of a pixel is its area, km2.
+    """
+
+    covariates: Mapping[str, Layer]
+    population: Layer | None
+
+
 @dataclass
 class Range:
     """Extremes and number of the values of a layer inside the areas."""
@@ -84,8 +100,8 @@ class Range:
 
 
 @dataclass
-class Cube:
-    """What is known of a cube once it is written.
+class GridSummary:
+    """What is known of an aligned grid once it is written.
 
     Attributes
     ----------
@@ -117,17 +133,16 @@ class Cube:
     problems: list[Problem] = field(default_factory=list)
 
 
-def write_cube(
+def write_aligned_grid(
     path: Place,
     grid: Grid,
-    covariates: Mapping[str, Layer],
-    population: Layer | None,
+    layers: InputLayers,
     members: Membership | None,
     *,
     everywhere: bool,
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
-) -> Cube:
+) -> GridSummary:
     """Bring all layers onto the grid.
 
     Parameters
@@ -135,10 +150,7 @@ def write_cube(
     path : Path or Location
         An empty directory, or a prefix on an object store.
     grid : Grid
-    covariates : mapping of str to Layer
-        In the order of the covariates.
-    population : Layer or None
-        People; without it the exposure of a pixel is its area, km2.
+    layers : InputLayers
     members : Membership or None
         Pixels of the areas; None where the areas are unusable, to check the rasters all the same.
     everywhere : bool
@@ -150,8 +162,9 @@ def write_cube(
 
     Returns
     -------
-    Cube
+    GridSummary
     """
+    covariates, population = layers.covariates, layers.population
     names = tuple(covariates)
     group = zarr.create_group(zarr_at(path), zarr_format=3)
     arrays = {
@@ -169,7 +182,7 @@ def write_cube(
             "tile": TILE,
         }
     )
-    cube = Cube(
+    summary = GridSummary(
         path,
         names,
         np.zeros(0 if members is None else members.pixel.size, np.uint8),
@@ -188,7 +201,7 @@ def write_cube(
             with lock:
                 if layer.place not in broken:
                     broken.add(layer.place)
-                    cube.problems.extend(
+                    summary.problems.extend(
                         Problem(layer.place, p.found, p.remedy) for p in error.problems
                     )
             return missing
@@ -220,23 +233,23 @@ def write_cube(
         state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
         if members is not None:
             row, col = grid.row_col(members.pixel[here])
-            cube.state[here] = state[row - tile.row, col - tile.col]
+            summary.state[here] = state[row - tile.row, col - tile.col]
         with lock:
             for number, name in enumerate(names):
-                cube.ranges[name].add(x32[number][inside])
-            cube.people.add(people[inside])
+                summary.ranges[name].add(x32[number][inside])
+            summary.people.add(people[inside])
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
         return float(covered.sum()), float((people * covered)[lost].sum())
 
     with bounded_cache():
         sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
     # Tile by tile in their order: the same to the last digit on any number of threads.
-    cube.covered, cube.lost = (float(sum(part)) for part in zip(*sums, strict=True))
-    return cube
+    summary.covered, summary.lost = (float(sum(part)) for part in zip(*sums, strict=True))
+    return summary
 
 
-def open_cube(path: str | os.PathLike[str] | Location) -> Any:
-    """Open a finished cube for reading, wherever it lies.
+def open_aligned_grid(path: str | os.PathLike[str] | Location) -> Any:
+    """Open a finished grid for reading, wherever it lies.
 
     Raises
     ------
@@ -248,7 +261,7 @@ def open_cube(path: str | os.PathLike[str] | Location) -> Any:
 
 
 def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
-    """Read a part of an array of a cube.
+    """Read a part of an array of a summary.
 
     Raises
     ------
@@ -270,12 +283,12 @@ def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
 
 
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read scattered pixels of a cube, each of its chunks once.
+    """Read scattered pixels of an aligned grid, each of its chunks once.
 
     Parameters
     ----------
     group : zarr.Group
-        A cube.
+        A summary.
     pixel : (n,) int64 array
         ``row * n_col + col``.
 

@@ -21,12 +21,20 @@ from pipeline.core.errors import StoreError
 from pipeline.storage.local_commit import read_marker
 from pipeline.storage.location import Location, StorageError
 from pipeline.storage.object_commit import Place, place_of, zarr_at
-from pipeline.store.bag_writer import FORMAT, VERSION, PixelRows, scaling_of, write_bags
+from pipeline.store.bag_writer import (
+    FORMAT,
+    VERSION,
+    NewBags,
+    PixelRows,
+    StoreLayout,
+    scaling_of,
+    write_bags,
+)
 
 if TYPE_CHECKING:
     from geo.grid import Grid
 
-__all__ = ["BagStore", "PixelRows", "write_bags"]
+__all__ = ["BagStore", "NewBags", "PixelRows", "StoreLayout", "write_bags"]
 
 _CACHE_MB = 256
 _ARRAYS = (
@@ -111,9 +119,9 @@ class BagStore:
         return cls(path, cache_mb)
 
     @staticmethod
-    def create(path: str | os.PathLike[str] | Location, **parts: Any) -> BagStore:
-        """Write a store with :func:`write_bags` (same keywords) and open it."""
-        write_bags(path, **parts)
+    def create(path: str | os.PathLike[str] | Location, bags: NewBags, **options: Any) -> BagStore:
+        """Write a store with :func:`write_bags` (same arguments) and open it."""
+        write_bags(path, bags, **options)
         return BagStore(path)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -138,26 +138,100 @@ def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.n
     return mean, np.where(sd > 0, sd, 1.0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewBags:
+    """Bags that are to be stored.
+
+    Attributes
+    ----------
+    sizes : (n_bag,) int array
+        Pixels of each bag, >= 1.
+    rows : callable
+        ``rows(bag, start, stop)`` -> PixelRows: pixels ``start[k]:stop[k]`` of bag ``bag[k]``
+        (numbers of the input's order), one after the other; called from several threads.
+    y, ids : (n_bag,) float array, (n_bag,) sequence of str
+        Response and identifier of each bag.
+    trials : (n_bag,) array, optional
+        Number tested in each bag, where ``y`` counts the positives among them.
+    covariates, units : sequences of str
+        Name and unit of each covariate.
+    grid : mapping, optional
+        ``Grid.to_dict()`` of the grid that pixel indices refer to.
+    coords_crs : str, optional
+        WKT of the CRS whose plane the coordinates (in km) lie in.
+    has_coords : bool
+        False where pixels have no positions (NaN in ``coords``): the instances of a table.
+    attrs : mapping
+        Further JSON-able attributes, what was left out for example.
+    """
+
+    sizes: np.ndarray
+    rows: Rows
+    y: np.ndarray
+    ids: Sequence[str]
+    covariates: Sequence[str]
+    trials: np.ndarray | None = None
+    units: Sequence[str] | None = None
+    grid: Mapping[str, Any] | None = None
+    coords_crs: str | None = None
+    has_coords: bool = True
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise StoreInputError if the arrays disagree or hold what cannot be stored."""
+        sizes, y, ids = np.asarray(self.sizes), np.asarray(self.y), self.ids
+        n_bag, n_covariate = sizes.size, len(self.covariates)
+        n_unit = n_covariate if self.units is None else len(self.units)
+        found = None
+        if sizes.ndim != 1 or n_bag == 0:
+            found = f"sizes has shape {sizes.shape}; give one number of pixels a bag, for >= 1 bags"
+        elif (sizes < 1).any():
+            found = f"bag {int(np.argmax(sizes < 1))} has no pixel; leave empty bags out"
+        elif y.shape != sizes.shape or len(ids) != n_bag:
+            found = f"{n_bag} sizes, {y.shape} responses, {len(ids)} ids; give one for each bag"
+        elif not np.isfinite(y).all():
+            found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; leave that bag out"
+        elif len(set(ids)) != n_bag:
+            found = "two bags have the same id; make ids unique"
+        elif not all(ids):
+            found = "a bag has an empty id; name it"
+        elif not n_covariate or n_unit != n_covariate:
+            found = f"{n_covariate} covariates and {n_unit} units; give one unit for each"
+        if found:
+            raise StoreInputError(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreLayout:
+    """How a store is cut.
+
+    Attributes
+    ----------
+    block_pixels, block_bags : int
+        See :func:`cut_blocks`.
+    chunk_pixels, shard_pixels : int
+        Pixels of an inner chunk and of a shard (a multiple of it).
+    """
+
+    block_pixels: int = BLOCK_PIXELS
+    block_bags: int = BLOCK_BAGS
+    chunk_pixels: int = CHUNK_PIXELS
+    shard_pixels: int = SHARD_PIXELS
+
+    def __post_init__(self) -> None:
+        """Raise StoreInputError if a shard holds no whole number of chunks."""
+        if self.shard_pixels % self.chunk_pixels:
+            found = f"a shard of {self.shard_pixels} pixels holds no whole number of "
+            raise StoreInputError(found + str(self.chunk_pixels))
+
+
 def write_bags(
     path: str | os.PathLike[str] | Location,
+    bags: NewBags,
     *,
-    sizes: np.ndarray,
-    rows: Rows,
-    y: np.ndarray,
-    ids: Sequence[str],
-    covariates: Sequence[str],
-    trials: np.ndarray | None = None,
-    units: Sequence[str] | None = None,
-    grid: Mapping[str, Any] | None = None,
-    coords_crs: str | None = None,
-    has_coords: bool = True,
     seed: int = 0,
     fingerprint: str = "",
-    attrs: Mapping[str, Any] | None = None,
-    block_pixels: int = BLOCK_PIXELS,
-    block_bags: int = BLOCK_BAGS,
-    chunk_pixels: int = CHUNK_PIXELS,
-    shard_pixels: int = SHARD_PIXELS,
+    layout: StoreLayout | None = None,
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> bool:
@@ -167,31 +241,12 @@ def write_bags(
     ----------
     path : path-like, or address
         Where the store will stand, ``s3://`` too; a store of another fingerprint is replaced.
-    sizes : (n_bag,) int array
-        Pixels of each bag, >= 1.
-    rows : callable
-        ``rows(bag, start, stop)`` -> PixelRows: pixels ``start[k]:stop[k]`` of bag ``bag[k]``
-        (numbers of the input's order), one after the other; called from several threads.
-    y, ids : (n_bag,) float array, (n_bag,) sequence of str
-        Response and identifier of each bag.
-    covariates, units : sequences of str
-        Name and unit of each covariate.
-    grid : mapping, optional
-        ``Grid.to_dict()`` of the grid that pixel indices refer to.
-    coords_crs : str, optional
-        WKT of the CRS whose plane the coordinates (in km) lie in.
-    has_coords : bool
-        False where pixels have no positions (NaN in ``coords``): the instances of a table.
+    bags : NewBags
     seed : int
         Of the order.
     fingerprint : str
         Of all inputs: a finished store that bears the same one is left as it is.
-    attrs : mapping, optional
-        Further JSON-able attributes, what was left out for example.
-    block_pixels, block_bags : int
-        See :func:`cut_blocks`.
-    chunk_pixels, shard_pixels : int
-        Pixels of an inner chunk and of a shard (a multiple of it).
+    layout : StoreLayout, optional
     workers : int, optional
         Threads; Dask's default where not given. The store does not depend on it.
     advance : callable, optional
@@ -207,14 +262,15 @@ def write_bags(
     StoreInputError
         If the arrays disagree or hold what cannot be stored.
     """
-    sizes = np.asarray(sizes, dtype=np.int64)
-    y = np.asarray(y, dtype=np.float64)
-    _check(sizes, y, ids, covariates, units, chunk_pixels, shard_pixels)
+    layout = layout or StoreLayout()
+    bags.check()
+    sizes, covariates = np.asarray(bags.sizes, dtype=np.int64), bags.covariates
     if fingerprint and is_current(path, FORMAT, VERSION, fingerprint):
         return False
+    chunk_pixels, shard_pixels = layout.chunk_pixels, layout.shard_pixels
     order = bag_order(len(sizes), seed)
-    layout = _Layout(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
-    n_pix, n_feat = int(layout.offsets[-1]), len(covariates)
+    stored = _StoredOrder(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
+    n_pix, n_feat = int(stored.offsets[-1]), len(covariates)
     with staged(path, FORMAT, VERSION, fingerprint) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
         widths = {"x": (n_feat,), "coords": (2,)}
@@ -236,34 +292,35 @@ def write_bags(
                 config={"write_empty_chunks": True},
                 dimension_names=_DIMENSIONS[name],
             )
-        write = partial(_write_shard, arrays, layout, rows, advance)
+        write = partial(_write_shard, arrays, stored, bags.rows, advance)
         parts = run_tasks(write, shard_ranges(n_pix, shard_pixels), workers)
-        weight, moments = _gather(parts, len(sizes), n_feat)
+        weight, moments = _merge_pieces(parts, len(sizes), n_feat)
         mean, sd = scaling_of(sizes[order], moments)
+        trials = {} if bags.trials is None else {"trials": np.asarray(bags.trials, float)[order]}
         _write_tables(
             group,
-            offsets=layout.offsets,
-            block_offsets=cut_blocks(sizes[order], block_pixels, block_bags),
-            y=y[order],
-            **({} if trials is None else {"trials": np.asarray(trials, np.float64)[order]}),
+            offsets=stored.offsets,
+            block_offsets=cut_blocks(sizes[order], layout.block_pixels, layout.block_bags),
+            y=np.asarray(bags.y, dtype=np.float64)[order],
+            **trials,
             bag_weight=weight,
             moments=moments,
-            **_encode_ids([ids[k] for k in order]),
+            **_encode_ids([bags.ids[k] for k in order]),
         )
         group.attrs.update(
             {
-                **(attrs or {}),
+                **bags.attrs,
                 "format": FORMAT,
                 "version": VERSION,
                 "fingerprint": fingerprint,
                 "covariates": list(covariates),
-                "units": list(units or [""] * n_feat),
-                "grid": None if grid is None else dict(grid),
-                "coords_crs": coords_crs,
-                "has_coords": has_coords,
+                "units": list(bags.units or [""] * n_feat),
+                "grid": None if bags.grid is None else dict(bags.grid),
+                "coords_crs": bags.coords_crs,
+                "has_coords": bags.has_coords,
                 "seed": seed,
-                "block_pixels": block_pixels,
-                "block_bags": block_bags,
+                "block_pixels": layout.block_pixels,
+                "block_bags": layout.block_bags,
                 "scaling": {"mean": mean.tolist(), "sd": sd.tolist()},
             }
         )
@@ -271,7 +328,7 @@ def write_bags(
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _StoredOrder:
     """Where bags lie in the store: the input's number of each, and CSR offsets."""
 
     order: np.ndarray
@@ -292,15 +349,15 @@ _Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def _write_shard(
     arrays: Mapping[str, Any],
-    layout: _Layout,
+    order: _StoredOrder,
     rows: Rows,
     advance: Callable[[int], object] | None,
     start: int,
     stop: int,
 ) -> _Part:
     """Write one shard; return bag, number of pixels, weight and moments of each piece."""
-    bag, begin, end = layout.pieces(start, stop)
-    filled = rows(layout.order[bag], begin, end)
+    bag, begin, end = order.pieces(start, stop)
+    filled = rows(order.order[bag], begin, end)
     _check_rows(filled, stop - start)
     for name, array in arrays.items():
         array[start:stop] = getattr(filled, name)
@@ -314,7 +371,7 @@ def _write_shard(
     return bag, count, weight, moments
 
 
-def _gather(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
+def _merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
     """Put the pieces of bags that straddle shards together, in the order of the shards."""
     pieces: list[list[tuple[int, float, np.ndarray]]] = [[] for _ in range(n_bag)]
     for bag, count, weight, moments in parts:
@@ -348,37 +405,6 @@ def _encode_ids(ids: Sequence[str]) -> dict[str, np.ndarray]:
         "id_bytes": np.frombuffer(b"".join(raw), dtype=np.uint8),
         "id_offsets": np.concatenate([[0], np.cumsum([len(r) for r in raw])]).astype(np.int64),
     }
-
-
-def _check(
-    sizes: np.ndarray,
-    y: np.ndarray,
-    ids: Sequence[str],
-    covariates: Sequence[str],
-    units: Sequence[str] | None,
-    chunk_pixels: int,
-    shard_pixels: int,
-) -> None:
-    found = None
-    n_unit = len(covariates if units is None else units)
-    if sizes.ndim != 1 or len(sizes) == 0:
-        found = f"sizes has shape {sizes.shape}; give one number of pixels for each of >= 1 bags"
-    elif (sizes < 1).any():
-        found = f"bag {int(np.argmax(sizes < 1))} has no pixel; leave empty bags out"
-    elif y.shape != sizes.shape or len(ids) != len(sizes):
-        found = f"{len(sizes)} sizes, {y.shape} responses, {len(ids)} ids; give one for each bag"
-    elif not np.isfinite(y).all():
-        found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; leave that bag out"
-    elif len(set(ids)) != len(ids):
-        found = "two bags have the same id; make ids unique"
-    elif not all(ids):
-        found = "a bag has an empty id; name it"
-    elif not covariates or n_unit != len(covariates):
-        found = f"{len(covariates)} covariates and {n_unit} units; give one unit for each"
-    elif shard_pixels % chunk_pixels:
-        found = f"a shard of {shard_pixels} pixels holds no whole number of {chunk_pixels}"
-    if found:
-        raise StoreInputError(found)
 
 
 def _check_rows(rows: PixelRows, n_pix: int) -> None:

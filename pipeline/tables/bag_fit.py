@@ -1,9 +1,10 @@
-"""A classifier on a bag store that came from a table: fitted, held out, and told in tables."""
+"""Fit a classifier to a bag store of a table, hold bags out in turn, and write the results."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +25,57 @@ from pipeline.core.threads import map_in_order
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
-from pipeline.evaluation.report import render_scorecard
+from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import jsonable
-from pipeline.evaluation.tasks import LabelJudge
+from pipeline.evaluation.tasks import LabelTask
 from pipeline.prediction.labels import LabelPredictions, tabulate_labels
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import read_column
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit as fit_model
 
 INTERVAL = 0.9
 
 
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier that is to be fitted.
+
+    Attributes
+    ----------
+    kind : str
+        See ``disagg models``; one that learns from labels.
+    options : dict
+        Arguments of the model.
+    seed : int
+        Of the model and the folds.
+    """
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def new(self) -> Any:
+        """Return a model that has learnt nothing.
+
+        Raises
+        ------
+        InputError
+            If an option cannot be used.
+        """
+        wrong = unknown_option(self.kind, self.options)
+        wrong = wrong or unusable_options(self.kind, self.options)
+        if wrong is not None:
+            raise InputError(Problem("--set", *wrong))
+        seed = {"seed": self.seed} if "seed" in constructor_names(self.kind) else {}
+        return model_class(self.kind)(**{**seed, **self.options})
+
+
 def fit_bags(
     store: BagStore,
-    kind: str,
+    classifier: Classifier,
     out: Path,
     *,
-    options: dict[str, Any] | None = None,
     n_fold: int = 5,
-    seed: int = 0,
     truth: str | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -51,18 +84,13 @@ def fit_bags(
     Parameters
     ----------
     store : BagStore
-    kind : str
-        See ``disagg models``; one that learns from labels.
+    classifier : Classifier
     out : Path
         Gets ``model/``, ``bags.csv`` (in sample and held out), ``evaluation.json`` and, of a model
         that predicts instances, ``instances.parquet``: ``row`` of the table (from 0), ``bag``,
         ``probability``, ``probability_sd``, in the order of the table.
-    options : dict, optional
-        Arguments of the model.
     n_fold : int
         Folds of bags, each with its share of each label; 0 for none.
-    seed : int
-        Of the model and the folds.
     truth : str, optional
         Column of the imported table with the labels of instances, to score them by; the model
         never sees it.
@@ -78,13 +106,13 @@ def fit_bags(
     InputError
         If the options, the labels or the truth cannot be used.
     """
-    model = _new_model(kind, options or {}, seed)
+    model = classifier.new()
     true = None if truth is None else _truth(store, truth)
-    judge = LabelJudge(store, INTERVAL)
+    evaluation = LabelTask(store, INTERVAL)
     report: dict[str, Any] = {
         "name": store.attrs.get("name", Path(store.path.name).stem),
         "fingerprint": store.fingerprint,
-        "model": {"kind": kind, "parameters": model.get_params()},
+        "model": {"kind": classifier.kind, "parameters": model.get_params()},
         "n_areas": store.n_bag,
         "held_out": {},
     }
@@ -93,13 +121,15 @@ def fit_bags(
         found, remedy = "1 fold leaves nothing to learn from", "give 0 for none, or 2 and more"
         raise InputError(Problem("--folds", found, remedy))
     out.mkdir(parents=True, exist_ok=True)
-    engine.fit(model, store, progress=progress)
+    fit_model(model, store, progress=progress)
     with progress.task("in sample", store.n_bag) as task:
-        said = judge.in_sample(model, task.advance)
-    report["in_sample"] = judge.score(said)
-    table = tabulate_labels(said, list(store.ids))
+        predictions = evaluation.in_sample(model, task.advance)
+    report["in_sample"] = evaluation.score(predictions)
+    table = tabulate_labels(predictions, list(store.ids))
     if n_fold:
-        held, report["held_out"]["bag"] = _hold_out(judge, store, model, n_fold, seed, progress)
+        held, report["held_out"]["bag"] = _hold_out(
+            evaluation, store, model, n_fold, classifier.seed, progress
+        )
         if held is not None:
             ids = [store.ids[bag] for bag in held.bag]
             table["held_out_probability"] = pd.Series(held.probability, ids)
@@ -111,12 +141,12 @@ def fit_bags(
             row, probability = _write_instances(model, store, staging / "instances.parquet")
             if true is not None:
                 report["instances"] = label_scores(true[row], probability)
-        report["about"] = judge.about
+        report["about"] = evaluation.about
         text = json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n"
         (staging / "evaluation.json").write_text(text, encoding="utf-8")
         _publish(staging, out)
-    progress.log(render_scorecard(jsonable(report), what="bags"))
-    headline = judge.headline(report)
+    progress.log(render_report(jsonable(report), what="bags"))
+    headline = evaluation.headline(report)
     if "instances" in report:
         headline["instances_auc"] = report["instances"]["auc"]
     return headline
@@ -130,15 +160,6 @@ def _publish(staging: Path, out: Path) -> None:
             (out / name).replace(staging / ".old" / name)
         if (staging / name).exists():
             (staging / name).replace(out / name)
-
-
-def _new_model(kind: str, options: dict[str, Any], seed: int) -> Any:
-    wrong = unknown_option(kind, options) or unusable_options(kind, options)
-    if wrong is not None:
-        raise InputError(Problem("--set", *wrong))
-    known = constructor_names(kind)
-    own = {"seed": seed} if "seed" in known else {}
-    return model_class(kind)(**{**own, **options})
 
 
 def _check_labels(store: BagStore) -> None:
@@ -166,14 +187,14 @@ def _truth(store: BagStore, column: str) -> np.ndarray:
 
 
 def _hold_out(
-    judge: LabelJudge, store: BagStore, model: Any, n_fold: int, seed: int, progress: Progress
+    evaluation: LabelTask, store: BagStore, model: Any, n_fold: int, seed: int, progress: Progress
 ) -> tuple[LabelPredictions | None, dict[str, Any]]:
     fold = stratified_folds(store.y, n_fold, seed)
     n_fold = int(fold.max()) + 1
 
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         fresh = type(model)(**model.get_params())
-        engine.fit(fresh, store, bags=train, checkpoint=checkpoint)
+        fit_model(fresh, store, bags=train, checkpoint=checkpoint)
         return fresh
 
     if any(np.unique(store.y[fold != k]).size < 2 for k in range(n_fold)):
@@ -184,11 +205,13 @@ def _hold_out(
         progress.task("hold out", n_fold) as task,
         tempfile.TemporaryDirectory(prefix="disagg-folds-") as scratch,
     ):
-        said, _ = cross_validate(fold, judge.predictor, fit, Path(scratch), "", task.advance)
-    return said, {
+        predictions, _ = cross_validate(
+            fold, evaluation.predictor, fit, Path(scratch), "", task.advance
+        )
+    return predictions, {
         "n_folds": n_fold,
-        "model": judge.score(said),
-        "constant": judge.score(judge.constant(fold)),
+        "model": evaluation.score(predictions),
+        "constant": evaluation.score(evaluation.constant(fold)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a fit: one file an epoch, whole or not at all, and the one before it kept."""
+"""Checkpoints of a fit: one file an epoch, written atomically; the one before it is kept."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def load_checkpoint(
 ) -> Training | None:
     """Read the newest undamaged checkpoint with this fingerprint; None where there is none.
 
-    ``progress`` is told of each that is damaged and passed over.
+    Damaged ones are passed over and reported to ``progress``.
     """
     for path in _newest_first(directory, fingerprint):
         try:

@@ -30,7 +30,7 @@ from models.training.estimator import Estimator
 from models.training.loop import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class DaskExecutor:
     ----------
     model : Estimator
         Sent with its constructor's arguments alone.
-    source : StoreSource
+    source : StoreBlockSource
         Workers open the store by its path: it must be the same for them.
     client : distributed.Client
     device : {"cpu", "gpu", "auto"}
@@ -72,7 +72,7 @@ class DaskExecutor:
     def __init__(
         self,
         model: Estimator,
-        source: StoreSource,
+        source: StoreBlockSource,
         client: Client,
         device: Wanted = "cpu",
         device_memory: int | None = None,
@@ -253,13 +253,13 @@ class DaskExecutor:
             for address in [a for a in self._members if a not in workers]:
                 self._forget(address)
             new = {a: n for a, n in workers.items() if a not in self._members}
-            asked = {
+            requested = {
                 address: self._client.submit(
                     BlockWorker, self.job, n, actor=True, workers=[address], pure=False
                 )
                 for address, n in new.items()
             }
-            for address, future in asked.items():
+            for address, future in requested.items():
                 if self._settle(address, future):
                     self._members[address] = _Member(address, future)
                     self._direct &= self._client.sync(self._reaches, address)

@@ -27,14 +27,12 @@ from models.training.optim import Plateau
 from pipeline.core.errors import ClusterError
 from pipeline.core.progress import Progress, Silent, Task
 from pipeline.store.bag_store import BagStore
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 from pipeline.training.dask_executor import WAIT_SECONDS, DaskExecutor
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from models.backend.arrays import Device
 
 
 def fit(
@@ -80,7 +78,7 @@ def fit(
     Training
         Its ``converged`` is a status, not an exception.
     """
-    source = StoreSource(store, bags)
+    source = StoreBlockSource(store, bags)
     if not model.on_device:
         device = "cpu"
     found = find_device(device, device_memory) if client is None else None
@@ -100,8 +98,15 @@ def fit(
         progress.log(f"fit: goes on from the checkpoint of epoch {training.epoch}")
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
+    blocks: AbstractContextManager[Executor]
+    if client is None:
+        blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
+    else:
+        # What `auto` finds on each worker, the driver cannot know when it plans the blocks.
+        on_worker: Wanted = "gpu" if device == "gpu" else "cpu"
+        blocks = DaskExecutor(model, source, client, on_worker, device_memory, wait)
     with (
-        _executor(model, source, client, n_thread, device, device_memory, found, wait) as executor,
+        blocks as executor,
         progress.task("fit", model.max_epochs) as task,
     ):
         task.advance(training.epoch)
@@ -120,7 +125,7 @@ def fit(
 
 def _fit_whole(
     model: Any,
-    source: StoreSource,
+    source: StoreBlockSource,
     client: Client | None,
     progress: Progress,
     n_thread: int | None,
@@ -181,23 +186,6 @@ def _call(function: Callable[[Any], Any], item: Any) -> Any:
     return function(item)
 
 
-def _executor(
-    model: Any,
-    source: StoreSource,
-    client: Client | None,
-    n_thread: int | None,
-    device: Wanted,
-    device_memory: int | None,
-    found: Device | None,
-    wait: float,
-) -> AbstractContextManager[Executor]:
-    if client is not None:
-        # What `auto` finds on each worker, the driver cannot know when it plans the blocks.
-        device = "gpu" if device == "gpu" else "cpu"
-        return DaskExecutor(model, source, client, device, device_memory, wait)
-    return block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
-
-
 def _saver(directory: Path | None, fingerprint: str, with_local: bool) -> Any:
     if directory is None:
         return None
@@ -211,7 +199,7 @@ def _reporter(task: Task, n_bag: int) -> Any:
     return report
 
 
-def _fit_fingerprint(model: Estimator, source: StoreSource) -> str:
+def _fit_fingerprint(model: Estimator, source: StoreBlockSource) -> str:
     # max_epochs may be raised to let a fit go on.
     params = {k: v for k, v in model.get_params().items() if k != "max_epochs"}
     text = json.dumps([type(model).__name__, params, source.fingerprint()], sort_keys=True)

@@ -7,12 +7,12 @@ import shutil
 from typing import Any
 
 from pipeline.cluster.cluster import open_cluster
-from pipeline.cluster.local import n_thread, where
+from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
 from pipeline.store.bag_store import BagStore
-from pipeline.training import fit as engine
+from pipeline.training.fit import fit
 
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
@@ -40,14 +40,14 @@ def fit_stage(
     model = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:
-        training = engine.fit(
+        training = fit(
             model,
             store,
             client,
             checkpoint=checkpoint,
             progress=progress,
             n_thread=n_thread(config),
-            **where(config),
+            **block_device(config),
             wait=config.compute.wait,
         )
     model.save(work / "model")
@@ -61,10 +61,10 @@ def fit_stage(
         )
     slopes = _coefficients(model, store.covariates)
     if slopes:
-        told = ", ".join(
+        listed = ", ".join(
             f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
         )
-        progress.log(f"fit: slopes for a standard deviation of each covariate: {told}")
+        progress.log(f"fit: slopes for a standard deviation of each covariate: {listed}")
     return {
         "bound": model.bound_,
         "epochs": training.epoch,

@@ -1,4 +1,4 @@
-"""What lives on a worker of a cluster for the time of a fit: its blocks, and threads for them."""
+"""The actor on each worker of a cluster during a fit: it holds blocks, and threads for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
 from pipeline.storage.object_commit import Place
 from pipeline.store.bag_store import BagStore
-from pipeline.store.source import KEEP_MB, StoreSource
+from pipeline.store.block_source import KEEP_MB, StoreBlockSource
 
 KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's own watermarks
 
@@ -92,7 +92,7 @@ class BlockWorker:
         if store.fingerprint != job.fingerprint:
             found = f"{job.path}: not the store that is fitted to; was it ingested anew meanwhile?"
             raise StoreError(found)
-        self._source = StoreSource(store, job.bags, _keep_mb())
+        self._source = StoreBlockSource(store, job.bags, _keep_mb())
         self._n_joined = job.n_joined
         device = find_device(job.device, job.device_memory)
         source = joined(self._source, job.n_joined)

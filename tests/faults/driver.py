@@ -95,9 +95,11 @@ def perform(request: dict[str, Any]) -> int:
 
     from pipeline.cli import main as cli
     from pipeline.ingest import stage as ingest
+    from pipeline.store.bag_store import StoreLayout
     from pipeline.training import dask_executor as executor
 
-    ingest.write_bags = functools.partial(ingest.write_bags, **BLOCKS)
+    layout = StoreLayout(**BLOCKS)
+    ingest.write_bags = functools.partial(ingest.write_bags, layout=layout)
     executor.LOOK_SECONDS = 0.5
     started = time.monotonic()
     status = cli.main(request["argv"])

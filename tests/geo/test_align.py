@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyproj import Transformer
 
 from geo import align
-from geo.align import RESAMPLINGS, TRANSFORMS, aligned, way_of_alignment
+from geo.align import RESAMPLINGS, TRANSFORMS, aligned, alignment_method
 from geo.errors import GridError, ResamplingError
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource
@@ -303,4 +303,4 @@ def test_a_copy_reads_no_pixel_twice(write_tif, monkeypatch):
 def test_the_way_of_an_alignment_is_known_beforehand(write_tif, name, crs, res, way):
     source = RasterSource(write_tif("w.tif", noisy(20, 20), bounds=(40, -25, 60, -5)))
     bounds = (42, -23, 48, -15) if crs == "EPSG:4326" else (0, 7.5e6, 8e5, 8.2e6)
-    assert way_of_alignment(source, Grid.from_bounds(crs, bounds, res), name) == way
+    assert alignment_method(source, Grid.from_bounds(crs, bounds, res), name) == way

@@ -5,7 +5,8 @@ import pytest
 import shapely
 
 from geo.boundary import read_areas
-from geo.counts import id_text, read_counts
+from geo.columns import id_text
+from geo.counts import read_counts
 
 SQUARE = shapely.box(0, 0, 1, 1)
 BOW_TIE = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
@@ -222,7 +223,7 @@ def test_dropped_leading_zeros_are_guessed(tmp_path):
 
 def test_unusable_tables_are_said(tmp_path):
     assert counts_of(tmp_path, "area_id,cases\n")[1][0].found == "holds no rows"
-    assert "cannot be read as a table" in counts_of(tmp_path, "")[1][0].found
+    assert counts_of(tmp_path, "")[1][0].found == "is empty"
     latin = counts_of(tmp_path, "area_id,cases\nF\xe9,1\n".encode("latin-1"))[1][0]
     assert "not UTF-8" in latin.found
     parquet = counts_of(tmp_path, b"PAR1 no", name="c.parquet")[1][0]

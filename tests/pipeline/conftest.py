@@ -20,7 +20,7 @@ from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -98,17 +98,17 @@ def make_world(directory: Path) -> World:
 
     write_bags(
         work / "bags.zarr",
-        sizes=np.array([p.shape[0] for p in pixels]),
-        rows=rows,
-        y=np.array(y, dtype=float),
-        ids=ids,
-        covariates=["wave", "north"],
-        grid=grid.to_dict(),
+        NewBags(
+            sizes=np.array([p.shape[0] for p in pixels]),
+            rows=rows,
+            y=np.array(y, dtype=float),
+            ids=ids,
+            covariates=["wave", "north"],
+            grid=grid.to_dict(),
+        ),
         seed=1,
         fingerprint="of-the-inputs",
-        block_pixels=100,
-        chunk_pixels=64,
-        shard_pixels=128,
+        layout=StoreLayout(block_pixels=100, chunk_pixels=64, shard_pixels=128),
     )
     store = BagStore.open(work / "bags.zarr")
     everything = store.read_rows(0, store.n_pix)

@@ -265,7 +265,7 @@ def host(monkeypatch):
 def test_no_core_and_no_byte_is_given_twice(host, workers, threads, n_gpu):
     compute = Compute(scheduler="processes", workers=workers, threads=threads)
     try:
-        found = machine.share_out(compute, n_gpu)
+        found = machine.allocate_workers(compute, n_gpu)
     except InputError:
         asked = n_gpu if n_gpu and workers == "auto" else workers
         too_many = asked != "auto" and asked * (1 if threads == "auto" else threads) > 8
@@ -281,20 +281,20 @@ def test_no_core_and_no_byte_is_given_twice(host, workers, threads, n_gpu):
 
 
 def test_workers_elsewhere_are_no_threads_here():
-    assert machine.threads_here(Compute(workers=3)) == 3
-    assert machine.threads_here(Compute(scheduler="processes", workers=2)) == 2
-    assert machine.threads_here(Compute()) is None
-    assert machine.threads_here(Compute(**PODS)) is None
-    assert machine.threads_here(Compute(scheduler="tcp://host:8786", workers=40)) is None
+    assert machine.local_threads(Compute(workers=3)) == 3
+    assert machine.local_threads(Compute(scheduler="processes", workers=2)) == 2
+    assert machine.local_threads(Compute()) is None
+    assert machine.local_threads(Compute(**PODS)) is None
+    assert machine.local_threads(Compute(scheduler="tcp://host:8786", workers=40)) is None
 
 
 def test_more_than_there_is_is_one_line(host):
     with pytest.raises(InputError, match="5 workers of 2 threads, and 8 cores"):
-        machine.share_out(Compute(scheduler="processes", workers=5, threads=2))
+        machine.allocate_workers(Compute(scheduler="processes", workers=5, threads=2))
     with pytest.raises(InputError, match=r"4 workers of 9GiB, and 32.00 GiB"):
-        machine.share_out(Compute(scheduler="processes", workers=4, memory="9GiB"))
+        machine.allocate_workers(Compute(scheduler="processes", workers=4, memory="9GiB"))
     with pytest.raises(InputError, match="2 workers for 1 GPU;"):
-        machine.share_out(Compute(scheduler="processes", workers=2), 1)
+        machine.allocate_workers(Compute(scheduler="processes", workers=2), 1)
 
 
 def test_cores_are_those_of_the_control_group_and_of_the_affinity(monkeypatch):

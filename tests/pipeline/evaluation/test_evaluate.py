@@ -19,7 +19,7 @@ from pipeline.evaluation.cross_validation import (
     hold_out_constant,
     negative_binomial_size,
 )
-from pipeline.evaluation.report import render_scorecard
+from pipeline.evaluation.report import render_report
 from pipeline.evaluation.scores import moment_log_density
 from pipeline.evaluation.stage import evaluate_stage, jsonable
 from pipeline.evaluation.tasks import score
@@ -220,8 +220,8 @@ def fits(monkeypatch):
         trained.append(bags)
         return fit(model, store, client, bags=bags, **options)
 
-    fit = evaluate.engine.fit
-    monkeypatch.setattr(evaluate.engine, "fit", spy)
+    fit = evaluate.fit_model
+    monkeypatch.setattr(evaluate, "fit_model", spy)
     return trained
 
 
@@ -282,4 +282,4 @@ def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_
     np.testing.assert_array_equal(fits[0], odd)
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert "truth" not in report
-    assert "-" in render_scorecard(report)
+    assert "-" in render_report(report)

@@ -51,6 +51,11 @@ def test_folds_are_read_by_id_in_the_order_asked_for(tmp_path):
     assert fold.tolist() == [0, 1, -1, 1]
 
 
+def test_folds_are_numbered_in_the_order_of_their_numbers(tmp_path):
+    path = write(tmp_path, "code;part\n1;10\n2;9\n3;NA\n")
+    assert read_folds(path, "code", "part", ["1", "2", "3"]).tolist() == [1, 0, -1]
+
+
 def test_ids_that_a_table_turned_into_floats_are_found(tmp_path):
     path = write(tmp_path, "code,part\n1.0,0\n2.0,1\n")
     assert read_folds(path, "code", "part", ["1", "2"]).tolist() == [0, 1]
@@ -60,7 +65,7 @@ def test_ids_that_a_table_turned_into_floats_are_found(tmp_path):
     ("text", "found"),
     [
         ("code,fold\n1,0\n2,1\n", "no column 'part'"),
-        ("code,part\n1,0\n1,1\n2,1\n", "given twice: 1"),
+        ("code,part\n1,0\n1,1\n2,1\n", r"come more than once: 1 \(row 2 and 3\)"),
         ("code,part\n1,0\n", "1 areas have no row: 2"),
         ("code,part\n1,0\n2,0\n", "1 folds"),
     ],

@@ -27,7 +27,7 @@ from pipeline.plan.estimate import plan_run
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import measure_inputs, store_bytes
 from pipeline.store.bag_store import BagStore
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 
 SLOW = Probe(flops=5e10, pixel=1e-5, update=0.01, predict=1e-6, draw=1e-5)
 
@@ -126,7 +126,7 @@ def test_the_probe_times_what_the_fit_does(country: Path, store: BagStore) -> No
     # A step of real blocks, by the clock of this thread: within a factor, and no timing is asserted
     # but that both measure the same work.
     model = VBAgg(likelihood="poisson", link="exp", area_effect=True, n_inducing=200)
-    source = StoreSource(store)
+    source = StoreBlockSource(store)
     training = start_training(model, source, **model.loop_params("start"))
     assert training.state.params["w"].shape[0] == config.model.inducing
     for value in (measured.pixel, measured.update, measured.predict, measured.draw):

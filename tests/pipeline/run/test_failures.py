@@ -18,7 +18,7 @@ from pipeline.core.errors import StoreError
 from pipeline.core.signals import Terminated, ending_raises, endings_wait
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stage, run_stages
-from pipeline.store.aligned_grid import open_cube, read_part
+from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_grid_is_said(files: Any) -> None:
     config = files.config()
     run_stages(config, ["ingest"], Told())
     path = config.output.dir / "work/grid.zarr"
-    values = read_part(open_cube(path), "covariates", slice(None), slice(0, 5), slice(0, 5))
+    values = read_part(open_aligned_grid(path), "covariates", slice(None), slice(0, 5), slice(0, 5))
     assert values.shape == (2, 5, 5)
     shard = path / "covariates/c/0/0/0"
     raw = shard.read_bytes()
@@ -155,10 +155,10 @@ def test_a_damaged_grid_is_said(files: Any) -> None:
     with pytest.raises(
         StoreError, match=r"array covariates, rows and columns 0:5, 0:5, is damaged"
     ):
-        read_part(open_cube(path), "covariates", slice(None), slice(0, 5), slice(0, 5))
+        read_part(open_aligned_grid(path), "covariates", slice(None), slice(0, 5), slice(0, 5))
     shard.unlink()  # Zarr would read it as missing values, and the map would have a hole
     with pytest.raises(StoreError, match="is missing"):
-        open_cube(path)
+        open_aligned_grid(path)
 
 
 # -- the model -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.local_commit import is_current
 from pipeline.storage.location import Location, StorageError, StorageOptions, is_object_address
 from pipeline.storage.object_commit import MARKER, open_finished, place_of, write_link
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.bag_writer import FORMAT, VERSION
 from tests.pipeline.storage.s3_server import Weather, request, stormy
 
@@ -45,17 +45,17 @@ def write_some(path: Any, fingerprint: str = "one", scale: float = 1.0) -> None:
 
     write_bags(
         path,
-        sizes=np.full(N_BAG, SIZE),
-        rows=rows,
-        y=np.arange(N_BAG, dtype=float),
-        ids=[f"Ä{k}" for k in range(N_BAG)],
-        covariates=["a", "b"],
+        NewBags(
+            sizes=np.full(N_BAG, SIZE),
+            rows=rows,
+            y=np.arange(N_BAG, dtype=float),
+            ids=[f"Ä{k}" for k in range(N_BAG)],
+            covariates=["a", "b"],
+        ),
         seed=3,
         fingerprint=fingerprint,
-        chunk_pixels=64,
-        shard_pixels=256,
-        block_pixels=100,
         workers=2,
+        layout=StoreLayout(chunk_pixels=64, shard_pixels=256, block_pixels=100),
     )
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from models.core.block import BagBlock, cut_blocks
 from pipeline.core.errors import StoreError, StoreInputError
 from pipeline.storage.local_commit import MARKER, is_current, remove_abandoned
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.bag_writer import FORMAT, VERSION, merge_moments, moments_of, shard_ranges
 
 ROOT = Path(__file__).parents[3]
@@ -53,19 +53,20 @@ class Country:
         )
 
     def write(self, path: Path, **options: object) -> bool:
-        parts: dict = {
+        bags: dict = {
             "sizes": self.sizes,
             "rows": self.rows,
             "y": self.y,
             "ids": self.ids,
             "covariates": [f"c{k}" for k in range(self.all.x.shape[1])],
-            "chunk_pixels": 64,
-            "shard_pixels": 256,
-            "block_pixels": 128,
-            "seed": 3,
-            "fingerprint": "abc",
         }
-        return write_bags(path, **{**parts, **options})
+        layout = {"chunk_pixels": 64, "shard_pixels": 256, "block_pixels": 128}
+        how = {"seed": 3, "fingerprint": "abc"}
+        for name, value in options.items():
+            fields = (NewBags, bags), (StoreLayout, layout)
+            group = next((g for of, g in fields if name in of.__dataclass_fields__), how)
+            group[name] = value
+        return write_bags(path, NewBags(**bags), layout=StoreLayout(**layout), **how)
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path, country: Coun
         import sys, time
         import numpy as np
         from pathlib import Path
-        from pipeline.store.bag_store import PixelRows, write_bags
+        from pipeline.store.bag_store import NewBags, PixelRows, StoreLayout, write_bags
 
         def rows(bag, start, stop):
             n = int((stop - start).sum())
@@ -276,9 +277,10 @@ def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path, country: Coun
             print("shard", flush=True)
             return PixelRows(np.ones((n, 2), "f4"), np.ones(n), np.ones((n, 2)), np.arange(n))
 
-        write_bags(Path(sys.argv[1]), sizes=np.full(20, 50), rows=rows, y=np.ones(20),
-                   ids=[str(k) for k in range(20)], covariates=["a", "b"], workers=1,
-                   chunk_pixels=64, shard_pixels=128, fingerprint="f")
+        bags = NewBags(sizes=np.full(20, 50), rows=rows, y=np.ones(20),
+                       ids=[str(k) for k in range(20)], covariates=["a", "b"])
+        write_bags(Path(sys.argv[1]), bags, workers=1, fingerprint="f",
+                   layout=StoreLayout(chunk_pixels=64, shard_pixels=128))
         """
     )
     path = tmp_path / "s"
@@ -487,11 +489,13 @@ def test_the_worked_example_of_the_specification(tmp_path: Path) -> None:
     for seed in range(100):
         store = BagStore.create(
             tmp_path / "s",
-            sizes=np.array([3, 2]),
-            rows=given,
-            y=np.array([12.0, 7.0]),
-            ids=["A", "Bé"],
-            covariates=["c"],
+            NewBags(
+                sizes=np.array([3, 2]),
+                rows=given,
+                y=np.array([12.0, 7.0]),
+                ids=["A", "Bé"],
+                covariates=["c"],
+            ),
             seed=seed,
         )
         if store.ids == ("Bé", "A"):

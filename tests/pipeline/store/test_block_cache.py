@@ -11,9 +11,9 @@ import pytest
 from models import VBAgg
 from models.core.block import BagBlock
 from pipeline.core.errors import StoreError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.block_cache import MOST_COMING, BlockCache, block_bytes
-from pipeline.store.source import StoreSource
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
 
@@ -107,15 +107,15 @@ def _store(path: Path) -> BagStore:
 
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=rng.poisson(3.0, 30).astype(float),
-        ids=[str(k) for k in range(30)],
-        covariates=["a", "b"],
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=rng.poisson(3.0, 30).astype(float),
+            ids=[str(k) for k in range(30)],
+            covariates=["a", "b"],
+        ),
         fingerprint="cache",
-        block_pixels=40,
-        chunk_pixels=16,
-        shard_pixels=64,
+        layout=StoreLayout(block_pixels=40, chunk_pixels=16, shard_pixels=64),
     )
     return BagStore.open(path)
 
@@ -133,7 +133,7 @@ def test_a_block_by_its_chunks_is_the_block_by_its_shards(tmp_path):
 def test_the_budget_changes_no_bit_of_a_fit(tmp_path, monkeypatch):
     store = _store(tmp_path / "s")
     fitted, loads = [], []
-    init = StoreSource.__init__
+    init = StoreBlockSource.__init__
     for keep_mb in (0.0, 0.004, 10.0):
         made = []
 
@@ -141,7 +141,7 @@ def test_the_budget_changes_no_bit_of_a_fit(tmp_path, monkeypatch):
             init(self, store, bags, keep_mb)
             made.append(self)
 
-        monkeypatch.setattr(StoreSource, "__init__", new)
+        monkeypatch.setattr(StoreBlockSource, "__init__", new)
         model = VBAgg(n_inducing=6, max_epochs=4, batch_bags=8)
         fit(model, store, n_thread=2)
         fitted.append(model)

@@ -11,9 +11,11 @@ import pytest
 
 import models
 from geo.errors import InputError
+from geo.table_format import TableFormat
+from geo.tables import TABLES
 from pipeline.cli.main import main
 from pipeline.store.bag_store import BagStore
-from pipeline.tables.table_import import import_table
+from pipeline.tables.table_import import InstanceColumns, import_table
 
 
 def _table(n_bag: int = 30, seed: int = 0) -> pd.DataFrame:
@@ -32,7 +34,7 @@ def _table(n_bag: int = 30, seed: int = 0) -> pd.DataFrame:
 
 
 def _import(path: Any, out: Any, **options: Any) -> BagStore:
-    return import_table(path, out, bag="slide", label="tumour", drop=["patch"], **options)
+    return import_table(path, out, InstanceColumns("slide", "tumour", drop=["patch"]), **options)
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
@@ -58,7 +60,7 @@ def test_csv_and_parquet_make_the_same_store(tmp_path, mark):
 
 
 def test_a_table_of_many_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.tables.table_import.BATCH", 7)
+    monkeypatch.setattr("geo.table_format.BATCH", 7)
     table = _table()
     table.to_parquet(tmp_path / "t.parquet")
     seen: list[int] = []
@@ -86,9 +88,9 @@ def test_what_is_wrong_with_a_table_is_told_and_nothing_is_left(tmp_path, change
     for name, value in change.items():
         table.loc[0, name] = value
     table.to_csv(tmp_path / "t.csv", index=False)
-    how = {"bag": "slide", "label": "tumour", "drop": ["patch"], **options}
+    columns = InstanceColumns(**{"bag": "slide", "label": "tumour", "drop": ["patch"], **options})
     with pytest.raises(InputError, match=says):
-        import_table(tmp_path / "t.csv", tmp_path / "s", **how)
+        import_table(tmp_path / "t.csv", tmp_path / "s", columns)
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
@@ -176,3 +178,20 @@ def test_labels_that_no_classifier_takes(tmp_path, capsys):
     asked = ["--bag", "slide", "--label", "tumour", "--out", str(tmp_path / "other")]
     assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 2
     assert "is there and is no bag store" in capsys.readouterr().err
+
+
+def test_a_table_of_a_format_from_outside_makes_the_same_store(tmp_path, monkeypatch):
+    class Pickle(TableFormat):
+        name = "pickle"
+
+        def read(self, path):
+            return pd.read_pickle(path)
+
+    monkeypatch.setitem(TABLES.by_suffix, ".pkl", Pickle())
+    table = _table()
+    table.to_pickle(tmp_path / "t.pkl")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    stores = [_import(tmp_path / f"t.{kind}", tmp_path / kind) for kind in ("csv", "pkl")]
+    rows = [store.read_rows(0, store.n_pix) for store in stores]
+    np.testing.assert_allclose(rows[0].x, rows[1].x, rtol=1e-6)
+    np.testing.assert_array_equal(rows[0].pixel, rows[1].pixel)

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from models import VBAgg
 from models.core.errors import ParameterError
 from models.training import device
-from pipeline.cluster.local import where
+from pipeline.cluster.local import block_device
 from pipeline.prediction import raster
 from pipeline.prediction.products import layers
 from pipeline.prediction.raster import predict_raster
@@ -104,6 +104,6 @@ def test_a_gpu_that_is_not_there_is_one_line(world, monkeypatch):
 
 
 def test_what_the_configuration_says_of_the_device(world):
-    assert where(world.config) == {"device": "auto", "device_memory": None}
+    assert block_device(world.config) == {"device": "auto", "device_memory": None}
     config = world.with_config(compute={"device": "gpu", "device_memory": "12GiB"})
-    assert where(config) == {"device": "gpu", "device_memory": 12 << 30}
+    assert block_device(config) == {"device": "gpu", "device_memory": 12 << 30}

@@ -24,8 +24,8 @@ from models import Bags, VBAgg
 from models.core.block import BagBlock
 from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
 from pipeline.core.errors import ClusterError, StoreError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 
@@ -34,7 +34,12 @@ N_BAG = 24
 
 
 def make_store(
-    path: Path, *, y: dict[str, float] | None = None, block_pixels: int = 60, **options: Any
+    path: Path,
+    *,
+    y: dict[str, float] | None = None,
+    block_pixels: int = 60,
+    fingerprint: str = "inputs",
+    **layout: Any,
 ) -> BagStore:
     rng = np.random.default_rng(2)
     sizes = rng.integers(5, 40, N_BAG)
@@ -56,19 +61,16 @@ def make_store(
 
     write_bags(
         path,
-        **{
-            "sizes": sizes,
-            "rows": rows,
-            "y": counts,
-            "ids": [str(k) for k in range(N_BAG)],
-            "covariates": ["a", "b"],
-            "seed": 4,
-            "fingerprint": "inputs",
-            "block_pixels": block_pixels,
-            "chunk_pixels": 64,
-            "shard_pixels": 128,
-            **options,
-        },
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=counts,
+            ids=[str(k) for k in range(N_BAG)],
+            covariates=["a", "b"],
+        ),
+        seed=4,
+        fingerprint=fingerprint,
+        layout=StoreLayout(block_pixels=block_pixels, chunk_pixels=64, shard_pixels=128, **layout),
     )
     return BagStore.open(path)
 
@@ -141,7 +143,7 @@ def in_memory(store: BagStore) -> Bags:
 def test_a_store_gives_what_the_same_bags_in_memory_give(store: BagStore) -> None:
     model = new_model()
     source = Memory(in_memory(store), store.block_offsets)
-    start = start_training(model, StoreSource(store), **model.loop_params("start"))
+    start = start_training(model, StoreBlockSource(store), **model.loop_params("start"))
     with ThreadExecutor(model, source, 1) as executor:
         expected = train(model, source, executor, start, **model.loop_params("train"))
     assert_identical(fit(model, store), expected)
@@ -154,9 +156,9 @@ def test_the_block_plan_changes_only_rounding(store: BagStore, tmp_path: Path) -
     assert (whole.n_block, store.n_block > 5) == (1, True)
     assert whole.ids == store.ids
     model = new_model(batch_bags=N_BAG, max_epochs=3)  # a step holds every bag, in either plan
-    start = start_training(model, StoreSource(store), **model.loop_params("start"))
+    start = start_training(model, StoreBlockSource(store), **model.loop_params("start"))
     fits = []
-    for source in (StoreSource(store), StoreSource(whole)):
+    for source in (StoreBlockSource(store), StoreBlockSource(whole)):
         with ThreadExecutor(model, source, 2) as executor:
             training = deepcopy(start)
             fits.append(train(model, source, executor, training, **model.loop_params("train")))
@@ -168,7 +170,7 @@ def test_the_block_plan_changes_only_rounding(store: BagStore, tmp_path: Path) -
 def test_what_a_model_is_told_of_the_data(store: BagStore) -> None:
     bags = np.arange(N_BAG) % 3 != 0
     rows, pixel = store.read_rows(0, store.n_pix), np.repeat(bags, store.sizes)
-    summary = StoreSource(store, bags).summary(np.random.default_rng(0))
+    summary = StoreBlockSource(store, bags).summary(np.random.default_rng(0))
     x = rows.x[pixel].astype(np.float64)
     np.testing.assert_allclose(summary.x_mean, x.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(summary.x_sd, x.std(axis=0), rtol=1e-12)
@@ -261,7 +263,7 @@ def test_a_killed_worker_changes_nothing(
     store: BagStore, cluster: LocalCluster, client: Client
 ) -> None:
     scale(cluster, client, 1)
-    model, source = new_model(), StoreSource(store)
+    model, source = new_model(), StoreBlockSource(store)
     start = start_training(model, source, **model.loop_params("start"))
     params, blocks = model.block_params(start.state), range(store.n_block)
     with ThreadExecutor(model, source, 1) as threads:
@@ -308,7 +310,7 @@ def test_an_actor_known_to_be_lost_is_made_up_for(
 ) -> None:
     """Dask then refuses the call itself, by another error than that of a lost connection."""
     scale(cluster, client, 1)
-    model, source = new_model(), StoreSource(store)
+    model, source = new_model(), StoreBlockSource(store)
     start = start_training(model, source, **model.loop_params("start"))
     params, blocks = model.block_params(start.state), range(store.n_block)
     with DaskExecutor(model, source, client) as executor:
@@ -325,7 +327,7 @@ def test_nobody_comes_in_the_time_to_wait(store: BagStore) -> None:
     with (
         LocalCluster(n_workers=0, dashboard_address=":0", host="127.0.0.1") as empty,
         Client(empty) as client,
-        DaskExecutor(new_model(), StoreSource(store), client, wait=0.2) as executor,
+        DaskExecutor(new_model(), StoreBlockSource(store), client, wait=0.2) as executor,
         pytest.raises(ClusterError, match=r"no worker that is ready, for 0\.2 seconds"),
     ):
         executor.sum({}, [0])
@@ -333,7 +335,7 @@ def test_nobody_comes_in_the_time_to_wait(store: BagStore) -> None:
 
 def test_a_cluster_that_is_gone_is_said_in_one_line(store: BagStore, cluster: LocalCluster) -> None:
     with Client(cluster) as client:
-        executor = DaskExecutor(new_model(), StoreSource(store), client)
+        executor = DaskExecutor(new_model(), StoreBlockSource(store), client)
     with pytest.raises(ClusterError, match="cannot be reached; start it again"):
         executor.sum({}, [0])
 
@@ -361,14 +363,14 @@ def test_ctrl_c_leaves_the_cluster_free(
 
 def test_what_fails_on_a_worker_is_said_here(tmp_path: Path, client: Client) -> None:
     store = make_store(tmp_path / "s")
-    executor = DaskExecutor(new_model(), StoreSource(store), client)
+    executor = DaskExecutor(new_model(), StoreBlockSource(store), client)
     make_store(tmp_path / "s", fingerprint="another")
     with pytest.raises(StoreError, match="ingested anew"):
         executor.sum({}, [0])
 
 
 def test_a_task_carries_neither_the_store_nor_its_arrays(store: BagStore, client: Client) -> None:
-    job = DaskExecutor(new_model().fit(in_memory(store)), StoreSource(store), client).job
+    job = DaskExecutor(new_model().fit(in_memory(store)), StoreBlockSource(store), client).job
     assert len(pickle.dumps(job)) < 1500
     assert job.path.is_absolute()
 

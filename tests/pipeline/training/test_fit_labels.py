@@ -13,8 +13,8 @@ from distributed import Client, LocalCluster
 
 import models
 from models.core.errors import BagsError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
 MAKE = {
@@ -53,16 +53,16 @@ def _store(path: Path, labels: Any = None) -> BagStore:
 
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=y if labels is None else labels(y),
-        ids=[f"b{k}" for k in range(sizes.size)],
-        covariates=["a", "b", "c"],
-        has_coords=False,
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=y if labels is None else labels(y),
+            ids=[f"b{k}" for k in range(sizes.size)],
+            covariates=["a", "b", "c"],
+            has_coords=False,
+        ),
         fingerprint="labels",
-        block_pixels=40,
-        chunk_pixels=32,
-        shard_pixels=64,
+        layout=StoreLayout(block_pixels=40, chunk_pixels=32, shard_pixels=64),
     )
     return BagStore.open(path)
 
@@ -147,7 +147,7 @@ def test_held_out_bags_change_nothing(make: Any, store: BagStore, tmp_path: Path
 
 def test_a_model_of_one_piece_sees_all_training_bags_at_once(store: BagStore) -> None:
     keep = np.arange(store.n_bag) % 4 > 0
-    whole = StoreSource(store, keep).read_all()
+    whole = StoreBlockSource(store, keep).read_all()
     assert whole.n_bag == keep.sum()
     np.testing.assert_array_equal(whole.y, store.y[keep])
     np.testing.assert_array_equal(np.diff(whole.offsets), store.sizes[keep])

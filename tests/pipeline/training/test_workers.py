@@ -16,8 +16,8 @@ from models import VBAgg
 from models.training.loop import ThreadExecutor, Training, start_training
 from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
-from pipeline.store.bag_store import BagStore, PixelRows, write_bags
-from pipeline.store.source import StoreSource
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 from pipeline.training.worker import KEEP_SHARE, _keep_mb
@@ -42,15 +42,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
     mean = np.add.reduceat(pixels.weight * 0.1 * np.exp(0.5 * x[:, 0]), base[:-1])
     write_bags(
         path,
-        sizes=sizes,
-        rows=rows,
-        y=rng.poisson(mean).astype(float),
-        ids=[str(k) for k in range(N_BAG)],
-        covariates=["a", "b", "c"],
+        NewBags(
+            sizes=sizes,
+            rows=rows,
+            y=rng.poisson(mean).astype(float),
+            ids=[str(k) for k in range(N_BAG)],
+            covariates=["a", "b", "c"],
+        ),
         fingerprint="workers",
-        block_pixels=60,
-        chunk_pixels=64,
-        shard_pixels=128,
+        layout=StoreLayout(block_pixels=60, chunk_pixels=64, shard_pixels=128),
     )
     store = BagStore.open(path)
     assert store.n_block > 16
@@ -142,7 +142,7 @@ def test_every_number_and_every_resume(
 
 
 def test_equal_stretches_send_one_sum_each(store: BagStore) -> None:
-    model, source = new_model(), StoreSource(store)
+    model, source = new_model(), StoreBlockSource(store)
     state = start_training(model, source, **model.loop_params("start")).state
     params, blocks = model.block_params(state), list(range(0, store.n_block, 2))
     with (
@@ -188,7 +188,7 @@ def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyP
             worker["status"] = "paused"
         patch.setattr(client, "scheduler_info", lambda **_: found)
         with (
-            DaskExecutor(new_model(), StoreSource(store), client, wait=0.2) as executor,
+            DaskExecutor(new_model(), StoreBlockSource(store), client, wait=0.2) as executor,
             pytest.raises(ClusterError, match=r"that is ready, for 0\.2 seconds; start some, or"),
         ):
             executor.sum({}, [0])
@@ -208,7 +208,7 @@ def test_a_worker_keeps_blocks_by_its_memory_and_frees_blas_after_the_fit(store:
     ):
         (limit,) = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit).values()
         assert client.submit(_keep_mb).result(timeout=20) == pytest.approx(KEEP_SHARE * limit / 1e6)
-        model, source = new_model(), StoreSource(store)
+        model, source = new_model(), StoreBlockSource(store)
         state = start_training(model, source, **model.loop_params("start")).state
         with DaskExecutor(model, source, client) as executor:
             executor.sum(model.block_params(state), [0])

@@ -1,6 +1,6 @@
-"""The pixels of every bag out of the cube, each tile of which is decoded once.
+"""Gather the pixels of every bag from the aligned grid; each tile is decoded once.
 
-Bags stand in the store in a random order, and each meets a few chunks of the cube: fetched bag by
+Bags stand in the store in a random order, and each meets a few chunks of the grid: fetched bag by
 bag, a chunk is read and decoded once for each bag in it, ten times in all where bags are of a
 thousand pixels. So tiles are taken in turn, their pixels written to a nameless scratch file in the
 order of the bags (``F`` float32 and a float64 each), and bags read back from there.
@@ -34,24 +34,24 @@ class BagPixels(AreaPixels, Protocol):
         """Share of each pixel inside its bag."""
 
 
-class Gatherer:
-    """Rows of bags from a cube, through a scratch file that nobody else sees.
+class PixelGatherer:
+    """Rows of bags from an aligned grid, through a scratch file that nobody else sees.
 
     Parameters
     ----------
     bags : BagPixels
         What is wanted, bag by bag.
     grid : Grid
-    cube_path : Path or Location
+    grid_path : Path or Location
     scratch : Path
         Directory with room for ``4 n_feat + 8`` bytes a pixel; what is written there goes with
         this object, however the process ends.
     """
 
-    def __init__(self, bags: BagPixels, grid: Grid, cube_path: Place, scratch: Path) -> None:
+    def __init__(self, bags: BagPixels, grid: Grid, grid_path: Place, scratch: Path) -> None:
         self._bags, self._grid = bags, grid
-        self._cube: Any = zarr.open_group(zarr_at(cube_path), mode="r")
-        covariates: Any = self._cube["covariates"]
+        self._group: Any = zarr.open_group(zarr_at(grid_path), mode="r")
+        covariates: Any = self._group["covariates"]
         n_feat = covariates.shape[0]
         self._row = np.dtype([("x", "<f4", (n_feat,)), ("exposure", "<f8")])
         self._file = tempfile.TemporaryFile(dir=scratch, prefix=".gather-")  # noqa: SIM115
@@ -115,10 +115,10 @@ class Gatherer:
         row, col = np.divmod(self._bags.pixel[at], self._grid.shape[1])
         row, col = row - tile.row, col - tile.col
         found = np.empty(at.size, self._row)
-        covariates = np.asarray(self._cube["covariates"][(slice(None), *tile.slices)])
+        covariates = np.asarray(self._group["covariates"][(slice(None), *tile.slices)])
         for number, layer in enumerate(covariates):
             found["x"][:, number] = layer[row, col]
-        found["exposure"] = np.asarray(self._cube["population"][tile.slices])[row, col]
+        found["exposure"] = np.asarray(self._group["population"][tile.slices])[row, col]
         cuts = np.concatenate([[0], np.flatnonzero(np.diff(at) != 1) + 1, [at.size]])
         for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             self._write(found[begin:end], int(at[begin]))

@@ -1,4 +1,4 @@
-"""Pixels of bags from a cube: the same whichever way they are fetched."""
+"""Pixels of bags from an aligned grid: the same whichever way they are fetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.grid import Grid, coords_km
-from pipeline.ingest.gather import Gatherer
+from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.store.aligned_grid import TILE, read_pixels
 from pipeline.store.tile_index import TileIndex
 
@@ -72,7 +72,7 @@ def test_a_tile_finds_its_pixels_and_no_others(seed: int, n_area: int, tile: int
 
 
 @pytest.fixture
-def cube(tmp_path: Path) -> Any:
+def aligned(tmp_path: Path) -> Any:
     rng = np.random.default_rng(3)
     shape = (TILE + 90, TILE + 70)
     made = zarr.open_group(tmp_path / "cube", mode="w")
@@ -82,13 +82,13 @@ def cube(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_rows_are_those_of_the_cube(tmp_path: Path, cube: Any, workers: int) -> None:
+def test_rows_are_those_of_the_grid(tmp_path: Path, aligned: Any, workers: int) -> None:
     rng = np.random.default_rng(4)
-    shape = cube["population"].shape
+    shape = aligned["population"].shape
     areas, grid = some_areas(rng, shape, 40), grid_of(shape)
     told: list[int] = []
     (tmp_path / "scratch").mkdir()
-    with Gatherer(areas, grid, tmp_path / "cube", tmp_path / "scratch") as gatherer:
+    with PixelGatherer(areas, grid, tmp_path / "cube", tmp_path / "scratch") as gatherer:
         gatherer.spread(workers, told.append)
         assert sum(told) == areas.pixel.size
         bag = rng.permutation(np.flatnonzero(np.diff(areas.offsets) > 4))
@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_cube(tmp_path: Path, cube: Any, workers: int) -> 
         [np.arange(areas.offsets[b] + i, areas.offsets[b] + s - 1)
          for b, i, s in zip(bag, start, size, strict=True)]
     )  # fmt: skip
-    x, people = read_pixels(cube, areas.pixel[at], shape[1])
+    x, people = read_pixels(aligned, areas.pixel[at], shape[1])
     np.testing.assert_array_equal(got.x, x)
     np.testing.assert_array_equal(got.weight, areas.fraction[at] * people)
     np.testing.assert_array_equal(got.pixel, areas.pixel[at])
@@ -108,11 +108,13 @@ def test_rows_are_those_of_the_cube(tmp_path: Path, cube: Any, workers: int) -> 
     assert got.pixel.dtype == np.int64
 
 
-def test_each_tile_is_read_once(tmp_path: Path, cube: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = cube["population"].shape
+def test_each_tile_is_read_once(
+    tmp_path: Path, aligned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = aligned["population"].shape
     areas = some_areas(np.random.default_rng(4), shape, 40)
     read: list[Any] = []
-    with Gatherer(areas, grid_of(shape), tmp_path / "cube", tmp_path) as gatherer:
+    with PixelGatherer(areas, grid_of(shape), tmp_path / "cube", tmp_path) as gatherer:
         spread = gatherer._spread
         monkeypatch.setattr(gatherer, "_spread", lambda tile: read.append(tile) or spread(tile))
         gatherer.spread(1)

@@ -1,7 +1,7 @@
-"""Whether what GDAL was told to write is on disk, and why not.
+"""Why GDAL could not write a file.
 
-GDAL keeps blocks in memory and tells of a full disk late, in words without an error number, or not
-at all: a map with holes then looks like one that is finished.
+GDAL keeps blocks in memory and reports a full disk late, without an error number, or not at all: a
+map with holes then looks finished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 _PROBE_BYTES = 1 << 20
 
 
-def why_not_written(path: Path, drafts: Iterable[Path] = ()) -> OSError:
+def write_error(path: Path, drafts: Iterable[Path] = ()) -> OSError:
     """Find out from the system why a file could not be written, by writing on.
 
     Parameters
@@ -49,13 +49,13 @@ def why_not_written(path: Path, drafts: Iterable[Path] = ()) -> OSError:
 
 
 @contextmanager
-def failures_explained(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None]:
+def explained_write_errors(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None]:
     """Turn what GDAL raises while it writes a file into the system's own error.
 
     Raises
     ------
     OSError
-        See :func:`why_not_written`.
+        See :func:`write_error`.
     """
     from pyogrio.errors import DataSourceError, FeatureError, GeometryError
     from rasterio.errors import RasterioError
@@ -64,7 +64,7 @@ def failures_explained(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None
     try:
         yield
     except (RasterioError, DataSourceError, FeatureError, GeometryError) as error:
-        raise why_not_written(path, drafts) from error
+        raise write_error(path, drafts) from error
 
 
 @functools.cache

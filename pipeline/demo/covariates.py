@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from pipeline.demo.population import Settlement
+from pipeline.demo.population import PopulationMap
 from pipeline.demo.terrain import Array, Terrain, fractal_noise, named_rng
 
 
@@ -54,14 +54,14 @@ def temperature(terrain: Terrain, seed: int, south_deg: Array) -> Array:
 
 
 def environment(
-    terrain: Terrain, settled: Settlement, rain: Array, warmth: Array, seed: int
+    terrain: Terrain, settled: PopulationMap, rain: Array, warmth: Array, seed: int
 ) -> dict[str, Array]:
     """Derive every covariate from terrain, climate and people.
 
     Parameters
     ----------
     terrain : Terrain
-    settled : Settlement
+    settled : PopulationMap
     rain : (n_row, n_col) float64, mm in a year
     warmth : (n_row, n_col) float64, degrees C
     seed : int

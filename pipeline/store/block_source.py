@@ -18,7 +18,7 @@ KEEP_MB = 1024.0  # of decoded blocks, where nobody says how much memory there i
 _SAMPLE_BLOCKS = 64
 
 
-class StoreSource:
+class StoreBlockSource:
     """The training bags of a store, block by block.
 
     Parameters

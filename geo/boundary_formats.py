@@ -1,0 +1,58 @@
+"""Formats of boundaries: every GeoPackage, Shapefile, GeoJSON or GeoParquet is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import geopandas as gpd
+import pyogrio
+import pyogrio.errors
+from pyproj.exceptions import CRSError
+
+from geo.columns import choose
+from geo.errors import InputError, Problem, name_first, one_line
+from geo.formats import Formats
+
+#: ``read(path, layer)`` returns the features; it raises InputError with what users can mend.
+ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
+
+_REMEDY = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
+
+
+def read_vector(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
+    """Read a layer of any vector file that GDAL reads."""
+    place = str(path)
+    try:
+        layers = [str(found) for found in pyogrio.list_layers(path)[:, 0]]
+        if layer is not None and layer not in layers:
+            found, remedy = f"has no layer {layer!r}", choose(layer, layers, "layer")
+            raise InputError(Problem(place, found, remedy))
+        if layer is None and len(layers) > 1:
+            found = f"has {len(layers)} layers ({name_first(layers)})"
+            raise InputError(Problem(place, found, "name one as `layer`"))
+        # Invalid rings must reach our own check, which says where they cross.
+        frame = gpd.read_file(path, layer=layer, engine="pyogrio", on_invalid="ignore")
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
+        found = f"cannot be read as vector data ({one_line(error)})"
+        raise InputError(Problem(place, found, _REMEDY)) from error
+    except CRSError as error:
+        found = f"has a CRS that cannot be understood ({one_line(error)})"
+        raise InputError(Problem(place, found, "assign one known by its EPSG code")) from error
+    if not isinstance(frame, gpd.GeoDataFrame):
+        raise InputError(Problem(place, "has no geometry", "give a layer with polygons"))
+    return frame
+
+
+def read_geoparquet(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
+    """Read a GeoParquet file, which has one layer without a name."""
+    del layer
+    try:
+        return gpd.read_parquet(path)
+    except (ValueError, OSError, KeyError) as error:
+        found = f"cannot be read as GeoParquet ({one_line(error)})"
+        raise InputError(Problem(str(path), found, _REMEDY)) from error
+
+
+BOUNDARIES: Formats[ReadBoundaries] = Formats(read_vector)
+BOUNDARIES.register(read_geoparquet, ".parquet", ".geoparquet")

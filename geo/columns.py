@@ -1,0 +1,77 @@
+"""Columns and ids of tables: how they are compared, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from geo.errors import Problem, name_first
+
+#: What people write where there is no number.
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "#n/a"})
+#: Other ways to write the labels 1 and 0.
+LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
+          "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
+          "absent": 0.0}  # fmt: skip
+WHOLE = re.compile(r"^[+-]?\d+\.0+$")
+
+
+def id_text(values: Iterable[Any]) -> pd.Series:
+    """Return ids as text, None where missing: 7, 7.0, "7" and "7.0 " all are "7"."""
+
+    def text(value: Any) -> str | None:
+        if value is None or value is pd.NA or value is pd.NaT:
+            return None
+        if isinstance(value, float | np.floating):
+            if np.isnan(value):
+                return None
+            return str(int(value)) if float(value).is_integer() else repr(float(value))
+        stripped = str(value).strip()
+        if WHOLE.match(stripped):
+            stripped = stripped.split(".")[0]
+        return stripped or None
+
+    return pd.Series([text(value) for value in values], dtype=object)
+
+
+def check_ids(
+    ids: pd.Series, rows: np.ndarray, name: str, word: str, problems: list[Problem]
+) -> None:
+    """Append a problem where ids are missing, and one where they come twice."""
+    missing = ids.isna().to_numpy()
+    if missing.any():
+        found = f"no id in {word} {name_first(list(rows[missing]))}"
+        problems.append(Problem(name, found, "give each its id"))
+    repeated = ids.duplicated(keep=False).to_numpy() & ~missing
+    if repeated.any():
+        where: dict[str, list[str]] = {}
+        for text, row in zip(ids[repeated], rows[repeated], strict=True):
+            where.setdefault(text, []).append(str(row))
+        which = [f"{text} ({word} {' and '.join(at[:4])})" for text, at in where.items()]
+        found = f"{len(which)} id(s) come more than once: {name_first(which)}"
+        problems.append(Problem(name, found, "keep one of each, or add them up"))
+
+
+def has_column(
+    columns: Iterable[Any], column: str, name: str, key: str, problems: list[Problem]
+) -> bool:
+    """Return whether a column is there; append a problem with the nearest name if not."""
+    names = [str(found) for found in columns]
+    if column in names:
+        return True
+    found = f"has no column {column!r}, asked for by {key}"
+    problems.append(Problem(name, found, choose(column, names, "column")))
+    return False
+
+
+def choose(asked: str, names: Sequence[str], word: str) -> str:
+    """Return a remedy: the nearest name there is, and the others."""
+    near = difflib.get_close_matches(asked.lower(), [name.lower() for name in names], 1, 0.5)
+    nearest = next((name for name in names if near and name.lower() == near[0]), None)
+    others = f"the {word}s are {name_first(names, 12)}" if names else f"it has no {word}s"
+    return f"did you mean {nearest!r}? {others}" if nearest else f"choose another: {others}"

@@ -1,0 +1,59 @@
+"""What a format of tables has to provide."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+#: Rows of a batch.
+BATCH = 65536
+
+
+class TableFormat(ABC):
+    """Reads tables of one format.
+
+    A format must read a table whole; one that can read a part overrides the other methods, so that
+    tables larger than memory can be imported.
+
+    Attributes
+    ----------
+    name : str
+        As users call it.
+    first_row : int
+        Number of the first row of data, as a spreadsheet shows it.
+    """
+
+    name: str
+    first_row: int = 2
+
+    @abstractmethod
+    def read(self, path: str | Path) -> pd.DataFrame:
+        """Read a whole table; its index has the number of each row, as a spreadsheet shows it.
+
+        Raises
+        ------
+        OSError, ValueError
+            If the file cannot be read; the message is shown to users.
+        """
+
+    def columns(self, path: str | Path) -> list[str]:
+        """Return the names of the columns."""
+        return [str(name) for name in self.read(path).columns]
+
+    def batches(
+        self, path: str | Path, texts: list[str], numbers: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read some columns, batch by batch.
+
+        Parameters
+        ----------
+        path : str or Path
+        texts, numbers : list of str
+            Columns of text and of numbers.
+        """
+        frame = self.read(path)[[*texts, *numbers]]
+        yield from pa.Table.from_pandas(frame, preserve_index=False).to_batches(BATCH)

@@ -1,0 +1,144 @@
+"""Formats that other code adds: a table, boundaries and a raster are read as the built-in ones."""
+
+from __future__ import annotations
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import shapely
+from affine import Affine
+from pyproj import CRS
+
+from geo.boundary import read_areas
+from geo.boundary_formats import BOUNDARIES
+from geo.columns import id_text
+from geo.counts import read_counts
+from geo.errors import InputError, Problem
+from geo.formats import Formats
+from geo.raster import RASTERS, RasterSource, open_raster
+from geo.table_format import TableFormat
+from geo.tables import TABLES, read_table
+
+
+class Feather(TableFormat):
+    name = "Feather"
+    first_row = 1
+
+    def read(self, path):
+        table = pd.read_feather(path)
+        return table.set_index(pd.RangeIndex(1, len(table) + 1))
+
+
+class ArraySource(RasterSource):
+    """An .npy file on a grid of whole degrees."""
+
+    def __init__(self, path, band=1):
+        self.path, self.band = str(path), band
+        self.values = np.load(path)
+        self.crs, self.shape = CRS.from_epsg(4326), self.values.shape
+        self.transform = Affine(1, 0, 40, 0, -1, -20)
+        self.dtype, self.unit, self.nodata = "float64", "", None
+
+    def read(self, window=None):
+        rows, cols = window.slices if window else (slice(None), slice(None))
+        return self.values[rows, cols]
+
+    def lost_block(self):
+        return ""
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def registries():
+    """Leave the registries as they were."""
+    before = [(each, dict(each.by_suffix)) for each in (TABLES, BOUNDARIES, RASTERS)]
+    yield
+    for registry, readers in before:
+        registry.by_suffix.clear()
+        registry.by_suffix.update(readers)
+
+
+def areas():
+    shapes = [shapely.box(40 + k, -24, 41 + k, -20) for k in range(3)]
+    return gpd.GeoDataFrame({"id": ["1", "2", "3"]}, geometry=shapes, crs="EPSG:4326")
+
+
+def test_a_table_of_another_format_is_read_as_any_other(tmp_path):
+    path = tmp_path / "cases.feather"
+    pd.DataFrame({"area": [3, 1, 2], "cases": [30, -10, 20]}).to_feather(path)
+    problems: list[Problem] = []
+    assert read_counts(path, areas(), "area", "cases", problems) is None
+    assert "is not UTF-8 text" in problems[0].found  # taken for CSV
+    TABLES.register(Feather(), ".feather")
+    problems.clear()
+    assert read_counts(path, areas(), "area", "cases", problems) is None
+    (problem,) = problems
+    assert problem.place == f"counts ({path}) row 2 (id 1: -10)"
+    pd.DataFrame({"area": [3, 1, 2], "cases": [30, 10, 20]}).to_feather(path)
+    assert list(read_counts(path, areas(), "area", "cases", [])) == [10, 20, 30]
+
+
+def test_a_format_that_reads_whole_tables_gives_columns_and_batches_too(tmp_path):
+    path = tmp_path / "t.feather"
+    table = pd.DataFrame({"bag": ["a", "b"], "x": [1.5, np.nan], "z": [0, 0]})
+    table.to_feather(path)
+    reader = Feather()
+    assert reader.columns(path) == ["bag", "x", "z"]
+    (batch,) = reader.batches(path, ["bag"], ["x"])
+    assert batch.column("bag").to_pylist() == ["a", "b"]
+    assert batch.column("x").to_pylist() == [1.5, None]
+
+
+def test_a_table_of_no_format_says_which_there_are(tmp_path):
+    TABLES.register(Feather(), ".feather")
+    path = tmp_path / "t.feather"
+    path.write_text("no feather")
+    with pytest.raises(InputError, match=r"give a CSV or Parquet or Feather file"):
+        read_table(path, "counts")
+    with pytest.raises(InputError, match="a spreadsheet; save it as CSV"):
+        read_table(tmp_path / "t.xlsx", "counts")
+
+
+def test_boundaries_of_another_format(tmp_path):
+    def read_wkt(path, layer):
+        del layer
+        pairs = [line.split("|") for line in path.read_text().splitlines()]
+        if not pairs:
+            raise InputError(Problem(str(path), "has no line", "write one for each area"))
+        shapes = shapely.from_wkt([text for _, text in pairs])
+        return gpd.GeoDataFrame({"code": [i for i, _ in pairs]}, geometry=shapes, crs="EPSG:4326")
+
+    BOUNDARIES.register(read_wkt, ".wkt")
+    path = tmp_path / "areas.wkt"
+    path.write_text("\n".join(f"0{k}|{shape.wkt}" for k, shape in enumerate(areas().geometry)))
+    found = read_areas(path, None, "code", "areas", [])
+    assert list(found["id"]) == list(id_text(["00", "01", "02"]))
+    path.write_text("")
+    problems: list[Problem] = []
+    assert read_areas(path, None, "code", "areas", problems) is None
+    assert str(problems[0]) == f"areas ({path}): has no line; write one for each area"
+
+
+def test_a_raster_of_another_format(tmp_path):
+    RASTERS.register(ArraySource, ".npy")
+    values = np.arange(12.0).reshape(3, 4)
+    np.save(tmp_path / "rain.npy", values)
+    problems: list[Problem] = []
+    source = open_raster(tmp_path / "rain.npy", "covariates.rain", problems)
+    assert problems == []
+    np.testing.assert_array_equal(source.read(), values)
+    assert source.grid.bounds == (40, -23, 44, -20)
+
+
+def test_the_longest_suffix_counts():
+    formats = Formats("default")
+    formats.register("json", ".json")
+    formats.register("geojson", ".geo.json")
+    assert [formats.of(f"A.{end}") for end in ("JSON", "geo.json", "csv")] == [
+        "json",
+        "geojson",
+        "default",
+    ]
