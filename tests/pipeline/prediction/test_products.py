@@ -107,7 +107,7 @@ def test_the_command_line_names_maps_and_tables_that_are_there(tmp_path):
 
 def test_the_readme_lists_every_product_and_nothing_else():
     readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    section = readme.split("## What a run leaves in `output.dir`")[1].split("\n## ")[0]
+    section = readme.split("A run leaves these files in `output.dir`:")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     patterns = {pattern for product in products.PRODUCTS for pattern in product.patterns}
