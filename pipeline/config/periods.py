@@ -20,7 +20,13 @@ _PERIOD = re.compile(r"^\w[\w.-]*$")
 
 
 def place_period(
-    data: dict[str, Any], base: Path, asked: str | None, problems: list[Problem], source: str
+    data: dict[str, Any],
+    base: Path,
+    asked: str | None,
+    problems: list[Problem],
+    source: str,
+    *,
+    otherwise: str | None = None,
 ) -> dict[str, Any]:
     """Put the run's period into a configuration that has been read but not yet checked.
 
@@ -36,6 +42,8 @@ def place_period(
         Appended to, where the configuration knows no periods, or none can be found.
     source : str
         The file's name, for problems.
+    otherwise : str, optional
+        The period where none can be found, instead of a problem.
 
     Returns
     -------
@@ -51,13 +59,13 @@ def place_period(
         return {key: value for key, value in data.items() if key != "period"}
     if asked is None:
         found_periods = periods_of(data, base)
-        if not found_periods:
+        if not found_periods and otherwise is None:
             where = _response(data)
             found = f"no period found in {where.get('path')}"
             remedy = "see that the file is there, or give the period (--period, or `period:`)"
             problems.append(Problem(f"{source}: counts.path", found, remedy))
             return data
-        asked = found_periods[-1]
+        asked = found_periods[-1] if found_periods else otherwise
     asked = str(asked)
     if not _PERIOD.match(asked):
         found = f"{asked!r} is no period"

@@ -20,6 +20,7 @@ from pydantic import (
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.compute_schema import Compute
+from pipeline.config.document import Document
 from pipeline.config.input_schema import (
     Areas,
     Counts,
@@ -162,7 +163,7 @@ class Config(Section):
     metrics: Metrics = Field(default_factory=Metrics)
     storage: Storage = Field(default_factory=Storage)
 
-    _source: Path | None = PrivateAttr(None)
+    _document: Document | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -253,9 +254,14 @@ class Config(Section):
         return given
 
     @property
+    def document(self) -> Document | None:
+        """The YAML document that this was read from."""
+        return self._document
+
+    @property
     def source(self) -> Path | None:
         """The YAML file that this was read from."""
-        return self._source
+        return None if self._document is None else self._document.path.resolve()
 
     def input_paths(self) -> dict[str, str]:
         """Every file that a run reads, by configuration key, in a fixed order."""

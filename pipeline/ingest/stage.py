@@ -24,7 +24,7 @@ from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.gather import Gatherer
-from pipeline.ingest.inputs import Inputs, open_inputs
+from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import use_storage
 from pipeline.storage.object_commit import Place, zarr_at
@@ -94,12 +94,14 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     return _summary(BagStore.open(bags_path), progress)
 
 
-def check(config: Config) -> list[Problem]:
+def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
     """Find everything that is wrong with the inputs: all that ingest does, kept nowhere.
 
     Parameters
     ----------
     config : Config
+    found : dict, optional
+        Filled with what each input holds (`describe_inputs`) where nothing is wrong.
 
     Returns
     -------
@@ -110,9 +112,11 @@ def check(config: Config) -> list[Problem]:
         try:
             use_storage(config.storage.options())
             with local_inputs(config) as local:
-                _prepare(local, Path(directory), Silent())
+                inputs, _ = _prepare(local, Path(directory), Silent())
         except InputError as error:
             return list(error.problems)
+    if found is not None:
+        found |= describe_inputs(config, inputs)
     return []
 
 

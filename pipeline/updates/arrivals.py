@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pipeline.config.periods import MARK, has_periods, natural, period_files, periods_of
+from geo.errors import InputError, Problem
+from pipeline.config.periods import MARK, natural, period_files, periods_of
+from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
 from pipeline.storage.location import use_storage
 
@@ -64,7 +64,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
     seen = _seen(loaded)
     now = time.time() if now is None else now
     arrivals = []
-    for period, address in _addresses(Path(config), loaded):
+    for period, address in _addresses(loaded):
         state = look(address)
         if state is None:
             continue
@@ -121,23 +121,15 @@ def look(address: str) -> tuple[str, float | None] | None:
 
 def known_periods(config: str | Path) -> list[str]:
     """List the periods that there are counts of, the earliest first."""
-    source = Path(config)
-    load_watched(source)  # says what is wrong, if anything is
-    return _periods(source, read_data(source))
+    values, base = _values(load_watched(config))
+    return periods_of(values, base)
 
 
-def read_data(source: Path) -> dict[str, Any]:
-    """Read a configuration's keys and values as they are, ``${NAME}`` replaced."""
-    text = os.path.expandvars(source.read_text(encoding="utf-8"))
-    data: dict[str, Any] = yaml.safe_load(text)
-    return data
-
-
-def _addresses(source: Path, config: Config) -> list[tuple[str | None, str]]:
-    data = read_data(source)
-    path = (data.get("counts") or data.get("labels") or {}).get("path")
+def _addresses(config: Config) -> list[tuple[str | None, str]]:
+    values, base = _values(config)
+    path = values[config.model.responses].get("path")
     if isinstance(path, str) and MARK in path:
-        return list(period_files(path, source.resolve().parent))
+        return list(period_files(path, base))
     if config.response.path is None:  # a column of the areas
         return [(None, config.areas.path)]
     return [(None, config.response.path)]
@@ -145,30 +137,21 @@ def _addresses(source: Path, config: Config) -> list[tuple[str | None, str]]:
 
 def load_watched(config: str | Path) -> Config:
     """Read a configuration without asking whether its files are there: they may yet come."""
-    from geo.errors import InputError
-    from pipeline.config.reader import read_config
-
-    problems: list[Any] = []
-    loaded = read_config(config, problems)
-    if loaded is None and _waits_for_its_first(Path(config)):
-        problems.clear()
-        loaded = read_config(config, problems, "0")  # any period: what is asked of it has none
+    problems: list[Problem] = []
+    loaded = read_config(config, problems, otherwise="0")
     if loaded is None or problems:
         raise InputError(problems)
     use_storage(loaded.storage.options())
     return loaded
 
 
-def _waits_for_its_first(source: Path) -> bool:
-    try:
-        data = read_data(source)
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(data, dict) and has_periods(data) and not _periods(source, data)
-
-
-def _periods(source: Path, data: dict[str, Any]) -> list[str]:
-    return periods_of(data, source.resolve().parent)
+def _values(config: Config) -> tuple[dict[str, Any], Path]:
+    """Return a configuration's values before one period became its own, and their directory."""
+    document = config.document
+    if document is None:
+        message = "a configuration that is watched was read from no file"
+        raise RuntimeError(message)
+    return document.values, document.path.resolve().parent
 
 
 def _memory(config: Config) -> Path:

@@ -53,7 +53,7 @@ def project(tmp_path, monkeypatch):
         fake = types.ModuleType(module)
         setattr(fake, function, stand_in(stage))
         monkeypatch.setitem(sys.modules, module, fake)
-    sys.modules["pipeline.ingest.stage"].check = lambda config: []
+    sys.modules["pipeline.ingest.stage"].check = lambda config, said=None: []
     return tmp_path
 
 
@@ -111,7 +111,7 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
         Problem("counts", "no such file", "told already"),
         Problem("counts_of_last_year", "another place", "told still"),
     ]
-    monkeypatch.setattr(sys.modules["pipeline.ingest.stage"], "check", lambda config: found)
+    monkeypatch.setattr(sys.modules["pipeline.ingest.stage"], "check", lambda config, said: found)
     (project / "cases.csv").unlink()
     assert main(["check", str(project / "run.yaml")]) == 2
     out, err = capsys.readouterr()
