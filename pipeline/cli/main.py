@@ -382,18 +382,21 @@ def _run_stages(
 
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, period, with_inputs="ingest" in names)
+        from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
         from pipeline.storage.location import use_storage
 
         use_storage(config.storage.options())
-        progress = talk.progress()
+        progress, prints = talk.progress(), Fingerprints(config)
         if "ingest" not in names:
-            for stale in stale_stages(config, names[0]):
+            for stale in stale_stages(config, names[0], prints):
                 progress.log(
                     f"note: what {stale} read has changed since; `disagg run {path}` brings all"
                     " up to date"
                 )
-        results = run_stages(config, names, progress, force=force, on_start=at.append)
+        results = run_stages(
+            config, names, progress, force=force, on_start=at.append, prints=prints
+        )
         place = config.output.place
         maps = [f"{place}/{m}" for m in _MAPS if (config.output.dir / m).exists()]
         talk.give(

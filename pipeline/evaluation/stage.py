@@ -21,6 +21,7 @@ from geo.errors import InputError, Problem
 from geo.raster import RasterSource
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import n_thread, where
+from pipeline.config.context import StageContext
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
@@ -33,11 +34,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.training import fit as engine
 
 
-def evaluate_stage(
-    config: Config,
-    progress: Any,
-    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
-) -> dict[str, Any]:
+def evaluate_stage(context: StageContext) -> dict[str, Any]:
     """Write ``evaluation.json`` and log its summary as a table.
 
     A fold that has been predicted is kept in ``work/evaluate`` and not fitted again while neither
@@ -45,10 +42,8 @@ def evaluate_stage(
 
     Parameters
     ----------
-    config : Config
-        Its ``output.dir`` holds ``work/`` with the bag store and the fitted model.
-    progress : Progress
-        Told of folds and areas as they are done, and of the table.
+    context : StageContext
+        The configuration's ``output.dir`` holds ``work/`` with the bag store and the fitted model.
 
     Returns
     -------
@@ -60,6 +55,7 @@ def evaluate_stage(
     InputError
         If the folds file or the truth cannot be used.
     """
+    config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
     store = BagStore.open(work / "bags.zarr")

@@ -20,6 +20,7 @@ from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
 from pipeline.cluster.local import threads_here
+from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
@@ -60,16 +61,14 @@ class Bags:
     left_out: dict[str, Any]
 
 
-def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[str, Any]:
+def ingest(context: StageContext) -> dict[str, Any]:
     """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they stand there already.
 
     Parameters
     ----------
-    config : Config
-    progress : Progress
-    fingerprint : str, optional
-        Of everything that the stage depends on; a finished store of the same one is taken as it is.
-        Where not given, the stores are made anew.
+    context : StageContext
+        Finished stores of the same fingerprint are taken as they are; without one, they are made
+        anew.
 
     Returns
     -------
@@ -81,6 +80,7 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     InputError
         With everything that is wrong with the inputs; nothing is written then.
     """
+    config, progress, fingerprint = context.config, context.progress, context.fingerprint
     work = work_dir(config)
     grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
     if not (

@@ -20,6 +20,7 @@ import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
 from pipeline.cluster.local import n_thread, where_here
+from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.signals import endings_wait
@@ -31,19 +32,14 @@ from pipeline.prediction.raster import predict_raster
 from pipeline.store.bag_store import BagStore
 
 
-def predict_stage(
-    config: Config,
-    progress: Any,
-    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
-) -> dict[str, Any]:
+def predict_stage(context: StageContext) -> dict[str, Any]:
     """Write the maps, the table of areas and the preview.
 
     Parameters
     ----------
-    config : Config
-        Its ``output.dir`` holds ``work/`` with the cube, the bag store and the fitted model.
-    progress : Progress
-        Told of tiles and areas as they are done.
+    context : StageContext
+        The configuration's ``output.dir`` holds ``work/`` with the cube, the bag store and the
+        fitted model.
 
     Returns
     -------
@@ -58,6 +54,7 @@ def predict_stage(
     StoreError
         If the bag store is absent or damaged.
     """
+    config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
     model = models.load(work / "model")

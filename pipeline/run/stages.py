@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config.schema import Config
-from pipeline.core.progress import Progress
+from pipeline.config.context import StageContext
 
-StageFunction = Callable[[Config, Progress, str], dict[str, Any]]
+StageFunction = Callable[[StageContext], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ STAGES = {
             "pipeline.evaluation.stage:evaluate_stage",
             config=("name", "model", "fit", "output.draws", "output.interval", "evaluate", "truth"),
             files=("evaluate", "truth"),
-            needs=(_CUBE, _BAGS, _MODEL),
+            needs=(_BAGS, _MODEL),
             outputs=("evaluation.json",),
         ),
     )

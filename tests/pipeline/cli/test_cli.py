@@ -33,7 +33,8 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "run.yaml").write_text(GOOD, encoding="utf-8")
 
     def stand_in(stage):
-        def run(config, progress, fingerprint):
+        def run(context):
+            config, progress = context.config, context.progress
             left = {
                 "ingest": ("work/bags.zarr/zarr.json", "work/grid.zarr/zarr.json"),
                 "fit": ("work/model/model.json",),
@@ -58,7 +59,7 @@ def project(tmp_path, monkeypatch):
 
 
 def replace_stage(monkeypatch, error):
-    def fail(config, progress, fingerprint):
+    def fail(context):
         raise error
 
     monkeypatch.setattr(sys.modules["pipeline.training.stage"], "fit_stage", fail)

@@ -1,0 +1,27 @@
+"""What every stage is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """One stage of one run: what is to be done, and who is told.
+
+    Attributes
+    ----------
+    config : Config
+        Its inputs are local files.
+    progress : Progress
+    fingerprint : str
+        Of everything that the stage depends on; empty where a finished result is not to be
+        taken as it is.
+    """
+
+    config: Config
+    progress: Progress = field(default_factory=Silent)
+    fingerprint: str = ""
