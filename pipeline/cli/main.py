@@ -384,9 +384,7 @@ def _run_stages(
         config = _load(path, period, with_inputs="ingest" in names)
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
-        from pipeline.storage.location import use_storage
 
-        use_storage(config.storage.options())
         progress, prints = talk.progress(), Fingerprints(config)
         if "ingest" not in names:
             for stale in stale_stages(config, names[0], prints):

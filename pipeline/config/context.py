@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
+from pipeline.storage.location import Place, Storage
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,12 @@ class StageContext:
     config: Config
     progress: Progress = field(default_factory=Silent)
     fingerprint: str = ""
+
+    @property
+    def storage(self) -> Storage:
+        """How the run's object stores are spoken to."""
+        return self.config.storage.open()
+
+    def place(self, name: str) -> Place:
+        """Say where a path of the output directory lies: here, or on an object store."""
+        return self.storage.place(self.config.output.dir / name)

@@ -12,9 +12,9 @@ from geo.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_error, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
-from pipeline.config.schema import Config
+from pipeline.config.schema import Config, StorageSection
 from pipeline.config.values import bare_variables
-from pipeline.storage.location import is_remote
+from pipeline.storage.location import Storage, is_remote
 
 
 def read_config(
@@ -51,10 +51,11 @@ def read_config(
         return None
     document.values = merged(document.expanded(problems), changes or {})
     data = document.values
-    n_before = len(problems)
+    n_before, base = len(problems), path.resolve().parent
     if has_periods(data) or period is not None or "period" in data:
+        storage = _storage(data, path.parent)
         data = place_period(
-            data, path.resolve().parent, period, problems, path.name, otherwise=otherwise
+            data, base, period, problems, path.name, storage=storage, otherwise=otherwise
         )
         if len(problems) > n_before:
             return None
@@ -128,6 +129,15 @@ def _split(name: str) -> Key:
     head, _, rest = name.partition(".")
     middle, _, tail = rest.rpartition(".")
     return (head, middle, tail) if middle else (head, tail)
+
+
+def _storage(data: Mapping[str, Any], base: Path) -> Storage:
+    """Return the storage of a configuration that is not yet checked: its counts may lie there."""
+    try:
+        section = StorageSection.model_validate(data.get("storage") or {}, context={"base": base})
+    except ValidationError:  # told when the whole is checked
+        return Storage()
+    return section.open()
 
 
 def _with_document(config: Config, document: Document) -> Config:

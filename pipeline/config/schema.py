@@ -34,7 +34,7 @@ from pipeline.config.input_schema import (
 from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole
-from pipeline.storage.location import StorageOptions, is_object_address
+from pipeline.storage.location import Storage, is_object_address
 
 
 class Output(Section):
@@ -72,7 +72,7 @@ class Output(Section):
         return self.url or str(self.dir)
 
 
-class Storage(Section):
+class StorageSection(Section):
     """``storage``: how object stores are spoken to; credentials are the environment's."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
@@ -88,9 +88,9 @@ class Storage(Section):
         None, description="local directory of copies; ~/.cache/disagg by default"
     )
 
-    def options(self) -> StorageOptions:
-        """Return what :mod:`pipeline.storage.location` wants to know."""
-        return StorageOptions(self.endpoint, self.retries, self.timeout, self.scratch or "")
+    def open(self) -> Storage:
+        """Return the storage object that is passed down to whoever reaches an object store."""
+        return Storage(self.endpoint, self.retries, self.timeout, self.scratch or "")
 
 
 def _folds(value: Any) -> Any:
@@ -125,7 +125,7 @@ def _work_locally(data: dict[str, Any]) -> None:
     storage = data.get("storage")
     scratch = storage.get("scratch") if isinstance(storage, dict) else None
     own = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    above = StorageOptions(scratch=str(scratch or "")).scratch_dir
+    above = Storage(scratch=str(scratch or "")).scratch_dir
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / own)}
 
 
@@ -161,7 +161,7 @@ class Config(Section):
     update: Update = Field(default_factory=Update)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
-    storage: Storage = Field(default_factory=Storage)
+    storage: StorageSection = Field(default_factory=StorageSection)
 
     _document: Document | None = PrivateAttr(None)
 

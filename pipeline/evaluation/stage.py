@@ -25,11 +25,11 @@ from pipeline.config.context import StageContext
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
+from pipeline.core.code import code_inputs
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_scorecard
 from pipeline.evaluation.tasks import Judge, judge_of
-from pipeline.prediction.stage import software_version
 from pipeline.store.bag_store import BagStore
 from pipeline.training import fit as engine
 
@@ -58,7 +58,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     model = models.load(work / "model")
     judge = judge_of(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
@@ -169,7 +169,7 @@ def _fingerprint(config: Config, store: BagStore) -> str:
         "store": store.fingerprint,
         "model": config.model.model_dump(mode="json"),
         "fit": config.fit.model_dump(mode="json"),
-        "version": software_version(),
+        "code": code_inputs(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

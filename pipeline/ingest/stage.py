@@ -27,8 +27,8 @@ from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.gather import Gatherer
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.storage.local_commit import is_current, staged
-from pipeline.storage.location import use_storage
-from pipeline.storage.object_commit import Place, zarr_at
+from pipeline.storage.location import Place
+from pipeline.storage.object_commit import zarr_at
 from pipeline.store import aligned_grid as cubes
 from pipeline.store.aligned_grid import NO_COVARIATE, NO_POPULATION, NOBODY, Cube, Range, write_cube
 from pipeline.store.bag_store import BagStore, write_bags
@@ -81,8 +81,7 @@ def ingest(context: StageContext) -> dict[str, Any]:
         With everything that is wrong with the inputs; nothing is written then.
     """
     config, progress, fingerprint = context.config, context.progress, context.fingerprint
-    work = work_dir(config)
-    grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
+    grid_path, bags_path = context.place("work/grid.zarr"), context.place("work/bags.zarr")
     if not (
         fingerprint
         and is_current(grid_path, cubes.FORMAT, cubes.VERSION, fingerprint)
@@ -110,7 +109,6 @@ def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
     """
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
-            use_storage(config.storage.options())
             with local_inputs(config) as local:
                 inputs, _ = _prepare(local, Path(directory), Silent())
         except InputError as error:
@@ -369,7 +367,7 @@ def _write_store(
     inputs: Inputs,
     bags: Bags,
     cube_path: Place,
-    bags_path: Path,
+    bags_path: Place,
     fingerprint: str,
     progress: Progress,
 ) -> None:
@@ -381,7 +379,7 @@ def _write_store(
     covariates = tuple(inputs.covariates)
     n_pix = int(bags.offsets[-1])
     with (
-        Gatherer(bags, grid, cube_path, bags_path.parent) as gatherer,
+        Gatherer(bags, grid, cube_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(_workers(config), task.advance)

@@ -58,14 +58,14 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     out = Path(config.output.dir)
     work = out / "work"
     model = models.load(work / "model")
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     tags = _tags(config, store, model)
     with _staging(out) as staging:
         n_pix = 0
         if "pixels" in model.predicts:
             n_pix = predict_raster(
                 model,
-                work / "grid.zarr",
+                context.place("work/grid.zarr"),
                 staging,
                 layers(config),
                 mask=config.output.mask,

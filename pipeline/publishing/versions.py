@@ -13,14 +13,13 @@ once (:func:`open_current`) reads one version to its end, whatever is published 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +27,7 @@ from typing import Any, cast
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
 from pipeline.storage.local_commit import read_marker, staged
+from pipeline.storage.lock import SHORT_S, Lock, writable
 
 KIND, VERSION = "disagg-version", 1
 ABOUT = "version.json"
@@ -216,16 +216,16 @@ def drop_old(directory: Path, keep: int) -> list[str]:
 
 @contextmanager
 def versions_locked(directory: Path) -> Iterator[None]:
-    """Keep others from changing the versions; readers need no lock."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        opened = (directory / ".lock").open("w")
-    except OSError as error:
-        found = f"cannot be written to ({error.strerror or error})"
-        remedy = "give another publish.dir, or free this one for writing"
-        raise InputError(Problem(f"publish.dir ({directory})", found, remedy)) from error
-    with opened as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Keep others from changing the versions: wait for them; readers need no lock.
+
+    Raises
+    ------
+    InputError
+        If the directory cannot be written to.
+    """
+    with ExitStack() as stack:
+        with writable(directory, "publish.dir"):
+            stack.enter_context(Lock(directory / ".lock").hold("a publication", wait_s=SHORT_S))
         yield
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.config.schema import Config
 from pipeline.storage.fingerprint import fingerprint_file
+from pipeline.storage.location import Storage
 
 
 class Fingerprints:
@@ -22,6 +23,7 @@ class Fingerprints:
 
     def __init__(self, config: Config) -> None:
         self.directory = config.output.dir
+        self.storage = config.storage.open()
         self._paths = config.input_paths()
         self._inputs: dict[str, str] = {}  # by path: grid.like mostly is another key's file
         self._outputs: dict[str, str] = {}
@@ -41,13 +43,13 @@ class Fingerprints:
         }
         for path in chosen.values():
             if path not in self._inputs:
-                self._inputs[path] = fingerprint_file(path)
+                self._inputs[path] = fingerprint_file(path, self.storage)
         return {key: self._inputs[path] for key, path in chosen.items()}
 
     def output(self, name: str) -> str:
         """Fingerprint what a stage left, by its path in the output directory."""
         if name not in self._outputs:
-            self._outputs[name] = output_fingerprint(self.directory / name)
+            self._outputs[name] = output_fingerprint(self.directory / name, self.storage)
         return self._outputs[name]
 
     def outputs(self, patterns: Sequence[str]) -> dict[str, str]:
@@ -65,9 +67,9 @@ class Fingerprints:
         return [path.relative_to(self.directory).as_posix() for path in paths]
 
 
-def output_fingerprint(path: Path) -> str:
+def output_fingerprint(path: Path, storage: Storage | None = None) -> str:
     """Fingerprint an output; of a style only that it is there."""
     # A style is made to be edited: that it is there is enough.
     if path.suffix == ".qml" and path.is_file():
         return "present"
-    return fingerprint_file(path)
+    return fingerprint_file(path, storage)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import Config
-from pipeline.run.code import (
+from pipeline.core.code import (
     code_hashes,
     code_inputs,
     describe_changes,

@@ -31,10 +31,10 @@ from pipeline.run.record import (
 from pipeline.run.stages import MAKER, STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
-from pipeline.storage.location import Location, use_storage
+from pipeline.storage.location import Location
 from pipeline.storage.lock import exclusive
 from pipeline.storage.mirror import mirrored
-from pipeline.storage.object_commit import MARKER, place_of
+from pipeline.storage.object_commit import MARKER
 
 _LOG = logging.getLogger(__name__)
 
@@ -143,10 +143,9 @@ def run_stages(
         If another run is writing to the directory, or an earlier stage has left nothing.
     """
     results = []
-    use_storage(config.storage.options())
     with (
         exclusive(config.output.dir),
-        mirrored(config.output.dir, config.output.url) as mirror,
+        mirrored(config.output.dir, config.output.url, config.storage.open()) as mirror,
         local_inputs(config) as local,
     ):
         prints = prints or Fingerprints(local)
@@ -201,7 +200,7 @@ def _remove_damaged(record: Any, inputs: Mapping[str, str], prints: Fingerprints
     for name, fingerprint in record["outputs"].items():
         path = prints.directory / name
         if path.is_dir() and prints.output(name) != fingerprint:
-            place = place_of(path)
+            place = prints.storage.place(path)
             if isinstance(place, Location):  # the link stays, or the new store would be local
                 place.remove([MARKER])
             else:

@@ -23,10 +23,9 @@ from typing import Any
 
 from pipeline.core.errors import StoreError
 from pipeline.core.signals import endings_wait
-from pipeline.storage.location import Location, StorageError
+from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import (
     MARKER,
-    Place,
     place_of,
     read_object_marker,
     runs,

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError
-from pipeline.storage.location import Location, StorageError
-from pipeline.storage.object_commit import GRACE, LINK, new_version, write_link
+from pipeline.storage.location import LINK, Location, Storage, StorageError
+from pipeline.storage.object_commit import GRACE, new_version, write_link
 
 MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
@@ -248,12 +248,12 @@ class Mirror:
 
 
 @contextlib.contextmanager
-def mirrored(local: Path, url: str | None) -> Iterator[Mirror | None]:
+def mirrored(local: Path, url: str | None, storage: Storage) -> Iterator[Mirror | None]:
     """Keep a folder and an address the same while a run goes on; nothing without an address."""
     if url is None:
         yield None
         return
-    mirror = Mirror(local, Location(url))
+    mirror = Mirror(local, Location(url, storage))
     mirror.pull()
     _open[local] = mirror
     try:

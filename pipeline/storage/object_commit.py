@@ -22,28 +22,17 @@ from typing import Any
 import zarr
 
 from pipeline.core.errors import StoreError
-from pipeline.storage.location import Location, ObjectInfo, StorageError, is_object_address
+from pipeline.storage.location import LINK, Location, ObjectInfo, Place, Storage, StorageError
 from pipeline.storage.zarr_store import ObjectStore
 
 MARKER = "complete.json"
-LINK = "at.json"
 #: What nobody refers to any more stays this long: for readers that began before, and slow writers.
 GRACE = timedelta(days=7)
 
-Place = Path | Location
-
 
 def place_of(path: str | os.PathLike[str] | Location) -> Place:
-    """Say where something lies: an address, what a link of `write_link` leads to, or the path."""
-    if isinstance(path, Location):
-        return path
-    if is_object_address(path):
-        return Location(str(path))
-    local = Path(path)
-    try:
-        return Location(json.loads((local / LINK).read_text(encoding="utf-8"))["url"])
-    except (FileNotFoundError, NotADirectoryError):
-        return local
+    """Say where something lies, with the environment's defaults: see `Storage.place`."""
+    return Storage().place(path)
 
 
 def write_link(path: Path, place: Location) -> None:
@@ -98,7 +87,7 @@ def staged_objects(
             if name.rsplit("/", 1)[-1] == "zarr.json"
         }
     except BaseException:
-        hurried = replace(data, options=replace(data.options, retries=0))
+        hurried = replace(data, storage=replace(data.storage, retries=0))
         with contextlib.suppress(StorageError, FileNotFoundError):
             hurried.remove(hurried.list())
         raise

@@ -32,7 +32,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     """
     config, progress = context.config, context.progress
     work = work_dir(config)
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     model = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:

@@ -14,7 +14,7 @@ from geo.errors import InputError, Problem
 from pipeline.config.periods import MARK, natural, period_files, periods_of
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
-from pipeline.storage.location import use_storage
+from pipeline.storage.location import Location, Storage, is_object_address
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
         If the configuration is unusable for another reason than that its files are missing.
     """
     loaded = load_watched(config)
-    seen = _seen(loaded)
+    seen, storage = _seen(loaded), loaded.storage.open()
     now = time.time() if now is None else now
     arrivals = []
     for period, address in _addresses(loaded):
-        state = look(address)
+        state = look(address, storage)
         if state is None:
             continue
         token, modified = state
@@ -91,7 +91,7 @@ def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     os.replace(partial, path)
 
 
-def look(address: str) -> tuple[str, float | None] | None:
+def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
     """Tell a file's or object's state without reading it.
 
     Returns
@@ -101,6 +101,9 @@ def look(address: str) -> tuple[str, float | None] | None:
         the epoch) of a file; an object is whole as soon as it is there, and has none. None where
         nothing is there.
     """
+    if is_object_address(address):
+        found = Location(address, storage).info()
+        return None if found is None else (_token(address, found.tag, str(found.size)), None)
     if "://" in address:
         import fsspec
 
@@ -121,15 +124,16 @@ def look(address: str) -> tuple[str, float | None] | None:
 
 def known_periods(config: str | Path) -> list[str]:
     """List the periods that there are counts of, the earliest first."""
-    values, base = _values(load_watched(config))
-    return periods_of(values, base)
+    loaded = load_watched(config)
+    values, base = _values(loaded)
+    return periods_of(values, base, loaded.storage.open())
 
 
 def _addresses(config: Config) -> list[tuple[str | None, str]]:
     values, base = _values(config)
     path = values[config.model.responses].get("path")
     if isinstance(path, str) and MARK in path:
-        return list(period_files(path, base))
+        return list(period_files(path, base, config.storage.open()))
     if config.response.path is None:  # a column of the areas
         return [(None, config.areas.path)]
     return [(None, config.response.path)]
@@ -141,7 +145,6 @@ def load_watched(config: str | Path) -> Config:
     loaded = read_config(config, problems, otherwise="0")
     if loaded is None or problems:
         raise InputError(problems)
-    use_storage(loaded.storage.options())
     return loaded
 
 

@@ -149,7 +149,9 @@ def test_a_directory_has_one_run_at_a_time(inputs, calls):
     config = build_config(inputs)
 
     def second(name):
-        with pytest.raises(InputError, match="another run is writing here"):
+        with pytest.raises(
+            InputError, match=r"another run \(.*, process \d+, since .*\) is writing here"
+        ):
             run(config)
 
     run(config, ("ingest",), on_start=second)

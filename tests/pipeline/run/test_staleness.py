@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from pipeline.core import code
 from pipeline.core.progress import Silent
-from pipeline.run import code
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import read_record, record_path, stage_key
 from pipeline.run.runner import run_stages, stale_stages
