@@ -2,7 +2,7 @@
 
 They get a run's address and a fingerprint, never data. A stage's result is cached by the key that
 `pipeline.run.record.stage_key` makes of its inputs' content, its part of the configuration and the
-code's version; and only while what it left on the disk is still there (`refresh_cache` otherwise:
+code; and only while what it left on the disk is still there (`refresh_cache` otherwise:
 Prefect's record may outlive the files).
 """
 

@@ -30,6 +30,7 @@ from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_scorecard
 from pipeline.evaluation.tasks import Judge, judge_of
+from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.training import fit as engine
 
@@ -86,9 +87,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             report["truth"] = truth
     report["about"] = judge.about
     report = jsonable(report)
-    partial = out / ".evaluation.json.partial"
-    partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(out / "evaluation.json")
+    write_text(out / "evaluation.json", json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_scorecard(report))
     return judge.headline(report)
 

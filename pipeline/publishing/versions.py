@@ -26,6 +26,7 @@ from typing import Any, cast
 
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
+from pipeline.storage.files import sync, write_json
 from pipeline.storage.local_commit import read_marker, staged
 from pipeline.storage.lock import SHORT_S, Lock, writable
 
@@ -117,8 +118,7 @@ def add_version(
         partial = cast(Path, at)  # `directory` is local: versions are renamed into place
         for target, source in files.items():
             shutil.copyfile(source, partial / target)
-        text = json.dumps({"version": name, **about}, indent=1, ensure_ascii=False) + "\n"
-        (partial / ABOUT).write_text(text, encoding="utf-8")
+        write_json(partial / ABOUT, {"version": name, **about})
     made = _read(path)
     if made is None:
         message = f"{path}: written, and cannot be read; is the disk full?"
@@ -131,11 +131,7 @@ def make_current(directory: Path, version: Version) -> None:
     link = directory / f".current-{uuid.uuid4().hex[:8]}"
     link.symlink_to(Path("versions") / version.name)
     os.replace(link, directory / "current")
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(directory)
 
 
 def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, Version]:
@@ -187,9 +183,7 @@ def read_withdrawn(directory: Path) -> set[str]:
 
 
 def _write_withdrawn(directory: Path, fingerprints: set[str]) -> None:
-    draft = directory / f".{WITHDRAWN}"
-    draft.write_text(json.dumps(sorted(fingerprints)) + "\n", encoding="utf-8")
-    draft.replace(directory / WITHDRAWN)
+    write_json(directory / WITHDRAWN, sorted(fingerprints))
 
 
 def drop_old(directory: Path, keep: int) -> list[str]:

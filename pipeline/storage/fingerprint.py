@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipeline.storage.files import text_digest
 from pipeline.storage.input_cache import BESIDE_STEM, local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 from pipeline.storage.object_commit import fingerprint_objects
@@ -42,7 +43,7 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
         copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
     if is_remote(str(path)):
-        return _new(str(path).encode()).hexdigest()
+        return text_digest(str(path))
     path = Path(path)
     place = storage.place(path)
     if isinstance(place, Location):
@@ -66,11 +67,11 @@ def fingerprint_value(value: Any) -> str:
         32 hexadecimal digits (blake2b, 128 bits).
     """
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return _new(text.encode()).hexdigest()
+    return text_digest(text)
 
 
-def _new(data: bytes = b"") -> Any:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+def _new() -> Any:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
 
 def _beside(path: Path) -> list[Path]:

@@ -97,4 +97,5 @@ def _objects(place: Location) -> dict[str, ObjectInfo]:
 
 
 def _short(text: str) -> str:
+    # The names of folders that earlier versions made, and that still serve.
     return hashlib.sha256(text.encode()).hexdigest()[:16]

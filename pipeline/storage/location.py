@@ -8,7 +8,6 @@ Credentials are the environment's (``AWS_ACCESS_KEY_ID``, a profile, a role), ne
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
@@ -17,12 +16,14 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import StoreError
+from pipeline.storage.files import whole_file
 
 Result = TypeVar("Result")
 
@@ -43,6 +44,10 @@ class StorageError(StoreError):
 
 class StorageUnreachableError(StorageError):
     """An object store went on failing through all attempts: it may be back later."""
+
+
+class _ChangedError(Exception):
+    """An object changed while it was read."""
 
 
 @dataclass(frozen=True)
@@ -214,18 +219,13 @@ class Location:
             before = self.info()
             if before is None:
                 raise FileNotFoundError(self.url)
-            partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb") as file:
-                    for start in range(0, before.size, _PART_BYTES):
-                        stop = min(start + _PART_BYTES, before.size)
-                        file.write(self.read(start, stop))
-                if self._same(before):  # parts of two versions make no file
-                    partial.replace(path)
-                    return before
-            finally:
-                partial.unlink(missing_ok=True)
+            with suppress(_ChangedError), whole_file(path, unique=True) as file:
+                for start in range(0, before.size, _PART_BYTES):
+                    stop = min(start + _PART_BYTES, before.size)
+                    file.write(self.read(start, stop))
+                if not self._same(before):  # parts of two versions make no file
+                    raise _ChangedError
+                return before
         found = f"{self.url}: changes while it is read; wait until its writer has finished"
         raise StorageError(found)
 
@@ -276,7 +276,7 @@ class Location:
         keys = [f"{self._key}/{name}" for name in names]
 
         def remove() -> None:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 self._fs().rm(keys)
 
         if keys:

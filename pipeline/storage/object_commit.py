@@ -22,6 +22,7 @@ from typing import Any
 import zarr
 
 from pipeline.core.errors import StoreError
+from pipeline.storage.files import text_digest, write_json
 from pipeline.storage.location import LINK, Location, ObjectInfo, Place, Storage, StorageError
 from pipeline.storage.zarr_store import ObjectStore
 
@@ -37,10 +38,7 @@ def place_of(path: str | os.PathLike[str] | Location) -> Place:
 
 def write_link(path: Path, place: Location) -> None:
     """Let a local directory stand for a store elsewhere, as a symbolic link would."""
-    path.mkdir(parents=True, exist_ok=True)
-    draft = path / f".{LINK}"
-    draft.write_text(json.dumps({"url": place.url}) + "\n", encoding="utf-8")
-    draft.replace(path / LINK)
+    write_json(path / LINK, {"url": place.url})
 
 
 def zarr_at(place: Place, *, read_only: bool = False) -> Any:
@@ -140,7 +138,7 @@ def fingerprint_objects(place: Location) -> str:
     if {name: each.size for name, each in found.items()} != marker["files"]:
         return "absent"
     text = json.dumps([marker, {name: each.tag for name, each in found.items()}], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return text_digest(text)
 
 
 def remove_superseded(place: Location, current: set[str]) -> None:

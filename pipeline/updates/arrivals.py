@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from geo.errors import InputError, Problem
 from pipeline.config.periods import MARK, natural, period_files, periods_of
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
+from pipeline.storage.files import text_digest, write_json
 from pipeline.storage.location import Location, Storage, is_object_address
 
 
@@ -84,11 +84,8 @@ def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     """Remember that a run was started for an arrival."""
     loaded = config if isinstance(config, Config) else load_watched(config)
     path = _memory(loaded)
-    path.parent.mkdir(parents=True, exist_ok=True)
     seen = {**(_seen(loaded) or {}), arrival.address: arrival.token}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_json(path, dict(sorted(seen.items())), unique=True)
 
 
 def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
@@ -170,4 +167,4 @@ def _seen(config: Config) -> dict[str, str] | None:
 
 
 def _token(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+    return text_digest("\0".join(parts), 24)
