@@ -7,7 +7,6 @@ file, so that a reader never sees half a raster and a run that dies leaves the l
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from pipeline.cluster.local import n_thread, where_here
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
+from pipeline.core.code import installed_version
 from pipeline.core.signals import endings_wait
 from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
@@ -136,7 +136,7 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
             "rate_per": f"{config.output.rate_per:g}",
         }
     return {
-        "TIFFTAG_SOFTWARE": f"disagg {software_version()}",
+        "TIFFTAG_SOFTWARE": f"disagg {installed_version('disagg')}",
         "name": config.name,
         "model": config.model.kind,
         "model_parameters": json.dumps(model_settings(config, model), sort_keys=True),
@@ -144,13 +144,6 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
         "fingerprint": store.fingerprint,
         **own,
     }
-
-
-def software_version() -> str:
-    """Version of this software, as installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("disagg")
-    return "not installed"
 
 
 def _areas(config: Config) -> Any:
