@@ -23,9 +23,9 @@ from benchmarks.report import RESULTS, write_results
 from geo.errors import InputError
 from pipeline import BagStore
 from pipeline.cluster.local import n_thread
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config, work_dir
-from pipeline.core.progress import Silent
 from pipeline.evaluation.folds import random_folds, read_folds
 from pipeline.ingest.stage import ingest
 from pipeline.prediction.areas import AreaDraws, draw_areas
@@ -69,7 +69,7 @@ def measure(config: Config, fold: np.ndarray | None = None, n_draws: int = 2000)
     n_draws : int
         Functions drawn for a fold.
     """
-    ingest(config, Silent())
+    ingest(StageContext(config))
     store = BagStore.open(work_dir(config) / "bags.zarr")
     fold = configured_folds(config, store) if fold is None else fold
     parts, fits = [], []

@@ -28,9 +28,9 @@ from models.aggregate.bag_variance import choose_nodes
 from models.training.estimator import Estimator
 from models.tuning import four_way_split
 from pipeline import BagStore
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.config.schema import work_dir
-from pipeline.core.progress import Silent
 from pipeline.demo.country import simulate_country
 from pipeline.ingest.stage import ingest
 
@@ -63,7 +63,7 @@ def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
     with tempfile.TemporaryDirectory() as directory:
         output = config.output.model_copy(update={"dir": Path(directory)})
         config = config.model_copy(update={"output": output})
-        ingest(config, Silent())
+        ingest(StageContext(config))
         store = BagStore.open(work_dir(config) / "bags.zarr")
         truth_map = RasterSource(str(config.truth.path)).read()  # type: ignore[union-attr]
         rows: dict[str, list[Any]] = {"x": [], "weight": [], "coords": [], "truth": []}

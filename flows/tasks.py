@@ -2,7 +2,7 @@
 
 They get a run's address and a fingerprint, never data. A stage's result is cached by the key that
 `pipeline.run.record.stage_key` makes of its inputs' content, its part of the configuration and the
-code's version; and only while what it left on the disk is still there (`refresh_cache` otherwise:
+code; and only while what it left on the disk is still there (`refresh_cache` otherwise:
 Prefect's record may outlive the files).
 """
 
@@ -20,6 +20,7 @@ from prefect.tasks import exponential_backoff
 from flows.show import progress_of
 from pipeline.config.schema import Config
 from pipeline.publishing.publish import publish
+from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import stage_key
 from pipeline.run.runner import run_stages, summarise_stages
 from pipeline.updates.map_run import MapRun
@@ -48,10 +49,15 @@ def by_key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
     result_serializer="json",
     retry_condition_fn=may_pass,
 )
-def stage_task(run: MapRun, stage: str, key: str) -> dict[str, Any]:  # noqa: ARG001
+def stage_task(
+    run: MapRun,
+    stage: str,
+    key: str,  # noqa: ARG001 (by_key reads it)
+    prints: Fingerprints,
+) -> dict[str, Any]:
     """Run one stage, unless it is up to date; open the Dask client inside, if it needs one."""
     config = run.load()
-    results = run_stages(config, (stage,), progress_of(config))
+    results = run_stages(config, (stage,), progress_of(config), prints=prints)
     return summarise_stages(results)[0]
 
 
@@ -65,11 +71,11 @@ def publish_task(run: MapRun, force: bool = False) -> Any:
     return publication
 
 
-def do_stage(run: MapRun, config: Config, stage: str) -> dict[str, Any]:
+def do_stage(run: MapRun, config: Config, stage: str, prints: Fingerprints) -> dict[str, Any]:
     """Call `stage_task` as the configuration says: key, retries, time-out."""
-    key, current = stage_key(stage, config)
+    key, current = stage_key(stage, config, prints)
     chosen = stage_task.with_options(refresh_cache=not current, **_patience(config))
-    state = chosen(run, stage, key, return_state=True)
+    state = chosen(run, stage, key, prints, return_state=True)
     result = state.result()
     return {**result, "skipped": result["skipped"] or state.name == "Cached"}
 

@@ -19,6 +19,7 @@ from pipeline.publishing.metrics import recorded
 from pipeline.publishing.notify import tell
 from pipeline.publishing.publish import Publication
 from pipeline.publishing.summary import headline
+from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.lock import MapBusyError, hold_map
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import MapRun, slug, state_line, title
@@ -126,8 +127,9 @@ def _run_locked(
         ),
         recorded(config, logger.warning) as record,
     ):
+        prints = Fingerprints(config)
         for stage in stages:
-            record.add(do_stage(run, config, stage))
+            record.add(do_stage(run, config, stage, prints))
         if not publishes:
             record.outcome = "unchanged"
             return Completed(message=f"{title(config)}: {', '.join(stages)} up to date")

@@ -145,18 +145,14 @@ def check(
     """  # noqa: D301
     talk = Talk(as_json, quiet, verbose)
     with errors_told(talk, f"disagg check {config}"):
-        problems, loaded = _all_problems(config, period)
+        found: dict[str, str] = {}
+        problems, loaded = _all_problems(config, period, found)
         if loaded is None or problems:
             if not (quiet or as_json):
                 _print_table(config, problems)
                 if sys.stdout.isatty() and sys.stderr.isatty():
                     raise typer.Exit(BAD_INPUT)  # the table says it all
             raise InputError(problems)
-        from pipeline.config.local_inputs import local_inputs
-        from pipeline.ingest.inputs import describe_inputs
-
-        with local_inputs(loaded) as local:
-            found = describe_inputs(local)
         talk.give({"ok": True, "problems": [], "found": found})
         talk.say(f"{config}: nothing wrong found\n")
         width = max(map(len, found))
@@ -298,8 +294,10 @@ def _check_demo_dir(directory: Path) -> None:
         )
 
 
-def _all_problems(path: Path, period: str | None = None) -> tuple[list[Problem], Config | None]:
-    """Read a configuration and all that it names; return every problem found."""
+def _all_problems(
+    path: Path, period: str | None = None, found: dict[str, str] | None = None
+) -> tuple[list[Problem], Config | None]:
+    """Read a configuration and all that it names; return every problem, fill in what it holds."""
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
@@ -314,7 +312,7 @@ def _all_problems(path: Path, period: str | None = None) -> tuple[list[Problem],
         for key, name in config.input_paths().items()
         if any(f"no file {name}" in problem.found for problem in problems)
     }
-    for problem in check_inputs(config):
+    for problem in check_inputs(config, found):
         # A file that is not there is told once, with the configuration's line.
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
             problems.append(problem)
@@ -348,18 +346,19 @@ def _run_stages(
     with errors_told(talk, f"disagg {command} {path}", where):
         config = _load(path, period, with_inputs="ingest" in names)
         from pipeline.prediction.products import announced_files
+        from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
-        from pipeline.storage.location import use_storage
 
-        use_storage(config.storage.options())
-        progress = talk.progress()
+        progress, prints = talk.progress(), Fingerprints(config)
         if "ingest" not in names:
-            for stale in stale_stages(config, names[0]):
+            for stale in stale_stages(config, names[0], prints):
                 progress.log(
                     f"note: what {stale} read has changed since; `disagg run {path}` brings all"
                     " up to date"
                 )
-        results = run_stages(config, names, progress, force=force, on_start=at.append)
+        results = run_stages(
+            config, names, progress, force=force, on_start=at.append, prints=prints
+        )
         place = config.output.place
         maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
         talk.give(

@@ -36,10 +36,8 @@ def plan(
         from pipeline.config.local_inputs import local_inputs
         from pipeline.config.reader import load_config
         from pipeline.plan.estimate import plan_run
-        from pipeline.storage.location import use_storage
 
         loaded = load_config(config)
-        use_storage(loaded.storage.options())
         with local_inputs(loaded) as local:
             found = plan_run(local, workers)
         talk.give(found.to_dict())

@@ -23,11 +23,11 @@ def local_inputs(config: Config) -> Iterator[Config]:
     StorageError
         If the store fails.
     """
-    copies, problems = {}, []
+    copies, problems, storage = {}, [], config.storage.open()
     for key, url in config.input_paths().items():
         if not is_object_address(url) or url in copies:
             continue
-        copy = local_copy(url)
+        copy = local_copy(url, storage)
         if copy is None:
             problems.append(Problem(f"{key} ({url})", "no such object", "correct the address"))
         else:

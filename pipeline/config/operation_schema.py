@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic import model_validator as _model_validator
 
 from pipeline.config.base import Section, config_error
+from pipeline.config.values import check_dollar
 
 
 def _local(value: Any) -> Any:
@@ -25,6 +26,7 @@ def _local(value: Any) -> Any:
 
 
 def _beside(path: Path, info: ValidationInfo) -> Path:
+    check_dollar(str(path))
     base = (info.context or {}).get("base", Path())
     return (Path(base) / path.expanduser()).resolve()
 

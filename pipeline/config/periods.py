@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from geo.errors import InputError, Problem, name_first
+from pipeline.storage.input_cache import local_copy
+from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 
 MARK = "{period}"
 _PERIOD = re.compile(r"^\w[\w.-]*$")
 
 
 def place_period(
-    data: dict[str, Any], base: Path, asked: str | None, problems: list[Problem], source: str
+    data: dict[str, Any],
+    base: Path,
+    asked: str | None,
+    problems: list[Problem],
+    source: str,
+    *,
+    storage: Storage,
+    otherwise: str | None = None,
 ) -> dict[str, Any]:
     """Put the run's period into a configuration that has been read but not yet checked.
 
@@ -36,6 +45,10 @@ def place_period(
         Appended to, where the configuration knows no periods, or none can be found.
     source : str
         The file's name, for problems.
+    storage : Storage
+        How object stores are spoken to: the counts may lie on one.
+    otherwise : str, optional
+        The period where none can be found, instead of a problem.
 
     Returns
     -------
@@ -50,14 +63,14 @@ def place_period(
             problems.append(Problem(source, found, remedy))
         return {key: value for key, value in data.items() if key != "period"}
     if asked is None:
-        found_periods = periods_of(data, base)
-        if not found_periods:
+        found_periods = periods_of(data, base, storage)
+        if not found_periods and otherwise is None:
             where = _response(data)
             found = f"no period found in {where.get('path')}"
             remedy = "see that the file is there, or give the period (--period, or `period:`)"
             problems.append(Problem(f"{source}: counts.path", found, remedy))
             return data
-        asked = found_periods[-1]
+        asked = found_periods[-1] if found_periods else otherwise
     asked = str(asked)
     if not _PERIOD.match(asked):
         found = f"{asked!r} is no period"
@@ -72,7 +85,7 @@ def has_periods(data: dict[str, Any]) -> bool:
     return _response(data).get("period") is not None or any(MARK in text for text in _texts(data))
 
 
-def periods_of(data: dict[str, Any], base: Path) -> list[str]:
+def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     """List the periods that there are counts of, the earliest first.
 
     A table that cannot be read has none: what is wrong with it, its check will tell.
@@ -82,17 +95,23 @@ def periods_of(data: dict[str, Any], base: Path) -> list[str]:
     if not isinstance(path, str):
         return []
     if MARK in path:
-        return sorted({period for period, _ in period_files(path, base)}, key=natural)
+        return sorted({period for period, _ in period_files(path, base, storage)}, key=natural)
     column = where.get("period")
     if column is None:
         return []
     from geo.tables import column_texts  # pandas: only where it is needed
 
-    full = path if "://" in path or path.startswith("/vsi") else base / Path(path).expanduser()
+    full: str | Path | None = path
+    if is_object_address(path):
+        full = local_copy(path, storage)
+    elif not is_remote(path):
+        full = base / Path(path).expanduser()
+    if full is None:
+        return []
     return sorted(set(column_texts(full, str(column))), key=natural)
 
 
-def period_files(path: str, base: Path) -> list[tuple[str, str]]:
+def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:
     """List the files that a path with ``{period}`` stands for: (period, path) each."""
     remote = "://" in path
     full = path if remote else str(base / Path(path).expanduser())
@@ -102,9 +121,11 @@ def period_files(path: str, base: Path) -> list[tuple[str, str]]:
         below = inner.rpartition("/")[0]
         return [
             (period, full.replace(MARK, period))
-            for period, _ in period_files(f"{before}{MARK}{below}", Path())
+            for period, _ in period_files(f"{before}{MARK}{below}", Path(), storage)
         ]
-    if remote:
+    if is_object_address(full):
+        names = _object_names(before, after, storage or Storage())
+    elif remote:
         import fsspec
 
         system, plain = fsspec.core.url_to_fs(f"{before}*{after}")
@@ -113,6 +134,18 @@ def period_files(path: str, base: Path) -> list[tuple[str, str]]:
         names = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
     found = [(name[len(before) : len(name) - len(after)], name) for name in names]
     return [(period, name) for period, name in found if _PERIOD.match(period)]
+
+
+def _object_names(before: str, after: str, storage: Storage) -> list[str]:
+    """List the objects, or the prefixes, whose address is ``before``, a name and ``after``."""
+    above, _, head = before.rpartition("/")
+    tail, _, below = after.partition("/")
+    names = Location(above, storage).children()
+    found = [f"{above}/{n}" for n in names if n.startswith(head) and n.endswith(tail)]
+    if not below:
+        return found
+    inside = [Location(f"{name}/{below}", storage) for name in found]
+    return [place.url for place in inside if place.info() is not None]
 
 
 def between(periods: Sequence[str], first: str, last: str) -> list[str]:

@@ -20,6 +20,7 @@ from pydantic import (
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.compute_schema import Compute
+from pipeline.config.document import Document
 from pipeline.config.input_schema import (
     Areas,
     Counts,
@@ -33,7 +34,7 @@ from pipeline.config.input_schema import (
 from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole
-from pipeline.storage.location import StorageOptions, is_object_address
+from pipeline.storage.location import Storage, is_object_address
 
 
 class Output(Section):
@@ -71,7 +72,7 @@ class Output(Section):
         return self.url or str(self.dir)
 
 
-class Storage(Section):
+class StorageSection(Section):
     """``storage``: how object stores are spoken to; credentials are the environment's."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
@@ -87,9 +88,9 @@ class Storage(Section):
         None, description="local directory of copies; ~/.cache/disagg by default"
     )
 
-    def options(self) -> StorageOptions:
-        """Return what :mod:`pipeline.storage.location` wants to know."""
-        return StorageOptions(self.endpoint, self.retries, self.timeout, self.scratch or "")
+    def open(self) -> Storage:
+        """Return the storage object that is passed down to whoever reaches an object store."""
+        return Storage(self.endpoint, self.retries, self.timeout, self.scratch or "")
 
 
 def _folds(value: Any) -> Any:
@@ -124,7 +125,7 @@ def _work_locally(data: dict[str, Any]) -> None:
     storage = data.get("storage")
     scratch = storage.get("scratch") if isinstance(storage, dict) else None
     own = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    above = StorageOptions(scratch=str(scratch or "")).scratch_dir
+    above = Storage(scratch=str(scratch or "")).scratch_dir
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / own)}
 
 
@@ -160,9 +161,9 @@ class Config(Section):
     update: Update = Field(default_factory=Update)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
-    storage: Storage = Field(default_factory=Storage)
+    storage: StorageSection = Field(default_factory=StorageSection)
 
-    _source: Path | None = PrivateAttr(None)
+    _document: Document | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -253,9 +254,14 @@ class Config(Section):
         return given
 
     @property
+    def document(self) -> Document | None:
+        """The YAML document that this was read from."""
+        return self._document
+
+    @property
     def source(self) -> Path | None:
         """The YAML file that this was read from."""
-        return self._source
+        return None if self._document is None else self._document.path.resolve()
 
     def input_paths(self) -> dict[str, str]:
         """Every file that a run reads, by configuration key, in a fixed order."""

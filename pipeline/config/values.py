@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,16 +12,29 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pipeline.config.base import config_error
 from pipeline.storage.location import is_object_address, is_remote
 
+_BARE = re.compile(r"\$([A-Za-z_]\w*)")
 _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
 
 
 def _resolve(path: str, info: ValidationInfo) -> str:
     if not path:
         raise config_error(found="an empty path", remedy="give a file")
+    check_dollar(path)
     if is_remote(path):
         return path
     base = (info.context or {}).get("base", Path())
     return str((base / Path(path).expanduser()).resolve())
+
+
+def bare_variables(path: str) -> list[str]:
+    """List the variables of the environment that a path names without braces."""
+    return [name for name in _BARE.findall(path) if name in os.environ]
+
+
+def check_dollar(path: str) -> None:
+    """Refuse a path in which a variable of the environment was meant, and stays a text."""
+    for name in bare_variables(path):
+        raise config_error(found=f"${name} in {path} stays as it is", remedy=f"write ${{{name}}}")
 
 
 def _local_dir(value: Any) -> Any:
@@ -32,6 +46,8 @@ def _local_dir(value: Any) -> Any:
 def _address(value: str | None) -> str | None:
     if value is not None and not is_object_address(value):
         raise config_error(remedy="give an address such as s3://bucket/map, as output.dir")
+    if value is not None:
+        check_dollar(value)
     return value
 
 

@@ -1,4 +1,4 @@
-"""Errors, progress, signals and threads: what every room uses.
+"""Errors, progress, signals, threads and the hash of the code: what every room uses.
 
 Imports no other room.
 """

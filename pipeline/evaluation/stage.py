@@ -21,24 +21,22 @@ from geo.errors import InputError, Problem
 from geo.raster import RasterSource, raster_source
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
+from pipeline.config.context import StageContext
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.schema import Config
-from pipeline.core.version import software_version
+from pipeline.core.code import code_inputs
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import EvaluationTask, evaluation_task
 from pipeline.prediction.products import EVALUATION
+from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit as fit_model
 
 
-def evaluate_stage(
-    config: Config,
-    progress: Any,
-    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
-) -> dict[str, Any]:
+def evaluate_stage(context: StageContext) -> dict[str, Any]:
     """Write ``evaluation.json`` and log its summary as a table.
 
     A fold that has been predicted is kept in ``work/evaluate`` and not fitted again while neither
@@ -46,10 +44,8 @@ def evaluate_stage(
 
     Parameters
     ----------
-    config : Config
-        Its ``output.dir`` holds ``work/`` with the bag store and the fitted model.
-    progress : Progress
-        Shows folds and areas as they are done, and logs the table.
+    context : StageContext
+        The configuration's ``output.dir`` holds ``work/`` with the bag store and the fitted model.
 
     Returns
     -------
@@ -61,9 +57,10 @@ def evaluate_stage(
     InputError
         If the folds file or the truth cannot be used.
     """
+    config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     model = models.load(work / "model")
     evaluation = evaluation_task(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
@@ -91,9 +88,7 @@ def evaluate_stage(
             report["truth"] = truth
     report["about"] = evaluation.about
     report = jsonable(report)
-    partial = out / f".{EVALUATION.file}.partial"
-    partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(out / EVALUATION.file)
+    write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
     return evaluation.headline(report)
 
@@ -172,7 +167,7 @@ def _fingerprint(config: Config, store: BagStore) -> str:
         "store": store.fingerprint,
         "model": config.model.model_dump(mode="json"),
         "fit": config.fit.model_dump(mode="json"),
-        "version": software_version(),
+        "code": code_inputs(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

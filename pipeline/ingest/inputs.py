@@ -268,36 +268,35 @@ def _stand_in(sources: list[RasterSource], where: _Where | None) -> Grid | None:
     return max(usable, key=where.seen if where else lambda _: 0.0).grid if usable else None
 
 
-def describe_inputs(config: Config) -> dict[str, str]:
-    """Describe each input of a configuration that has been checked.
+def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
+    """Describe the inputs that `open_inputs` opened.
 
     Parameters
     ----------
     config : Config
-        The run's.
+    inputs : Inputs
+        Its own.
 
     Returns
     -------
     dict of str to str
-        By configuration key.
+        By configuration key; of a time series also the ``period`` that the run maps.
     """
     found: dict[str, str] = {}
-    problems: list[Problem] = []
-    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
+    areas, y = inputs.areas, inputs.counts
     if areas is not None:
-        found["areas"] = f"{len(areas):,} areas, {areas.crs.to_string()}"
-        spec = config.response
-        read = read_labels if config.labels is not None else read_counts
-        found_y = read(spec.path, areas, spec.id or config.areas.id, spec.value, problems)
-        if found_y is not None and config.labels is not None:
-            found["labels"] = f"{int(found_y.sum()):,} of {len(found_y):,} areas are positive"
-        elif found_y is not None:
-            found["counts"] = f"{found_y.sum():,.0f} in all, {found_y.min():g} to {found_y.max():g}"
-    if config.population is not None:
-        found["population"] = _describe_raster(RasterSource(config.population.path))
-    for name, covariate in config.covariates.items():
-        source = RasterSource(covariate.path, covariate.band)
-        found[f"covariates.{name}"] = _describe_raster(source)
+        crs = "no CRS" if areas.crs is None else areas.crs.to_string()
+        found["areas"] = f"{len(areas):,} areas, {crs}"
+    if config.period is not None:
+        found["period"] = config.period
+    if y is not None and config.labels is not None:
+        found["labels"] = f"{int(y.sum()):,} of {len(y):,} areas are positive"
+    elif y is not None:
+        found["counts"] = f"{y.sum():,.0f} in all, {y.min():g} to {y.max():g}"
+    if inputs.population is not None:
+        found["population"] = _describe_raster(inputs.population.source)
+    for name, layer in inputs.covariates.items():
+        found[f"covariates.{name}"] = _describe_raster(layer.source)
     return found
 
 

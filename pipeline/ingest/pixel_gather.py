@@ -20,7 +20,8 @@ import zarr
 
 from geo.grid import Grid, Tile, coords_km
 from pipeline.core.threads import run_tasks
-from pipeline.storage.object_commit import Place, zarr_at
+from pipeline.storage.location import Place
+from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import TILE
 from pipeline.store.bag_writer import PixelRows
 from pipeline.store.tile_index import AreaPixels, TileIndex

@@ -20,14 +20,15 @@ from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
 from pipeline.cluster.local import local_threads
+from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
-from pipeline.ingest.inputs import Inputs, open_inputs
+from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
-from pipeline.storage.location import use_storage
-from pipeline.storage.object_commit import Place, zarr_at
+from pipeline.storage.location import Place
+from pipeline.storage.object_commit import zarr_at
 from pipeline.store import aligned_grid
 from pipeline.store.aligned_grid import (
     NO_COVARIATE,
@@ -68,16 +69,14 @@ class Bags:
     left_out: dict[str, Any]
 
 
-def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[str, Any]:
+def ingest(context: StageContext) -> dict[str, Any]:
     """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they stand there already.
 
     Parameters
     ----------
-    config : Config
-    progress : Progress
-    fingerprint : str, optional
-        Of everything that the stage depends on; a finished store of the same one is taken as it is.
-        Where not given, the stores are made anew.
+    context : StageContext
+        Finished stores of the same fingerprint are taken as they are; without one, they are made
+        anew.
 
     Returns
     -------
@@ -89,8 +88,8 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     InputError
         With everything that is wrong with the inputs; nothing is written then.
     """
-    work = work_dir(config)
-    grid_path, bags_path = work / "grid.zarr", work / "bags.zarr"
+    config, progress, fingerprint = context.config, context.progress, context.fingerprint
+    grid_path, bags_path = context.place("work/grid.zarr"), context.place("work/bags.zarr")
     if not (
         fingerprint
         and is_current(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint)
@@ -102,12 +101,14 @@ def ingest(config: Config, progress: Progress, fingerprint: str = "") -> dict[st
     return _summary(BagStore.open(bags_path), progress)
 
 
-def check(config: Config) -> list[Problem]:
+def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
     """Find everything that is wrong with the inputs: all that ingest does, kept nowhere.
 
     Parameters
     ----------
     config : Config
+    found : dict, optional
+        Filled with what each input holds (`describe_inputs`) where nothing is wrong.
 
     Returns
     -------
@@ -116,11 +117,12 @@ def check(config: Config) -> list[Problem]:
     """
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
-            use_storage(config.storage.options())
             with local_inputs(config) as local:
-                _prepare(local, Path(directory), Silent())
+                inputs, _ = _prepare(local, Path(directory), Silent())
         except InputError as error:
             return list(error.problems)
+    if found is not None:
+        found |= describe_inputs(config, inputs)
     return []
 
 
@@ -374,7 +376,7 @@ def _write_store(
     inputs: Inputs,
     bags: Bags,
     grid_path: Place,
-    bags_path: Path,
+    bags_path: Place,
     fingerprint: str,
     progress: Progress,
 ) -> None:
@@ -386,7 +388,7 @@ def _write_store(
     covariates = tuple(inputs.covariates)
     n_pix = int(bags.offsets[-1])
     with (
-        PixelGatherer(bags, grid, grid_path, bags_path.parent) as gatherer,
+        PixelGatherer(bags, grid, grid_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(_workers(config), task.advance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import map_in_order
+from pipeline.storage.files import whole_file
 
 
 class AreaArrays:
@@ -34,12 +34,8 @@ class AreaArrays:
 
     def save(self, path: Path) -> None:
         """Write the arrays to an ``.npz`` that appears only when complete."""
-        partial = path.with_name(f".{path.name}.partial")
-        with partial.open("wb") as file:
+        with whole_file(path) as file:
             np.savez(file, **self.__dict__)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Self:

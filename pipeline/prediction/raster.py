@@ -16,6 +16,7 @@ from models.training.device import DEVICE_PIXELS, Wanted, find_device, placed
 from pipeline.core.progress import Silent
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.products import Layer
+from pipeline.storage.location import Location
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
@@ -81,7 +82,7 @@ def predict_tile(
 
 def predict_raster(
     model: Any,
-    cube_path: str | os.PathLike[str],
+    cube_path: str | os.PathLike[str] | Location,
     directory: str | os.PathLike[str],
     wanted: list[Layer],
     *,
@@ -98,7 +99,7 @@ def predict_raster(
     ----------
     model : fitted model
         With ``predict_pixels``.
-    cube_path : path-like
+    cube_path : path-like or Location
         ``work/grid.zarr``, as ingest leaves it.
     directory : path-like
         Where ``NAME.tif`` and ``NAME.qml`` of each layer go.

@@ -19,10 +19,11 @@ import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
 from pipeline.cluster.local import driver_device, n_thread
+from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
+from pipeline.core.code import installed_version
 from pipeline.core.signals import endings_wait
-from pipeline.core.version import software_version
 from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
@@ -31,19 +32,14 @@ from pipeline.prediction.raster import predict_raster
 from pipeline.store.bag_store import BagStore
 
 
-def predict_stage(
-    config: Config,
-    progress: Any,
-    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
-) -> dict[str, Any]:
+def predict_stage(context: StageContext) -> dict[str, Any]:
     """Write the maps, the table of areas and the preview.
 
     Parameters
     ----------
-    config : Config
-        Its ``output.dir`` holds ``work/``: the aligned grid, the bag store, the fitted model.
-    progress : Progress
-        Shows tiles and areas as they are done.
+    context : StageContext
+        The configuration's ``output.dir`` holds ``work/`` with the aligned grid, the bag store and
+        the fitted model.
 
     Returns
     -------
@@ -58,17 +54,18 @@ def predict_stage(
     StoreError
         If the bag store is absent or damaged.
     """
+    config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
     model = models.load(work / "model")
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     tags = _tags(config, store, model)
     with _staging(out) as staging:
         n_pix = 0
         if "pixels" in model.predicts:
             n_pix = predict_raster(
                 model,
-                work / "grid.zarr",
+                context.place("work/grid.zarr"),
                 staging,
                 layers(config, store),
                 mask=config.output.mask,
@@ -136,7 +133,7 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
             "rate_per": f"{config.output.rate_per:g}",
         }
     return {
-        "TIFFTAG_SOFTWARE": f"disagg {software_version()}",
+        "TIFFTAG_SOFTWARE": f"disagg {installed_version('disagg')}",
         "name": config.name,
         "model": config.model.kind,
         "model_parameters": json.dumps(model_settings(config, model), sort_keys=True),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from pipeline.publishing.versions import (
     versions_locked,
 )
 from pipeline.run.record import is_undamaged, read_record
+from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.lock import exclusive
 
 _STAGES = ("ingest", "fit", "predict", "evaluate")
@@ -139,7 +139,7 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                 "superseded": backfilled,  # of an earlier period: readers never had it
                 "gates": [asdict(check) for check in checks],
                 "compared_with": None if base is None else base.name,
-                "files": {name: _sha256(path) for name, path in sorted(files.items())},
+                "files": {name: file_digest(path) for name, path in sorted(files.items())},
             }
             version = add_version(directory, files, about, fingerprint)
             if current is not None and backfilled:
@@ -211,8 +211,7 @@ def _fingerprint(config: Config, files: dict[str, Path]) -> str:
         for path, fingerprint in record[name]["outputs"].items()
         if path in files and not path.endswith(".qml")
     }
-    text = json.dumps([config.name, config.period, shown], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return text_digest(json.dumps([config.name, config.period, shown], sort_keys=True))
 
 
 def _predecessor(
@@ -227,8 +226,3 @@ def _predecessor(
 
 def _later(a: str | None, b: str | None) -> bool:
     return a is not None and b is not None and natural(a) > natural(b)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,21 +13,22 @@ once (:func:`open_current`) reads one version to its end, whatever is published 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
+from pipeline.storage.files import sync, write_json
 from pipeline.storage.local_commit import read_marker, staged
+from pipeline.storage.lock import SHORT_S, Lock, writable
 
 KIND, VERSION = "disagg-version", 1
 ABOUT = "version.json"
@@ -117,8 +118,7 @@ def add_version(
         partial = cast(Path, at)  # `directory` is local: versions are renamed into place
         for target, source in files.items():
             shutil.copyfile(source, partial / target)
-        text = json.dumps({"version": name, **about}, indent=1, ensure_ascii=False) + "\n"
-        (partial / ABOUT).write_text(text, encoding="utf-8")
+        write_json(partial / ABOUT, {"version": name, **about})
     made = _read(path)
     if made is None:
         message = f"{path}: written, and cannot be read; is the disk full?"
@@ -131,11 +131,7 @@ def make_current(directory: Path, version: Version) -> None:
     link = directory / f".current-{uuid.uuid4().hex[:8]}"
     link.symlink_to(Path("versions") / version.name)
     os.replace(link, directory / "current")
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(directory)
 
 
 def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, Version]:
@@ -187,9 +183,7 @@ def read_withdrawn(directory: Path) -> set[str]:
 
 
 def _write_withdrawn(directory: Path, fingerprints: set[str]) -> None:
-    draft = directory / f".{WITHDRAWN}"
-    draft.write_text(json.dumps(sorted(fingerprints)) + "\n", encoding="utf-8")
-    draft.replace(directory / WITHDRAWN)
+    write_json(directory / WITHDRAWN, sorted(fingerprints))
 
 
 def drop_old(directory: Path, keep: int) -> list[str]:
@@ -216,16 +210,16 @@ def drop_old(directory: Path, keep: int) -> list[str]:
 
 @contextmanager
 def versions_locked(directory: Path) -> Iterator[None]:
-    """Keep others from changing the versions; readers need no lock."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        opened = (directory / ".lock").open("w")
-    except OSError as error:
-        found = f"cannot be written to ({error.strerror or error})"
-        remedy = "give another publish.dir, or free this one for writing"
-        raise InputError(Problem(f"publish.dir ({directory})", found, remedy)) from error
-    with opened as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Keep others from changing the versions: wait for them; readers need no lock.
+
+    Raises
+    ------
+    InputError
+        If the directory cannot be written to.
+    """
+    with ExitStack() as stack:
+        with writable(directory, "publish.dir"):
+            stack.enter_context(Lock(directory / ".lock").hold("a publication", wait_s=SHORT_S))
         yield
 
 

@@ -1,28 +1,35 @@
 """The record of a run: what each stage read and left, and why one has to run again.
 
 ``work/stages.json`` holds fingerprints of contents: a changed byte of an input, a changed key of
-the configuration, or a missing or damaged output makes a stage stale.
+the configuration, other code or libraries, or a missing or damaged output makes a stage stale.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import Config
+from pipeline.core.code import (
+    code_hashes,
+    code_inputs,
+    describe_changes,
+    installed_version,
+    library_versions,
+)
+from pipeline.run.fingerprints import Fingerprints, output_fingerprint
 from pipeline.run.stages import STAGES, Stage
 from pipeline.storage.files import write_json
-from pipeline.storage.fingerprint import fingerprint_file, fingerprint_value
-
-_PACKAGES = ("dask", "exactextract", "geopandas", "numpy", "rasterio", "scipy", "shapely", "zarr")
+from pipeline.storage.fingerprint import fingerprint_value
 
 
-def stage_inputs(stage: Stage, config: Config) -> dict[str, str]:
+def stage_inputs(
+    stage: Stage, config: Config, prints: Fingerprints | None = None
+) -> dict[str, str]:
     """Fingerprint everything that a stage depends on, by name.
 
     Parameters
@@ -31,44 +38,33 @@ def stage_inputs(stage: Stage, config: Config) -> dict[str, str]:
         Which.
     config : Config
         The run's.
+    prints : Fingerprints, optional
+        The run's; made anew where not given.
 
     Returns
     -------
     dict of str to str
-        Configuration keys, files by their key, and what earlier stages left.
+        Code and libraries, configuration keys, files by their key, and what earlier stages left.
     """
-    inputs = {"disagg": _version("disagg")}
+    prints = prints or Fingerprints(config)
+    inputs = code_inputs()
     dump = config.model_dump(mode="json")
     for key in stage.config:
         inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))
-    inputs |= file_fingerprints(config, stage.files)
+    inputs |= prints.inputs(stage.files)
     if stage.products:
         inputs["products"] = fingerprint_value(list(stage.products))
-    for output in stage.needs:
-        inputs[output] = fingerprint_file(config.output.dir / output)
-    return inputs
+    return inputs | {output: prints.output(output) for output in stage.needs}
 
 
-def file_fingerprints(config: Config, sections: Sequence[str] | None = None) -> dict[str, str]:
-    """Fingerprint the input files of some sections of the configuration, or of all."""
-    known: dict[str, str] = {}  # grid.like mostly is a file that another key names too
-    prints = {}
-    for key, path in config.input_paths().items():
-        if sections is None or key.split(".")[0] in sections:
-            known.setdefault(path, "")
-            known[path] = known[path] or fingerprint_file(path)
-            prints[key] = known[path]
-    return prints
-
-
-def write_run(config: Config, fingerprints: Mapping[str, str] | None = None) -> Path:
+def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
     """Write ``run.json``: versions, configuration, fingerprints of every input, timings.
 
     Parameters
     ----------
     config : Config
-    fingerprints : mapping, optional
-        Of the inputs as they were read; those of now where not given.
+    fingerprints : mapping
+        Of the inputs as they were read.
 
     Returns
     -------
@@ -84,12 +80,13 @@ def write_run(config: Config, fingerprints: Mapping[str, str] | None = None) -> 
         "versions": {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "disagg": _version("disagg"),
-            **{package: _version(package) for package in _PACKAGES},
+            "disagg": installed_version("disagg"),
+            **library_versions(),
         },
+        "code": code_hashes(),
         "config_file": None if config.source is None else str(config.source),
         "config": config.model_dump(mode="json"),
-        "fingerprints": dict(fingerprints or file_fingerprints(config)),
+        "fingerprints": dict(fingerprints),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),
     }
@@ -114,32 +111,16 @@ def record_path(directory: Path) -> Path:
     return directory / "work" / "stages.json"
 
 
-def stale_reason(record: Any, inputs: Mapping[str, str], directory: Path) -> str:
+def stale_reason(record: Any, inputs: Mapping[str, str], prints: Fingerprints) -> str:
     """Say why a stage has to run; empty where it need not."""
     if record is None:
         return "first run"
-    before = record["inputs"]
-    changed = [key for key in {**before, **inputs} if before.get(key) != inputs.get(key)]
-    if changed:
-        return f"changed: {', '.join(changed)}"
+    if record["inputs"] != dict(inputs):
+        return f"changed: {', '.join(describe_changes(record['inputs'], inputs))}"
     for name, fingerprint in record["outputs"].items():
-        if output_fingerprint(directory / name) != fingerprint:
+        if prints.output(name) != fingerprint:
             return f"{name} is missing or damaged"
     return "" if record["outputs"] else "left nothing"
-
-
-def output_fingerprints(patterns: Sequence[str], directory: Path) -> dict[str, str]:
-    """Fingerprint all that matches some patterns, by path relative to the directory."""
-    paths = sorted({path for pattern in patterns for path in directory.glob(pattern)})
-    return {p.relative_to(directory).as_posix(): output_fingerprint(p) for p in paths}
-
-
-def output_fingerprint(path: Path) -> str:
-    """Fingerprint an output; of a style only that it is there."""
-    # A style is made to be edited: that it is there is enough.
-    if path.suffix == ".qml" and path.is_file():
-        return "present"
-    return fingerprint_file(path)
 
 
 def is_undamaged(path: Path, fingerprint: str) -> bool:
@@ -147,15 +128,14 @@ def is_undamaged(path: Path, fingerprint: str) -> bool:
     return output_fingerprint(path) == fingerprint
 
 
-def stage_key(name: str, config: Config) -> tuple[str, bool]:
+def stage_key(name: str, config: Config, prints: Fingerprints) -> tuple[str, bool]:
     """Return the fingerprint of all that a stage depends on, and whether it is up to date.
 
-    The code's version and the place of the results are part of it: two maps share no result.
+    The code and the place of the results are part of it: two maps share no result.
     """
-    stage = STAGES[name]
-    inputs = stage_inputs(stage, config)
+    inputs = stage_inputs(STAGES[name], config, prints)
     record = read_record(config.output.dir).get(name)
-    current = record is not None and not stale_reason(record, inputs, config.output.dir)
+    current = record is not None and not stale_reason(record, inputs, prints)
     key = fingerprint_value({"stage": name, "dir": str(config.output.dir), "inputs": inputs})
     return key, current
 
@@ -175,13 +155,6 @@ def _without_paths(value: Any) -> Any:
         for key, item in value.items()
         if key not in ("path", "like", "dir", "url") or isinstance(item, dict)
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def is_sound(entry: Any) -> bool:

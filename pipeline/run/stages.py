@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config.schema import Config
-from pipeline.core.progress import Progress
+from pipeline.config.context import StageContext
 from pipeline.prediction.products import output_patterns
 
-StageFunction = Callable[[Config, Progress, str], dict[str, Any]]
+StageFunction = Callable[[StageContext], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ STAGES = {
             "pipeline.evaluation.stage:evaluate_stage",
             config=("name", "model", "fit", "output.draws", "output.interval", "evaluate", "truth"),
             files=("evaluate", "truth"),
-            needs=(_CUBE, _BAGS, _MODEL),
+            needs=(_BAGS, _MODEL),
         ),
     )
 }

@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipeline.storage.files import text_digest
 from pipeline.storage.input_cache import BESIDE_STEM, local_copy
-from pipeline.storage.location import Location, is_object_address, is_remote
-from pipeline.storage.object_commit import fingerprint_objects, place_of
+from pipeline.storage.location import Location, Storage, is_object_address, is_remote
+from pipeline.storage.object_commit import fingerprint_objects
 
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
@@ -20,7 +21,7 @@ _DIGEST_BYTES = 16
 _BESIDE_NAME = ("-wal", ".msk")  # an SQLite file's last writes; a raster's mask
 
 
-def fingerprint_file(path: str | Path) -> str:
+def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     """Hash what a file holds, with the files beside it that belong to it.
 
     Parameters
@@ -29,19 +30,22 @@ def fingerprint_file(path: str | Path) -> str:
         A file, or a directory as a Zarr store is, here or on an object store. Of another URL or
         one of GDAL's virtual paths the address alone is hashed: a new fingerprint needs a new
         address.
+    storage : Storage, optional
+        How object stores are spoken to.
 
     Returns
     -------
     str
         32 hexadecimal digits (blake2b, 128 bits), or ``"absent"`` where nothing is there.
     """
+    storage = storage or Storage()
     if is_object_address(path):
-        copy = local_copy(str(path))
+        copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
     if is_remote(str(path)):
-        return _new(str(path).encode()).hexdigest()
+        return text_digest(str(path))
     path = Path(path)
-    place = place_of(path)
+    place = storage.place(path)
     if isinstance(place, Location):
         return fingerprint_objects(place)
     if path.is_dir():
@@ -63,11 +67,11 @@ def fingerprint_value(value: Any) -> str:
         32 hexadecimal digits (blake2b, 128 bits).
     """
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return _new(text.encode()).hexdigest()
+    return text_digest(text)
 
 
-def _new(data: bytes = b"") -> Any:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+def _new() -> Any:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
 
 def _beside(path: Path) -> list[Path]:

@@ -7,7 +7,6 @@ contents for a week.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import time
@@ -16,9 +15,10 @@ from pathlib import Path
 from pipeline.storage.location import (
     Location,
     ObjectInfo,
+    Storage,
     StorageError,
-    storage_options,
 )
+from pipeline.storage.lock import SHORT_S, Lock
 from pipeline.storage.object_commit import GRACE
 
 #: Files beside a file that change what it means to a reader.
@@ -32,13 +32,15 @@ _RASTERS = (".tif", ".tiff")
 _BESIDE_RASTER = (".msk", ".aux.xml")
 
 
-def local_copy(url: str) -> Path | None:
+def local_copy(url: str, storage: Storage) -> Path | None:
     """Return a local copy of an object, with those beside it that belong to it.
 
     Parameters
     ----------
     url : str
         ``s3://bucket/key``.
+    storage : Storage
+        Its ``scratch_dir`` holds the copy.
 
     Returns
     -------
@@ -50,16 +52,15 @@ def local_copy(url: str) -> Path | None:
     StorageError
         If the store fails.
     """
-    place = Location(url)
+    place = Location(url, storage)
     found = _objects(place)
     if place.name not in found:
         return None
     text = "".join(f"{name} {each.size} {each.tag} " for name, each in sorted(found.items()))
-    above = storage_options().scratch_dir / "inputs" / _short(url)
+    above = storage.scratch_dir / "inputs" / _short(url)
     folder = above / _short(text)
-    above.mkdir(parents=True, exist_ok=True)
-    with (above / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may want the same raster
+    # Another run may want the same raster.
+    with Lock(above / ".lock").hold("a download", wait_s=SHORT_S):
         if not folder.is_dir():
             _download(place, found, folder)
     return folder / place.name
@@ -96,4 +97,5 @@ def _objects(place: Location) -> dict[str, ObjectInfo]:
 
 
 def _short(text: str) -> str:
+    # The names of folders that earlier versions made, and that still serve.
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import json
 import os
 import shutil
@@ -23,10 +22,10 @@ from typing import Any
 
 from pipeline.core.errors import StoreError
 from pipeline.core.signals import endings_wait
-from pipeline.storage.location import Location, StorageError
+from pipeline.storage.files import file_digest, sync, write_text
+from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import (
     MARKER,
-    Place,
     place_of,
     read_object_marker,
     runs,
@@ -143,7 +142,7 @@ def read_marker(
             found = f"{store}: {name} {state}; delete the store and ingest again"
             raise StoreError(found)
     for name, digest in marker.metadata.items():
-        if _sha256(store / name) != digest:
+        if file_digest(store / name) != digest:
             found = f"{store}: {name} is damaged; delete the store and ingest again"
             raise StoreError(found)
     return marker
@@ -190,10 +189,6 @@ def _stem(final: Path) -> str:
     return f".{final.name}.partial-{socket.gethostname()}-"
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> None:
     files: dict[str, int] = {}
     metadata: dict[str, str] = {}
@@ -201,8 +196,8 @@ def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> Non
         name = file.relative_to(store).as_posix()
         files[name] = file.stat().st_size
         if file.name == "zarr.json":
-            metadata[name] = _sha256(file)
-        _sync(file)
+            metadata[name] = file_digest(file)
+        sync(file)
     marker: dict[str, Any] = {
         "format": kind,
         "version": version,
@@ -210,11 +205,7 @@ def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> Non
         "files": files,
         "metadata": metadata,
     }
-    hidden = store / f".{MARKER}"
-    hidden.write_text(json.dumps(marker, indent=1), encoding="utf-8")
-    _sync(hidden)
-    hidden.replace(store / MARKER)
-    _sync(store)
+    write_text(store / MARKER, json.dumps(marker, indent=1))
 
 
 def _replace(partial: Path, final: Path) -> None:
@@ -225,13 +216,5 @@ def _replace(partial: Path, final: Path) -> None:
         if final.exists():
             final.rename(aside)
         partial.rename(final)
-    _sync(final.parent)
+    sync(final.parent)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,20 +8,22 @@ Credentials are the environment's (``AWS_ACCESS_KEY_ID``, a profile, a role), ne
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import json
 import logging
 import os
 import random
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import StoreError
+from pipeline.storage.files import whole_file
 
 Result = TypeVar("Result")
 
@@ -44,9 +46,15 @@ class StorageUnreachableError(StorageError):
     """An object store went on failing through all attempts: it may be back later."""
 
 
+class _ChangedError(Exception):
+    """An object changed while it was read."""
+
+
 @dataclass(frozen=True)
-class StorageOptions:
-    """How object stores are spoken to.
+class Storage:
+    """How object stores are spoken to; made of a configuration's ``storage`` and passed down.
+
+    ``Storage()`` has the environment's defaults, for those who have no configuration.
 
     Attributes
     ----------
@@ -72,19 +80,21 @@ class StorageOptions:
             return Path(self.scratch)
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disagg"
 
+    def place(self, path: str | os.PathLike[str] | Location) -> Place:
+        """Say where something lies: an address, what a link leads to, or the local path."""
+        if isinstance(path, Location):
+            return path
+        if is_object_address(path):
+            return Location(str(path), self)
+        local = Path(path)
+        try:
+            return Location(json.loads((local / LINK).read_text(encoding="utf-8"))["url"], self)
+        except (FileNotFoundError, NotADirectoryError):
+            return local
 
-_current = StorageOptions()
 
-
-def use_storage(options: StorageOptions) -> None:
-    """Set the options of every `Location` made from now on in this process."""
-    global _current
-    _current = options
-
-
-def storage_options() -> StorageOptions:
-    """Return the options that a `Location` made now has."""
-    return _current
+LINK = "at.json"
+"""In a local directory: it stands for a store elsewhere, as a symbolic link would."""
 
 
 def is_object_address(path: object) -> bool:
@@ -103,14 +113,14 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Location:
-    """An object, or all objects under a prefix; small, and pickled to workers with its options.
+    """An object, or all objects under a prefix; small, and pickled to workers with its storage.
 
     Parameters
     ----------
     url : str
         ``s3://bucket/key``.
-    options : StorageOptions
-        Those of the process by default.
+    storage : Storage
+        How its store is spoken to; by default as the environment says.
 
     Raises
     ------
@@ -119,7 +129,7 @@ class Location:
     """
 
     url: str
-    options: StorageOptions = field(default_factory=storage_options)
+    storage: Storage = field(default_factory=Storage)
 
     def __post_init__(self) -> None:
         whole = _ADDRESS.sub(r"\1://", self.url).rstrip("/")
@@ -127,7 +137,7 @@ class Location:
 
     def __truediv__(self, name: str) -> Location:
         """Return what lies below."""
-        return Location(f"{self.url}/{name}", self.options) if name else self
+        return Location(f"{self.url}/{name}", self.storage) if name else self
 
     def __str__(self) -> str:
         return self.url
@@ -140,7 +150,7 @@ class Location:
     @property
     def parent(self) -> Location:
         """The prefix that this lies under."""
-        return Location(self.url.rsplit("/", 1)[0], self.options)
+        return Location(self.url.rsplit("/", 1)[0], self.storage)
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the object's bytes, or all of ``start:stop``; the last ones where ``start < 0``.
@@ -209,18 +219,13 @@ class Location:
             before = self.info()
             if before is None:
                 raise FileNotFoundError(self.url)
-            partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb") as file:
-                    for start in range(0, before.size, _PART_BYTES):
-                        stop = min(start + _PART_BYTES, before.size)
-                        file.write(self.read(start, stop))
-                if self._same(before):  # parts of two versions make no file
-                    partial.replace(path)
-                    return before
-            finally:
-                partial.unlink(missing_ok=True)
+            with suppress(_ChangedError), whole_file(path, unique=True) as file:
+                for start in range(0, before.size, _PART_BYTES):
+                    stop = min(start + _PART_BYTES, before.size)
+                    file.write(self.read(start, stop))
+                if not self._same(before):  # parts of two versions make no file
+                    raise _ChangedError
+                return before
         found = f"{self.url}: changes while it is read; wait until its writer has finished"
         raise StorageError(found)
 
@@ -250,6 +255,18 @@ class Location:
             if each["type"] == "file" and len(name.strip("/")) > base
         }
 
+    def children(self) -> tuple[str, ...]:
+        """Name what lies directly under this prefix: objects, and prefixes of others."""
+
+        def names() -> tuple[str, ...]:
+            try:
+                return tuple(self._fs().ls(f"{self._key}/", detail=False))
+            except FileNotFoundError:
+                return ()
+
+        found = {name.strip("/") for name in self._try("listed", names)}
+        return tuple(sorted(name.rsplit("/", 1)[-1] for name in found - {self._key.strip("/")}))
+
     def copy_to(self, other: Location) -> None:
         """Copy one object inside the store."""
         self._try("copied", lambda: self._fs(parts=True).cp_file(self._key, other._key))
@@ -259,7 +276,7 @@ class Location:
         keys = [f"{self._key}/{name}" for name in names]
 
         def remove() -> None:
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 self._fs().rm(keys)
 
         if keys:
@@ -274,12 +291,15 @@ class Location:
         return self.url.partition("://")[2]
 
     def _fs(self, *, parts: bool = False) -> Any:
-        return _filesystem(self.url.partition("://")[0], self.options, parts)
+        # The environment is asked now, and not when the first file system was made.
+        server = self.storage.endpoint or os.environ.get("AWS_ENDPOINT_URL")
+        scheme = self.url.partition("://")[0]
+        return _filesystem(scheme, replace(self.storage, endpoint=server or None), parts)
 
     def _try(self, done: str, call: Callable[[], Result]) -> Result:
         """Call until it succeeds or fails for good: full jitter, so that workers do not meet."""
         began = time.monotonic()
-        for attempt in range(self.options.retries + 1):
+        for attempt in range(self.storage.retries + 1):
             try:
                 return call()
             except _FINAL as error:
@@ -292,7 +312,7 @@ class Location:
                 raise
             except Exception as error:
                 self._give_up_on(error)
-                if attempt == self.options.retries:
+                if attempt == self.storage.retries:
                     seconds = time.monotonic() - began
                     found = (
                         f"{self.url}: cannot be {done} after {attempt + 1} attempts in "
@@ -319,6 +339,8 @@ class Location:
             return
         raise StorageError(found) from error
 
+
+Place = Path | Location
 
 _GRANT = "give credentials that may read and write there (AWS_ACCESS_KEY_ID, a profile or a role)"
 _RETRY = (
@@ -351,23 +373,22 @@ def _info(found: dict[str, Any]) -> ObjectInfo:
 
 
 @functools.cache
-def _filesystem(scheme: str, options: StorageOptions, parts: bool) -> Any:
+def _filesystem(scheme: str, storage: Storage, parts: bool) -> Any:
     """Make the file system of a kind of store, once a process."""
     import fsspec
 
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
-        settings = {
-            "endpoint_url": options.endpoint or os.environ.get("AWS_ENDPOINT_URL") or None,
+        settings |= {
+            "endpoint_url": storage.endpoint,
             "config_kwargs": {
-                "connect_timeout": min(options.timeout, _CONNECT_SECONDS),
-                "read_timeout": options.timeout,
+                "connect_timeout": min(storage.timeout, _CONNECT_SECONDS),
+                "read_timeout": storage.timeout,
                 # A part of a large upload fails by itself; else one layer counts the attempts.
                 "retries": {"mode": "standard", "total_max_attempts": 4 if parts else 1},
                 "max_pool_connections": 32,
             },
             "max_concurrency": 4 if parts else 1,
-            "use_listings_cache": False,
             "skip_instance_cache": True,
         }
     try:

@@ -10,7 +10,6 @@ manifest: each of them says itself what it is of, and whether it is whole.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError
-from pipeline.storage.location import Location, StorageError
-from pipeline.storage.object_commit import GRACE, LINK, new_version, write_link
+from pipeline.storage.files import file_digest
+from pipeline.storage.location import LINK, Location, Storage, StorageError
+from pipeline.storage.object_commit import GRACE, new_version, write_link
 
 MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
@@ -51,6 +51,8 @@ class Mirror:
         # Of each checkpoint on the store, size and time of the local file that is the same.
         self._kept: dict[str, tuple[int, int]] = {}
         self._previous: dict[str, Any] = {}
+        # Of each file of the folder, its digest as of a size and time: made once.
+        self._digests: dict[str, tuple[tuple[int, int], str]] = {}
 
     def pull(self) -> None:
         """Make the folder what the manifest says, and add the checkpoints that are on the store.
@@ -92,7 +94,7 @@ class Mirror:
         files, version = {}, new_version()
         old = self._manifest["files"]
         for name in self._names():
-            digest = _sha256(self.local / name)
+            digest = self._digest(name)
             if name in old and old[name]["sha256"] == digest:
                 files[name] = old[name]
                 continue
@@ -156,7 +158,7 @@ class Mirror:
 
     def _fetch(self, name: str, each: dict[str, Any]) -> None:
         path = self.local / name
-        if path.is_file() and _sha256(path) == each["sha256"]:
+        if path.is_file() and file_digest(path) == each["sha256"]:
             return
         source = self.place / each["object"]
         for _ in range(2):  # what was damaged on its way is fetched once more
@@ -165,11 +167,18 @@ class Mirror:
             except FileNotFoundError as error:
                 found = f"{source}: gone, and the manifest names it; {_AGAIN}"
                 raise StorageError(found) from error
-            if _sha256(path) == each["sha256"]:
+            if file_digest(path) == each["sha256"]:
                 return
         path.unlink()
         found = f"{source}: damaged (its SHA-256 is not the manifest's); {_AGAIN}"
         raise StorageError(found)
+
+    def _digest(self, name: str) -> str:
+        path = self.local / name
+        stamp = _stamp(path)
+        if self._digests.get(name, ((0, 0), ""))[0] != stamp:
+            self._digests[name] = (stamp, file_digest(path))
+        return self._digests[name][1]
 
     def _names(self) -> list[str]:
         """Name the files of the folder that belong into the manifest."""
@@ -248,12 +257,12 @@ class Mirror:
 
 
 @contextlib.contextmanager
-def mirrored(local: Path, url: str | None) -> Iterator[Mirror | None]:
+def mirrored(local: Path, url: str | None, storage: Storage) -> Iterator[Mirror | None]:
     """Keep a folder and an address the same while a run goes on; nothing without an address."""
     if url is None:
         yield None
         return
-    mirror = Mirror(local, Location(url))
+    mirror = Mirror(local, Location(url, storage))
     mirror.pull()
     _open[local] = mirror
     try:
@@ -284,11 +293,6 @@ def _parse(where: Location, text: bytes) -> dict[str, Any]:
 def _stamp(path: Path) -> tuple[int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _AGAIN = "remove manifest.json there, and run again"

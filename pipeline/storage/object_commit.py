@@ -22,36 +22,23 @@ from typing import Any
 import zarr
 
 from pipeline.core.errors import StoreError
-from pipeline.storage.location import Location, ObjectInfo, StorageError, is_object_address
+from pipeline.storage.files import text_digest, write_json
+from pipeline.storage.location import LINK, Location, ObjectInfo, Place, Storage, StorageError
 from pipeline.storage.zarr_store import ObjectStore
 
 MARKER = "complete.json"
-LINK = "at.json"
 #: What nobody refers to any more stays this long: for readers that began before, and slow writers.
 GRACE = timedelta(days=7)
 
-Place = Path | Location
-
 
 def place_of(path: str | os.PathLike[str] | Location) -> Place:
-    """Say where something lies: an address, what a link of `write_link` leads to, or the path."""
-    if isinstance(path, Location):
-        return path
-    if is_object_address(path):
-        return Location(str(path))
-    local = Path(path)
-    try:
-        return Location(json.loads((local / LINK).read_text(encoding="utf-8"))["url"])
-    except (FileNotFoundError, NotADirectoryError):
-        return local
+    """Say where something lies, with the environment's defaults: see `Storage.place`."""
+    return Storage().place(path)
 
 
 def write_link(path: Path, place: Location) -> None:
     """Let a local directory stand for a store elsewhere, as a symbolic link would."""
-    path.mkdir(parents=True, exist_ok=True)
-    draft = path / f".{LINK}"
-    draft.write_text(json.dumps({"url": place.url}) + "\n", encoding="utf-8")
-    draft.replace(path / LINK)
+    write_json(path / LINK, {"url": place.url})
 
 
 def zarr_at(place: Place, *, read_only: bool = False) -> Any:
@@ -98,7 +85,7 @@ def staged_objects(
             if name.rsplit("/", 1)[-1] == "zarr.json"
         }
     except BaseException:
-        hurried = replace(data, options=replace(data.options, retries=0))
+        hurried = replace(data, storage=replace(data.storage, retries=0))
         with contextlib.suppress(StorageError, FileNotFoundError):
             hurried.remove(hurried.list())
         raise
@@ -151,7 +138,7 @@ def fingerprint_objects(place: Location) -> str:
     if {name: each.size for name, each in found.items()} != marker["files"]:
         return "absent"
     text = json.dumps([marker, {name: each.tag for name, each in found.items()}], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return text_digest(text)
 
 
 def remove_superseded(place: Location, current: set[str]) -> None:

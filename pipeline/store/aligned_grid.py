@@ -25,8 +25,8 @@ from geo.raster import RasterSource, bounded_cache
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import read_marker
-from pipeline.storage.location import Location, StorageError
-from pipeline.storage.object_commit import Place, open_finished, zarr_at
+from pipeline.storage.location import Location, Place, StorageError
+from pipeline.storage.object_commit import open_finished, zarr_at
 from pipeline.store.tile_index import TileIndex
 
 FORMAT, VERSION = "disagg-grid", 1

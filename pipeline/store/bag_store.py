@@ -19,8 +19,8 @@ import zarr
 from models.core.block import BagBlock
 from pipeline.core.errors import StoreError
 from pipeline.storage.local_commit import read_marker
-from pipeline.storage.location import Location, StorageError
-from pipeline.storage.object_commit import Place, place_of, zarr_at
+from pipeline.storage.location import Location, Place, StorageError
+from pipeline.storage.object_commit import place_of, zarr_at
 from pipeline.store.bag_writer import (
     FORMAT,
     VERSION,

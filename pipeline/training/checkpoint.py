@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from models.core.persist import state_arrays, state_from
 from models.training.loop import Local, Training
 from models.training.optim import Plateau
 from pipeline.core.progress import Progress
+from pipeline.storage.files import whole_file
 from pipeline.storage.mirror import keep
 
 VERSION = 1
@@ -59,13 +59,8 @@ def save_checkpoint(
             arrays.update({f"{_LOCAL}{number}/{name}": array for name, array in kept.items()})
     arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
-    partial = directory / f".{path.name}.partial"
-    with partial.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync(directory)
     own = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
     for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:
         if old not in (path, *own[:1]):
@@ -118,12 +113,3 @@ def _read(path: Path, fingerprint: str) -> Training | None:
 
 def _newest_first(directory: Path, fingerprint: str) -> list[Path]:
     return sorted(directory.glob(f"epoch-*-{fingerprint[:16]}.npz"), reverse=True)
-
-
-def _sync(directory: Path) -> None:
-    """Have the renaming itself on disk before the older file goes."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -8,26 +8,21 @@ from typing import Any
 
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
+from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
-from pipeline.config.schema import Config, work_dir
-from pipeline.core.progress import Progress
+from pipeline.config.schema import work_dir
 from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit
 
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
-def fit_stage(
-    config: Config,
-    progress: Progress,
-    fingerprint: str = "",  # noqa: ARG001 (every stage is called alike)
-) -> dict[str, Any]:
+def fit_stage(context: StageContext) -> dict[str, Any]:
     """Fit the configured model to ``work/bags.zarr`` and save it in ``work/model``.
 
     Parameters
     ----------
-    config : Config
-    progress : Progress
+    context : StageContext
 
     Returns
     -------
@@ -35,8 +30,9 @@ def fit_stage(
         ``bound`` (nats), ``epochs``, ``converged``, the learnt ``hyperparameters`` by name, and
         the ``coefficients`` of the kernel's linear part with their posterior deviations.
     """
+    config, progress = context.config, context.progress
     work = work_dir(config)
-    store = BagStore.open(work / "bags.zarr")
+    store = BagStore.open(context.place("work/bags.zarr"))
     model = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:

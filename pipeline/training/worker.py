@@ -16,7 +16,7 @@ from models.training.estimator import Estimator
 from models.training.loop import Local
 from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
-from pipeline.storage.object_commit import Place
+from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import KEEP_MB, StoreBlockSource
 

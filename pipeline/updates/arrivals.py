@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -10,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pipeline.config.periods import MARK, has_periods, natural, period_files, periods_of
+from geo.errors import InputError, Problem
+from pipeline.config.periods import MARK, natural, period_files, periods_of
+from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
-from pipeline.storage.location import use_storage
+from pipeline.storage.files import text_digest, write_json
+from pipeline.storage.location import Location, Storage, is_object_address
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
         If the configuration is unusable for another reason than that its files are missing.
     """
     loaded = load_watched(config)
-    seen = _seen(loaded)
+    seen, storage = _seen(loaded), loaded.storage.open()
     now = time.time() if now is None else now
     arrivals = []
-    for period, address in _addresses(Path(config), loaded):
-        state = look(address)
+    for period, address in _addresses(loaded):
+        state = look(address, storage)
         if state is None:
             continue
         token, modified = state
@@ -84,14 +84,11 @@ def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     """Remember that a run was started for an arrival."""
     loaded = config if isinstance(config, Config) else load_watched(config)
     path = _memory(loaded)
-    path.parent.mkdir(parents=True, exist_ok=True)
     seen = {**(_seen(loaded) or {}), arrival.address: arrival.token}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_json(path, dict(sorted(seen.items())), unique=True)
 
 
-def look(address: str) -> tuple[str, float | None] | None:
+def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
     """Tell a file's or object's state without reading it.
 
     Returns
@@ -101,6 +98,9 @@ def look(address: str) -> tuple[str, float | None] | None:
         the epoch) of a file; an object is whole as soon as it is there, and has none. None where
         nothing is there.
     """
+    if is_object_address(address):
+        found = Location(address, storage).info()
+        return None if found is None else (_token(address, found.tag, str(found.size)), None)
     if "://" in address:
         import fsspec
 
@@ -121,23 +121,16 @@ def look(address: str) -> tuple[str, float | None] | None:
 
 def known_periods(config: str | Path) -> list[str]:
     """List the periods that there are counts of, the earliest first."""
-    source = Path(config)
-    load_watched(source)  # says what is wrong, if anything is
-    return _periods(source, read_data(source))
+    loaded = load_watched(config)
+    values, base = _values(loaded)
+    return periods_of(values, base, loaded.storage.open())
 
 
-def read_data(source: Path) -> dict[str, Any]:
-    """Read a configuration's keys and values as they are, ``${NAME}`` replaced."""
-    text = os.path.expandvars(source.read_text(encoding="utf-8"))
-    data: dict[str, Any] = yaml.safe_load(text)
-    return data
-
-
-def _addresses(source: Path, config: Config) -> list[tuple[str | None, str]]:
-    data = read_data(source)
-    path = (data.get("counts") or data.get("labels") or {}).get("path")
+def _addresses(config: Config) -> list[tuple[str | None, str]]:
+    values, base = _values(config)
+    path = values[config.model.responses].get("path")
     if isinstance(path, str) and MARK in path:
-        return list(period_files(path, source.resolve().parent))
+        return list(period_files(path, base, config.storage.open()))
     if config.response.path is None:  # a column of the areas
         return [(None, config.areas.path)]
     return [(None, config.response.path)]
@@ -145,30 +138,20 @@ def _addresses(source: Path, config: Config) -> list[tuple[str | None, str]]:
 
 def load_watched(config: str | Path) -> Config:
     """Read a configuration without asking whether its files are there: they may yet come."""
-    from geo.errors import InputError
-    from pipeline.config.reader import read_config
-
-    problems: list[Any] = []
-    loaded = read_config(config, problems)
-    if loaded is None and _waits_for_its_first(Path(config)):
-        problems.clear()
-        loaded = read_config(config, problems, "0")  # any period: what is asked of it has none
+    problems: list[Problem] = []
+    loaded = read_config(config, problems, otherwise="0")
     if loaded is None or problems:
         raise InputError(problems)
-    use_storage(loaded.storage.options())
     return loaded
 
 
-def _waits_for_its_first(source: Path) -> bool:
-    try:
-        data = read_data(source)
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(data, dict) and has_periods(data) and not _periods(source, data)
-
-
-def _periods(source: Path, data: dict[str, Any]) -> list[str]:
-    return periods_of(data, source.resolve().parent)
+def _values(config: Config) -> tuple[dict[str, Any], Path]:
+    """Return a configuration's values before one period became its own, and their directory."""
+    document = config.document
+    if document is None:
+        message = "a configuration that is watched was read from no file"
+        raise RuntimeError(message)
+    return document.values, document.path.resolve().parent
 
 
 def _memory(config: Config) -> Path:
@@ -184,4 +167,4 @@ def _seen(config: Config) -> dict[str, str] | None:
 
 
 def _token(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+    return text_digest("\0".join(parts), 24)

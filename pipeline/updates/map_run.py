@@ -18,7 +18,6 @@ from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 from pipeline.core.errors import PipelineError, explain
 from pipeline.core.progress import Task
-from pipeline.storage.location import use_storage
 from pipeline.updates.arrivals import load_watched
 
 EVERY_S = 2.0
@@ -44,9 +43,7 @@ class MapRun:
 
     def load(self) -> Config:
         """Read the configuration, checked in full."""
-        config = load_config(Path(self.config), self.period, self.changes)
-        use_storage(config.storage.options())
-        return config
+        return load_config(Path(self.config), self.period, self.changes)
 
     def fixed(self, config: Config) -> MapRun:
         """Return the address with the period that the latest one was when it was read."""

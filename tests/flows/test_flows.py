@@ -87,7 +87,7 @@ def pretend(make_map, monkeypatch, harness):
     world.answer = Publication("published", "v0001", made.out)
     world.own_key = lambda name: slug(str(made.directory), name)
 
-    def run_stages(config, names, progress):
+    def run_stages(config, names, progress, prints):
         (name,) = names
         world.ran.append(name)
         with progress.task(name, 10) as task:
@@ -101,7 +101,7 @@ def pretend(make_map, monkeypatch, harness):
     def summarise(results):
         return [{"name": results[0], "seconds": 1.0, "skipped": False, "summary": {}}]
 
-    def key(name, config):
+    def key(name, config, prints):
         return world.keys.get(name, (world.own_key(name), False))
 
     monkeypatch.setattr(flows.tasks, "run_stages", run_stages)

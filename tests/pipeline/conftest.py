@@ -234,13 +234,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Make a bucket, and have this test's addresses lead to it, with short waits."""
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make a bucket, and have addresses without other options lead to it, with short waits."""
     from pipeline.storage import location as storage
     from tests.pipeline.storage.s3_server import new_bucket
 
     monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
-    before = storage.storage_options()
-    storage.use_storage(storage.StorageOptions(s3, retries=6, timeout=10))
-    yield new_bucket(s3)
-    storage.use_storage(before)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    return new_bucket(s3)

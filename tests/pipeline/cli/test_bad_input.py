@@ -17,8 +17,8 @@ from shapely.geometry import MultiPolygon, Point, Polygon, box
 
 from geo.errors import InputError, Problem
 from pipeline.cli.main import BAD_INPUT, main
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
-from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 
 
@@ -27,7 +27,7 @@ def problems_of(files: Any) -> list[Problem]:
     config = files.config()
     before = sorted(files.directory.rglob("*"))
     with pytest.raises(InputError) as caught:
-        ingest(config, Silent())
+        ingest(StageContext(config))
     assert sorted(files.directory.rglob("*")) == before
     found = check(config)
     assert [str(p) for p in found] == [str(p) for p in caught.value.problems]

@@ -33,7 +33,8 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "run.yaml").write_text(GOOD, encoding="utf-8")
 
     def stand_in(stage):
-        def run(config, progress, fingerprint):
+        def run(context):
+            config, progress = context.config, context.progress
             left = {
                 "ingest": ("work/bags.zarr/zarr.json", "work/grid.zarr/zarr.json"),
                 "fit": ("work/model/model.json",),
@@ -53,12 +54,12 @@ def project(tmp_path, monkeypatch):
         fake = types.ModuleType(module)
         setattr(fake, function, stand_in(stage))
         monkeypatch.setitem(sys.modules, module, fake)
-    sys.modules["pipeline.ingest.stage"].check = lambda config: []
+    sys.modules["pipeline.ingest.stage"].check = lambda config, said=None: []
     return tmp_path
 
 
 def replace_stage(monkeypatch, error):
-    def fail(config, progress, fingerprint):
+    def fail(context):
         raise error
 
     monkeypatch.setattr(sys.modules["pipeline.training.stage"], "fit_stage", fail)
@@ -111,7 +112,7 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
         Problem("counts", "no such file", "told already"),
         Problem("counts_of_last_year", "another place", "told still"),
     ]
-    monkeypatch.setattr(sys.modules["pipeline.ingest.stage"], "check", lambda config: found)
+    monkeypatch.setattr(sys.modules["pipeline.ingest.stage"], "check", lambda config, said: found)
     (project / "cases.csv").unlink()
     assert main(["check", str(project / "run.yaml")]) == 2
     out, err = capsys.readouterr()

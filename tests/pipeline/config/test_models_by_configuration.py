@@ -12,8 +12,8 @@ import yaml
 
 from geo.errors import InputError
 from pipeline.cli.main import main
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
-from pipeline.core.progress import Silent
 from pipeline.ingest.stage import ingest
 from pipeline.store.bag_store import BagStore
 
@@ -93,7 +93,7 @@ def test_more_positives_than_tested_is_told_by_area(files):
         model={"likelihood": "binomial"},
     )
     with pytest.raises(InputError, match=r"more positives than tested in M03 \(13 of 12\)"):
-        ingest(load_config(path), Silent())
+        ingest(StageContext(load_config(path)))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from geo.grid import coords_km
 from geo.raster import RasterSource
 from models.likelihoods.prediction import BagPrediction, Prediction
+from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
 from pipeline.evaluation import stage as evaluate
 from pipeline.evaluation.cross_validation import (
@@ -238,7 +239,7 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits,
     said = []
     progress = Silent()
     progress.log = said.append
-    summary = evaluate_stage(config, progress)
+    summary = evaluate_stage(StageContext(config, progress))
     assert len(fits) == 6  # three folds each of two schemes
     text = (tmp_path / "out" / "evaluation.json").read_text()
     report = json.loads(text)
@@ -252,13 +253,13 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits,
     assert "held out" in said[0]
     assert "NLL per area" in said[0]
 
-    evaluate_stage(config, Silent())
+    evaluate_stage(StageContext(config))
     assert len(fits) == 6
     assert (tmp_path / "out" / "evaluation.json").read_text() == text
 
 
 def test_blocks_are_regions_and_random_folds_are_not(config, world, fits):
-    evaluate_stage(config, Silent())
+    evaluate_stage(StageContext(config))
     row, col = world.grid.row_col(world.store.read_rows(0, world.store.n_pix).pixel)
     centre = np.add.reduceat(np.column_stack([row, col]), world.store.offsets[:-1], axis=0)
     centre = centre / np.diff(world.store.offsets)[:, None]
@@ -276,7 +277,7 @@ def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_
     dump = config.model_dump(mode="json")
     dump["evaluate"] = {"folds": path, "schemes": ["area"]}
     dump["truth"] = None
-    evaluate_stage(type(config).model_validate(dump), Silent())
+    evaluate_stage(StageContext(type(config).model_validate(dump)))
     odd = np.array([int(area) % 2 == 1 for area in world.store.ids])
     assert len(fits) == 2
     np.testing.assert_array_equal(fits[0], odd)

@@ -19,6 +19,7 @@ from rasterio.enums import MergeAlg
 from shapely.geometry import box
 
 from geo.grid import Grid
+from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
@@ -46,7 +47,7 @@ class Notes(Silent):
 def run(files: Any, progress: Silent | None = None) -> tuple[BagStore, dict[str, Any]]:
     config = files.config()
     key = fingerprint_value(stage_inputs(STAGES["ingest"], config))
-    summary = ingest(config, progress or Silent(), key)
+    summary = ingest(StageContext(config, progress or Silent(), key))
     return BagStore.open(files.directory / "out/work/bags.zarr"), summary
 
 
@@ -161,7 +162,7 @@ def test_the_number_of_workers_changes_nothing(files: Any) -> None:
             "compute": {"workers": workers},
             "output": {"dir": str(files.directory / f"out{workers}")},
         }
-        ingest(files.config(), Silent())
+        ingest(StageContext(files.config()))
         work = files.directory / f"out{workers}/work"
         contents.append(
             {p.relative_to(work): p.read_bytes() for p in work.rglob("*") if p.is_file()}
@@ -311,7 +312,7 @@ def test_counts_in_a_column_of_the_areas_of_any_format(files: Any, name: str) ->
         "counts": {"value": "cases"},
         "output": {"dir": str(files.directory / "other")},
     }
-    ingest(files.config(), Silent())
+    ingest(StageContext(files.config()))
     store = BagStore.open(files.directory / "other/work/bags.zarr")
     assert store.ids == expected.ids
     np.testing.assert_array_equal(store.y, expected.y)
@@ -357,7 +358,7 @@ def test_a_grid_by_crs_and_resolution(files: Any) -> None:
 
 def run_total(files: Any) -> float:
     files.options = {"output": {"dir": str(files.directory / "fine")}}
-    return float(ingest(files.config(), Silent())["exposure_total"])
+    return float(ingest(StageContext(files.config()))["exposure_total"])
 
 
 def test_check_of_good_inputs_finds_and_leaves_nothing(files: Any) -> None:
@@ -378,7 +379,7 @@ def madagascar(directory: Path, covariates: dict[str, Any]) -> tuple[BagStore, d
         },
         context={"base": SHARED / "madagascar"},
     )
-    summary = ingest(config, Silent())
+    summary = ingest(StageContext(config))
     return BagStore.open(directory / "work/bags.zarr"), summary
 
 

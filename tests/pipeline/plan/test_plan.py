@@ -18,8 +18,8 @@ from geo.raster import RasterSource
 from models import VBAgg
 from models.training.loop import start_training
 from pipeline.cli.main import main
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
-from pipeline.core.progress import Silent
 from pipeline.demo.country import simulate_country
 from pipeline.ingest.stage import ingest
 from pipeline.plan import estimate as plans
@@ -40,7 +40,7 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(country: Path) -> BagStore:
-    ingest(load_config(country), Silent())
+    ingest(StageContext(load_config(country)))
     return BagStore.open(country.parent / "out/work/bags.zarr")
 
 

@@ -16,8 +16,8 @@ from sklearn.metrics import roc_auc_score
 import models
 from geo.errors import InputError
 from pipeline.cli.main import main
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
-from pipeline.core.progress import Silent
 from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.ingest.stage import ingest
@@ -121,7 +121,7 @@ def test_labels_may_be_words_and_a_column_of_the_areas(labelled):
     (labelled.directory / "areas.gpkg").unlink()
     frame.to_file(labelled.directory / "areas.gpkg", layer="districts")
     config = load_config(_config(labelled, labels={"value": "outbreak"}))
-    ingest(config, Silent())
+    ingest(StageContext(config))
     store = BagStore.open(labelled.directory / "out/work/bags.zarr")
     assert dict(zip(store.ids, store.y, strict=True)) == {k: float(v) for k, v in LABELS.items()}
 
@@ -139,7 +139,7 @@ def test_labels_that_cannot_be_used_are_told_by_row(change, says, files, capsys)
     _labels(files, {**LABELS, **change})
     path = _config(files)
     with pytest.raises(InputError, match=says):
-        ingest(load_config(path), Silent())
+        ingest(StageContext(load_config(path)))
     assert main(["check", str(path)]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert not (files.directory / "out/work/bags.zarr").exists()

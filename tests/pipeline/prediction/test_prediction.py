@@ -14,7 +14,7 @@ from matplotlib.colors import LogNorm
 from rio_cogeo import cog_validate
 
 from geo.grid import Tile, coords_km
-from pipeline.core.progress import Silent
+from pipeline.config.context import StageContext
 from pipeline.prediction import raster
 from pipeline.prediction import stage as predict
 from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
@@ -33,7 +33,7 @@ def results(world, tmp_path_factory):
     shutil.copytree(world.directory / "out", out)
     (out / "exceedance_7.tif").write_bytes(b"of an older configuration")
     (out / "rate_mean.tif.aux.xml").write_text("statistics of an older map")
-    summary = predict_stage(world.with_config(output={"dir": str(out)}), Silent())
+    summary = predict_stage(StageContext(world.with_config(output={"dir": str(out)})))
     return out, summary
 
 
@@ -146,7 +146,7 @@ def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch)
 
     monkeypatch.setattr(predict, "render_preview", fail)
     with pytest.raises(RuntimeError, match="no picture"):
-        predict_stage(config, Silent())
+        predict_stage(StageContext(config))
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert not list(out.glob(".*"))
 

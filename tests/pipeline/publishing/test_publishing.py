@@ -32,7 +32,7 @@ from pipeline.publishing.versions import (
     make_current,
     roll_back,
 )
-from pipeline.run.record import output_fingerprints
+from pipeline.run.fingerprints import output_fingerprint
 
 
 def report(gain=1.0, correlation=0.8, coverage=0.9):
@@ -68,7 +68,9 @@ def leave_run(config, rate, converged=True, evaluation=None):
         name: {
             "seconds": 1.0,
             "inputs": {"work/model": model} if name in ("predict", "evaluate") else {},
-            "outputs": {"work/model": model} if name == "fit" else output_fingerprints(files, out),
+            "outputs": {"work/model": model}
+            if name == "fit"
+            else {file: output_fingerprint(out / file) for file in files},
             "summary": {"converged": converged},
         }
         for name, files in shown.items()

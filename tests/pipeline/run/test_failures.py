@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.core.errors import StoreError
 from pipeline.core.signals import Terminated, ending_raises, endings_wait
+from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stage, run_stages
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
@@ -102,10 +103,15 @@ def test_terminated_before_it_has_begun(files: Any) -> None:
 # -- the record of stages --------------------------------------------------------------------------
 
 
-def test_a_changed_digit_of_a_summary_is_not_repeated(tmp_path: Path) -> None:
+def test_a_changed_digit_of_a_summary_is_not_repeated(files: Any) -> None:
+    config = files.config()
+    tmp_path = config.output.dir
+    tmp_path.mkdir()
+
     def run() -> Any:
         (tmp_path / "made").write_text("x")
-        return run_stage("one", {"a": "1"}, ["made"], lambda: {"n": 1234}, directory=tmp_path)
+        prints = Fingerprints(config)
+        return run_stage("one", {"a": "1"}, ["made"], lambda: {"n": 1234}, prints)
 
     assert not run().skipped
     assert run().skipped

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import types
 
 import pytest
 
@@ -13,65 +12,8 @@ from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages, stale_stages
-from pipeline.run.stages import STAGES
 from pipeline.storage.fingerprint import fingerprint_file, fingerprint_value
-
-NAMES = tuple(STAGES)
-
-
-def build_config(directory, **changes):
-    data = {
-        "areas": {"path": "areas.gpkg", "id": "id"},
-        "counts": {"path": "cases.csv", "value": "cases"},
-        "population": {"path": "population.tif"},
-        "covariates": {"rain": {"path": "rain.tif"}},
-        "evaluate": {"folds": {"path": "folds.csv", "id": "id", "fold": "fold"}},
-        "truth": {"path": "truth.tif"},
-        **changes,
-    }
-    return Config.model_validate(data, context={"base": directory})
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Put stand-ins in the place of the stages; the list has the name of each that ran."""
-    ran = []
-
-    def stand_in(name):
-        def stage(config, progress, fingerprint):
-            ran.append(name)
-            out = config.output.dir
-            if name == "ingest":
-                for store in ("bags.zarr", "grid.zarr"):
-                    (out / "work" / store).mkdir(exist_ok=True)
-                    counts = (out.parent / "cases.csv").read_bytes()
-                    (out / "work" / store / "zarr.json").write_bytes(counts)
-            elif name == "fit":
-                (out / "work" / "model").mkdir(exist_ok=True)
-                (out / "work" / "model" / "m.json").write_text(config.fit.model_dump_json())
-            elif name == "predict":
-                for output in ("rate_mean.tif", "rate_mean.qml", "areas.csv"):
-                    (out / output).write_text(str(config.output.rate_per))
-            else:
-                (out / "evaluation.json").write_text("{}")
-            return {"stage": name}
-
-        return stage
-
-    for stage in STAGES.values():
-        module, _, function = stage.function.partition(":")
-        fake = types.ModuleType(module)
-        setattr(fake, function, stand_in(stage.name))
-        monkeypatch.setitem(sys.modules, module, fake)
-    return ran
-
-
-@pytest.fixture
-def inputs(tmp_path):
-    names = ("areas.gpkg", "cases.csv", "population.tif", "rain.tif", "folds.csv", "truth.tif")
-    for name in names:
-        (tmp_path / name).write_text(name)
-    return tmp_path
+from tests.pipeline.run.conftest import NAMES, build_config
 
 
 def run(config, names=NAMES, **options):
@@ -170,8 +112,8 @@ def test_a_stage_that_fails_is_not_taken_for_done(inputs, calls, monkeypatch):
     run(config)
     good = sys.modules["pipeline.prediction.stage"].predict_stage
 
-    def fail(config, progress, fingerprint):
-        (config.output.dir / "rate_mean.tif").write_text("half")
+    def fail(context):
+        (context.config.output.dir / "rate_mean.tif").write_text("half")
         raise RuntimeError("power cut")
 
     monkeypatch.setattr(sys.modules["pipeline.prediction.stage"], "predict_stage", fail)
@@ -207,7 +149,9 @@ def test_a_directory_has_one_run_at_a_time(inputs, calls):
     config = build_config(inputs)
 
     def second(name):
-        with pytest.raises(InputError, match="another run is writing here"):
+        with pytest.raises(
+            InputError, match=r"another run \(.*, process \d+, since .*\) is writing here"
+        ):
             run(config)
 
     run(config, ("ingest",), on_start=second)

@@ -23,7 +23,7 @@ from pipeline.demo.country import CountrySpec, simulate_country
 from pipeline.run.runner import stale_stages
 from pipeline.storage import location as storage
 from pipeline.storage import mirror as mirrors
-from pipeline.storage.location import Location, StorageError
+from pipeline.storage.location import Location, Storage, StorageError
 from pipeline.storage.mirror import MANIFEST, Mirror
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
 
@@ -80,9 +80,7 @@ def country(tmp_path_factory):
 def there(country, s3, monkeypatch):
     """Upload the country's inputs to a new bucket; give its name."""
     monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
-    before = storage.storage_options()
-    yield country.upload(s3)
-    storage.use_storage(before)
+    return country.upload(s3)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +153,6 @@ def test_what_has_not_changed_is_skipped_on_any_machine(
     assert f"s3://{there}/map/rate_mean.tif" in told["maps"]
     # A changed input is found by its content; one written again is the same.
     loaded, data = load_config(config), (country.directory / "cases.csv").read_bytes()
-    storage.use_storage(loaded.storage.options())
     request(s3, "PUT", f"/{there}/in/cases.csv", data)
     assert stale_stages(loaded, "evaluate") == []
     request(s3, "PUT", f"/{there}/in/cases.csv", data + b"\n")
@@ -168,8 +165,7 @@ def test_a_store_with_a_flipped_bit_is_made_again_where_it_was(
     copy_bucket(s3, finished[0], there)
     config = country.config(tmp_path, there, s3)
     loaded = load_config(config)
-    storage.use_storage(loaded.storage.options())
-    chunks = storage.Location(f"s3://{there}/map/work/bags.zarr")
+    chunks = Location(f"s3://{there}/map/work/bags.zarr", loaded.storage.open())
     (name,) = [name for name in chunks.list() if name.endswith("/x/c/0/0")]
     whole = (chunks / name).read()
     (chunks / name).write(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
@@ -215,7 +211,7 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     model = json.loads(get(s3, there, MANIFEST))["files"]["work/model/arrays.npz"]["object"]
     assert get(s3, there, model) == (country.out / "work/model/arrays.npz").read_bytes()
     # What was finished is not kept twice.
-    left = Location(f"s3://{there}/map/work/checkpoint", storage.StorageOptions(s3)).list()
+    left = Location(f"s3://{there}/map/work/checkpoint", Storage(s3)).list()
     assert left == {}
 
 
@@ -276,9 +272,9 @@ def test_what_is_wrong_inside_an_object_names_its_address(country, there, s3, tm
 class Folder:
     """A mirror whose files a test writes."""
 
-    def __init__(self, local: Path, bucket: str) -> None:
+    def __init__(self, local: Path, bucket: str, through: str | None = None) -> None:
         self.local = local
-        self.mirror = Mirror(local, Location(f"s3://{bucket}/map"))
+        self.mirror = Mirror(local, Location(f"s3://{bucket}/map", Storage(through, 1, 10.0)))
         self.mirror.pull()
 
     def write(self, **files: str) -> None:
@@ -320,12 +316,10 @@ def test_what_fails_before_the_manifest_leaves_the_last_run(bucket, s3, tmp_path
     end = MANIFEST if at == "manifest" else "/b.txt"
     failing = lambda method, path: method == "PUT" and path.endswith(end)  # noqa: E731
     with stormy(s3, Weather(error=1.0, only=failing)) as through:
-        storage.use_storage(storage.StorageOptions(through, 1, 10.0))
-        one = Folder(tmp_path / "one", bucket)
+        one = Folder(tmp_path / "one", bucket, through)
         one.write(a_txt="A", b_txt="B")
         with pytest.raises(StorageError, match="cannot be written after 2 attempts"):
             one.mirror.push()
-    storage.use_storage(storage.StorageOptions(s3, 1, 10.0))
     place = Location(f"s3://{bucket}/map")
     assert (place / "a.txt").read() + (place / "b.txt").read() == b"ab"
     two = Folder(tmp_path / "two", bucket)
@@ -377,12 +371,10 @@ def test_a_lost_answer_to_the_manifest_is_no_conflict(bucket, s3, tmp_path):
         return found
 
     with stormy(s3, Weather(late_reset=1.0, only=once)) as through:
-        storage.use_storage(storage.StorageOptions(through, 2, 10.0))
-        one = Folder(tmp_path / "one", bucket)
+        one = Folder(tmp_path / "one", bucket, through)
         one.write(a_txt="a")
         one.mirror.push()
     assert lost
-    storage.use_storage(storage.StorageOptions(s3, 2, 10.0))
     assert Folder(tmp_path / "two", bucket).read() == {"a.txt": "a"}
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipeline.core.errors import StoreError
 from pipeline.storage import location as storage
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.local_commit import is_current
-from pipeline.storage.location import Location, StorageError, StorageOptions, is_object_address
+from pipeline.storage.location import Location, Storage, StorageError, is_object_address
 from pipeline.storage.object_commit import MARKER, open_finished, place_of, write_link
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.bag_writer import FORMAT, VERSION
@@ -60,16 +61,12 @@ def write_some(path: Any, fingerprint: str = "one", scale: float = 1.0) -> None:
 
 
 @contextmanager
-def weather(endpoint: str, **how: Any) -> Iterator[tuple[Weather, StorageOptions]]:
-    """Have addresses made inside lead through a proxy."""
-    sky, before = Weather(**how), storage.storage_options()
-    with stormy(endpoint, sky) as through:
-        options = StorageOptions(through, before.retries, before.timeout)
-        storage.use_storage(options)
-        try:
-            yield sky, options
-        finally:
-            storage.use_storage(before)
+def weather(endpoint: str, **how: Any) -> Iterator[tuple[Weather, Storage]]:
+    """Have addresses without other options lead through a proxy inside."""
+    sky = Weather(**how)
+    with stormy(endpoint, sky) as through, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", through)
+        yield sky, Storage(through)
 
 
 def objects(endpoint: str, bucket: str, prefix: str = "") -> dict[str, bytes]:
@@ -94,7 +91,7 @@ def test_addresses_are_told_from_paths():
     for text in ("out", "/data/s3", "https://host/x.tif", "/vsis3/b/k", "C://x", "s3:"):
         assert not is_object_address(text), text
     assert str(Location(str(Path("s3://b/k/")))) == "s3://b/k"
-    place = Location("s3://b/k", StorageOptions("http://x", 1, 2.0))
+    place = Location("s3://b/k", Storage("http://x", 1, 2.0))
     assert pickle.loads(pickle.dumps(place)) == place
     assert (place / "m" / "n").url == "s3://b/k/m/n"
 
@@ -158,15 +155,14 @@ def test_work_goes_on_through_each_failure(s3, bucket, kind):
     assert len(objects(s3, bucket)) == 10
 
 
-def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(s3, bucket, monkeypatch):
+def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(s3, bucket):
     with weather(s3, slow=1.0, slow_seconds=0.4):
         Location(f"s3://{bucket}/x").write(b"late")
     assert Location(f"s3://{bucket}/x").read() == b"late"
-    hold = StorageOptions(s3, retries=1, timeout=0.2)
-    monkeypatch.setattr(storage, "_current", hold)
-    with weather(s3, slow=1.0, slow_seconds=1.5) as (sky, _):
+    with weather(s3, slow=1.0, slow_seconds=1.5) as (sky, through):
+        hurried = replace(through, retries=1, timeout=0.2)
         with pytest.raises(StorageError, match="after 2 attempts") as caught:
-            Location(f"s3://{bucket}/x").read()
+            Location(f"s3://{bucket}/x", hurried).read()
         assert sky.count("slow") == 2
     assert "imed out" in str(caught.value) or "imeout" in str(caught.value)
 
@@ -199,11 +195,11 @@ def test_waits_double_and_are_random(s3, bucket, monkeypatch):
     monkeypatch.setattr(storage, "_FIRST_WAIT", 1.0)
     monkeypatch.setattr(storage, "_LONGEST_WAIT", 8.0)
     monkeypatch.setattr(storage.time, "sleep", waits.append)
-    storage.use_storage(StorageOptions(s3, retries=4, timeout=10))
-    with weather(s3, error=1.0, only=lambda method, path: method == "GET"):
+    with weather(s3, error=1.0, only=lambda method, path: method == "GET") as (_, through):
+        place = Location(f"s3://{bucket}/x", replace(through, retries=4))
         for _ in range(12):
             with pytest.raises(StorageError):
-                Location(f"s3://{bucket}/x").read()
+                place.read()
     table = np.array(waits).reshape(12, 4)
     most = np.array([1, 2, 4, 8])
     assert (table <= most).all()
@@ -217,7 +213,7 @@ def test_no_credentials_are_one_line(bucket, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    options = StorageOptions("http://127.0.0.1:9", 3, 1.0)
+    options = Storage("http://127.0.0.1:9", 3, 1.0)
     with pytest.raises(StorageError, match="no credentials were found; give credentials"):
         Location(f"s3://{bucket}/x", options).read()
 
@@ -227,12 +223,11 @@ def test_a_package_that_is_not_installed_is_one_line(monkeypatch, capsys):
         raise ImportError(scheme)
 
     monkeypatch.setattr("fsspec.filesystem", lacking)
-    # Other options than any before: no file system is known for them yet.
-    storage.use_storage(StorageOptions("http://nobody", 0, 1.25))
+    # Another server than any before: no file system is known for it yet.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://nobody")
     assert main(["bags", "info", "gs://bucket/x.zarr"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: gs://: not known here; install gcsfs")
-    storage.use_storage(StorageOptions())
 
 
 def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):
@@ -366,17 +361,15 @@ def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
         return False
 
     code = (
-        "from pipeline.storage.location import StorageOptions, use_storage\n"
         "from tests.pipeline.storage.test_storage import write_some\n"
         "import sys\n"
-        "use_storage(StorageOptions(sys.argv[1], 0, 60.0))\n"
-        "write_some(sys.argv[2], 'two', 2.0)\n"
+        "write_some(sys.argv[1], 'two', 2.0)\n"
     )
     with stormy(s3, Weather(reset=1.0, only=hold)) as through:
         writer = subprocess.Popen(
-            [sys.executable, "-c", code, through, f"s3://{bucket}/bags.zarr"],
+            [sys.executable, "-c", code, f"s3://{bucket}/bags.zarr"],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": through},
         )
         assert reached.wait(60)
         writer.send_signal(signal.SIGKILL)
@@ -391,21 +384,17 @@ def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
     assert BagStore.open(f"s3://{bucket}/bags.zarr").fingerprint == "two"
 
 
-def test_bags_are_looked_at_by_address(s3, bucket, monkeypatch, capsys):
+def test_bags_are_looked_at_by_address(bucket, capsys):
     write_some(f"s3://{bucket}/bags.zarr")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
-    storage.use_storage(StorageOptions(retries=0))
     assert main(["bags", "info", f"s3://{bucket}/bags.zarr", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_pixels"] == N_BAG * SIZE
     assert main(["bags", "info", f"s3://{bucket}/none.zarr"]) == 2
     assert capsys.readouterr().err.startswith(f"error: s3://{bucket}/none.zarr: no finished store")
 
 
-def test_a_table_becomes_a_store_by_address(s3, bucket, tmp_path, monkeypatch, capsys):
+def test_a_table_becomes_a_store_by_address(bucket, tmp_path, capsys):
     lines = ["bag,label,x"] + [f"b{k // 3},{k // 3 % 2},{k}" for k in range(12)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
-    storage.use_storage(StorageOptions(retries=0))
     command = ["bags", "import", str(tmp_path / "t.csv"), "--bag", "bag", "--label", "label"]
     out = f"s3://{bucket}/t.zarr"
     assert main([*command, "--out", out, "-q"]) == 0

@@ -21,11 +21,13 @@ from pipeline.config.reader import load_config
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.publishing.metrics import record_run
 from pipeline.publishing.notify import tell
+from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.lock import MapBusyError, exclusive, hold_map, is_held, is_locked, lock_owner
-from pipeline.updates.arrivals import look, mark_seen, new_counts
+from pipeline.updates.arrivals import known_periods, look, mark_seen, new_counts
 from pipeline.updates.map_run import MapRun, Percent, slug, state_line
 from pipeline.updates.recovery import Verdict, judge_run
 from pipeline.updates.retry import is_transient
+from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
 
 HOLDER = """
 import sys, time
@@ -54,7 +56,7 @@ def test_a_map_is_one_processs_until_it_dies(tmp_path, holder):
         pass
     assert f"process {holder.pid}" in caught.value.owner
     assert lock_owner(tmp_path).startswith("run one")
-    with pytest.raises(InputError, match="another run is writing here"), exclusive(tmp_path):
+    with pytest.raises(InputError, match=r"run one \(.*\) is writing here"), exclusive(tmp_path):
         pass
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -155,11 +157,82 @@ def test_an_object_is_known_by_its_etag():
 
     system = fsspec.filesystem("memory")
     system.pipe("/bucket/cases.csv", b"id,cases\n")
-    before = look("memory://bucket/cases.csv")
-    assert before == look("memory://bucket/cases.csv")
+    storage = Storage()
+    before = look("memory://bucket/cases.csv", storage)
+    assert before == look("memory://bucket/cases.csv", storage)
     system.pipe("/bucket/cases.csv", b"id,cases\na,1\n")
-    assert look("memory://bucket/cases.csv") != before
-    assert look("memory://bucket/none.csv") is None
+    assert look("memory://bucket/cases.csv", storage) != before
+    assert look("memory://bucket/none.csv", storage) is None
+
+
+@pytest.fixture
+def delivered(s3, files):
+    """Deliver two months to a bucket; give it, and what puts a month there."""
+    bucket, text = new_bucket(s3), (files.directory / "cases.csv").read_bytes()
+
+    def deliver(key, data=text):
+        status, _ = request(s3, "PUT", f"/{bucket}/{key}", data)
+        assert status == 200
+
+    return bucket, deliver
+
+
+def test_the_watch_reaches_a_store_as_the_run_does(files, s3, delivered, monkeypatch):
+    # Nothing in the environment says where the store is: `storage.endpoint` does.
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setattr("pipeline.storage.location._FIRST_WAIT", 0.01)
+    bucket, deliver = delivered
+    with stormy(s3, Weather(seed=2, error=0.3)) as through:
+        counts = {"path": f"s3://{bucket}/in/cases_{{period}}.csv", "value": "cases"}
+        path = write_config(
+            files, counts=counts, storage={"endpoint": through, "retries": 8, "timeout": 10}
+        )
+        assert new_counts(path) == []
+        deliver("in/cases_2026-01.csv")
+        deliver("in/cases_2026-02.csv")
+        deliver("in/other/cases_2026-03.csv")
+        assert known_periods(path) == ["2026-01", "2026-02"]
+        assert load_config(path).period == "2026-02"
+        (first,) = new_counts(path)
+        assert first.address == f"s3://{bucket}/in/cases_2026-02.csv"
+        mark_seen(path, first)
+        assert new_counts(path) == []
+        deliver("in/cases_2026-02.csv", b"code,cases\nM00,1\n")
+        (again,) = new_counts(path)
+        assert again.token != first.token
+
+
+def test_the_watch_gives_up_when_the_run_would(files, s3, delivered, monkeypatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setattr("pipeline.storage.location._FIRST_WAIT", 0.01)
+    bucket, deliver = delivered
+    deliver("cases.csv")
+    sky = Weather(error=1.0)
+    with stormy(s3, sky) as through:
+        path = write_config(
+            files,
+            counts={"path": f"s3://{bucket}/cases.csv", "value": "cases"},
+            storage={"endpoint": through, "retries": 2},
+        )
+        with pytest.raises(StorageError, match="after 3 attempts"):
+            new_counts(path)
+    assert sky.count("error") == 3
+
+
+def test_periods_of_a_table_and_of_prefixes_on_a_store(files, s3, delivered, monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    bucket, deliver = delivered
+    rows = [f"{month},{area},3" for month in ("2026-02", "2026-01") for area in files.cases]
+    deliver("table.csv", "\n".join(["m,code,cases", *rows]).encode())
+    deliver("2026-05/cases.csv")
+    deliver("2026-06/cases.csv")
+    storage = {"endpoint": s3, "timeout": 10, "scratch": str(tmp_path / "scratch")}
+    table = {"path": f"s3://{bucket}/table.csv", "value": "cases", "period": "m"}
+    path = write_config(files, counts=table, storage=storage)
+    assert known_periods(path) == ["2026-01", "2026-02"]
+    folders = {"path": f"s3://{bucket}/{{period}}/cases.csv", "value": "cases"}
+    path = write_config(files, counts=folders, storage=storage)
+    assert known_periods(path) == ["2026-05", "2026-06"]
 
 
 @pytest.mark.parametrize(

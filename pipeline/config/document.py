@@ -1,0 +1,221 @@
+"""A configuration's YAML as plain data: keys as they are written, each with its line.
+
+Every key is text. YAML 1.1 reads a plain ``on``, ``yes`` or ``no`` as a boolean, ``2020`` as a
+number: as a key (``notify.on``, a covariate's name) each is the word that stands there. Values are
+YAML's: ``density: yes`` is true.
+
+``${NAME}`` in any text is the environment's variable NAME. ``$NAME`` is text: a password or a
+column may hold a dollar. (A path with the name of a variable after its dollar is refused, see
+`pipeline.config.values`: it would silently be another place.)
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from geo.errors import Problem
+
+Key = tuple[str | int, ...]
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+
+def merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changes into a configuration's data, key by key in every section."""
+    result = dict(data)
+    for key, value in changes.items():
+        old = result.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[key] = merged(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+class Document:
+    """A YAML document as plain data, with the line of each key.
+
+    Attributes
+    ----------
+    path : Path
+    data : dict
+        What the file says.
+    lines : dict
+        Line of each key.
+    values : dict
+        The data as it is used: variables replaced, changes put in, ``{period}`` as it stands.
+    """
+
+    def __init__(self, path: Path, data: dict[str, Any], lines: dict[Key, int]) -> None:
+        self.path = path
+        self.data = data
+        self.lines = lines
+        self.values = data
+
+    @classmethod
+    def read(cls, path: Path, problems: list[Problem]) -> Document | None:
+        """Read a file; None, and what is wrong in ``problems``, where it holds no keys."""
+        text = _read_text(path, problems)
+        if text is None:
+            return None
+        try:
+            keys, data = _compose(text)
+        except yaml.YAMLError as error:
+            problems.append(_explain_yaml(error, path.name))
+            return None
+        if not isinstance(data, dict):
+            found = "an empty file" if data is None else f"a {type(data).__name__}, not keys"
+            problems.append(
+                Problem(path.name, found, "write keys and values, such as 'areas: {path: ...}'")
+            )
+            return None
+        lines: dict[Key, int] = {}
+        for key, line, again in keys:
+            if again:
+                problems.append(
+                    Problem(
+                        f"{path.name} line {line}: {dotted(key)}",
+                        f"given a second time (first in line {lines[key]})",
+                        "keep one of the two",
+                    )
+                )
+            lines[key] = line
+        return cls(path, data, lines)
+
+    def place(self, key: Key) -> str:
+        """Name a key in full, with its line or that of the nearest key around it."""
+        line = next(
+            (self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), 0
+        )
+        where = f"{self.path.name} line {line}" if line else self.path.name
+        return f"{where}: {dotted(key)}" if key else where
+
+    def expanded(self, problems: list[Problem]) -> Any:
+        """Copy the data with ``${NAME}`` replaced by the environment's values."""
+
+        def expand(value: Any, key: Key) -> Any:
+            if isinstance(value, dict):
+                return {k: expand(v, (*key, k)) for k, v in value.items()}
+            if isinstance(value, list):
+                return [expand(v, (*key, n)) for n, v in enumerate(value)]
+            if not isinstance(value, str):
+                return value
+
+            def replace(match: re.Match[str]) -> str:
+                name = match[1]
+                if name in os.environ:
+                    return os.environ[name]
+                near = difflib.get_close_matches(name, os.environ, 1, cutoff=0.8)
+                hint = f"; did you mean ${{{near[0]}}}?" if near else ""
+                problems.append(
+                    Problem(
+                        self.place(key),
+                        f"the environment has no variable {name}",
+                        f"set it before the run: export {name}=...{hint}",
+                    )
+                )
+                return match[0]
+
+            return _VARIABLE.sub(replace, value)
+
+        return expand(self.data, ())
+
+
+def dotted(key: Key) -> str:
+    """Write a key path as people do: ``output.exceedance[1]``."""
+    text = ""
+    for part in key:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _read_text(path: Path, problems: list[Problem]) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        remedy = (
+            nearest_file(path) or "give the path of a configuration; `disagg demo DIR` writes one"
+        )
+        problems.append(Problem(str(path), "no such file", remedy))
+    except IsADirectoryError:
+        inside = sorted(p.name for p in path.glob("*.y*ml"))
+        remedy = f"give {path / inside[0]}" if inside else "give the path of a YAML file"
+        problems.append(Problem(str(path), "a directory, not a file", remedy))
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        problems.append(Problem(f"{path.name} line {line}", "not UTF-8 text", "save it as UTF-8"))
+    except OSError as error:
+        problems.append(Problem(str(path), str(error.strerror).lower(), "make it readable"))
+    return None
+
+
+def _explain_yaml(error: yaml.YAMLError, name: str) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    place = f"{name} line {mark.line + 1}, column {mark.column + 1}" if mark else name
+    what = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if "'\\t'" in what:
+        return Problem(place, "a tab in the indentation", "indent with spaces")
+    context = getattr(error, "context", None)
+    found = f"not YAML: {what}" + (f" {context}" if context else "")
+    return Problem(place, found, "check the indentation, colons, quotes and brackets just before")
+
+
+def _keys(node: Any, key: Key) -> Iterator[tuple[Key, int, bool]]:
+    """Yield (key path, line, whether it was there already) for all that a document holds."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key_node, value in node.value:
+            part = key_node.value if isinstance(key_node, yaml.ScalarNode) else "?"
+            inner = (*key, part)
+            yield inner, key_node.start_mark.line + 1, part in seen
+            seen.add(part)
+            yield from _keys(value, inner)
+    elif isinstance(node, yaml.SequenceNode):
+        for n, item in enumerate(node.value):
+            yield (*key, n), item.start_mark.line + 1, False
+            yield from _keys(item, (*key, n))
+
+
+def _compose(text: str) -> tuple[list[tuple[Key, int, bool]], Any]:
+    """Parse YAML whose keys are texts; return what `_keys` says of it, and its data."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return [], None
+        _keys_as_text(node, set())
+        keys = list(_keys(node, ()))  # before merge keys (`<<`) are put in place
+        return keys, loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _keys_as_text(node: Any, seen: set[int]) -> None:
+    if id(node) in seen:  # an alias
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = _TEXT
+            _keys_as_text(value, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _keys_as_text(item, seen)
+
+
+def nearest_file(path: Path) -> str:
+    """Say which file of a directory has nearly this name; empty where none has."""
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}"
+    names = [p.name for p in path.parent.iterdir()]
+    near = difflib.get_close_matches(path.name, names, 1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else ""

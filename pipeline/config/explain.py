@@ -1,0 +1,161 @@
+"""What a configuration's validation found, as problems: key and line, what is there, what to do."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from geo.errors import Problem
+from pipeline.config.base import Section
+from pipeline.config.document import Document, Key, dotted
+from pipeline.config.input_schema import Covariate
+from pipeline.config.schema import Config
+
+_MEMBERS = {"FoldsFile", "int", "literal['auto']"}
+
+
+def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
+    """Keep of an error's location what is a key of the data: pydantic adds a union's members."""
+    key: list[int | str] = []
+    for part in loc:
+        inside = isinstance(data, list) and isinstance(part, int)
+        if inside or (isinstance(data, dict) and part in data):
+            data = data[part]
+        elif part is not loc[-1] or part in _MEMBERS:
+            continue
+        key.append(part)
+    return tuple(key)
+
+
+def remove_key(data: Any, key: Key) -> None:
+    """Take a key out of nested data."""
+    for part in key[:-1]:
+        data = data[part]
+    data.pop(key[-1], None)
+
+
+def _section(key: Key) -> type[Section] | None:
+    """Find the model that describes the mapping at a key."""
+    if len(key) == 2 and key[0] == "covariates":
+        return Covariate
+    model: type[Section] = Config
+    for part in key:
+        field = model.model_fields.get(str(part))
+        members = [] if field is None else list(_members(field.annotation))
+        sections = [m for m in members if isinstance(m, type) and issubclass(m, Section)]
+        if not sections:
+            return None
+        model = sections[0]
+    return model
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is built of."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        yield from _members(typing.get_args(annotation)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
+
+
+def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document) -> Problem | None:
+    """Turn one of pydantic's errors into a problem; None where another one says it already."""
+    key = in_data(data, detail["loc"])
+    kind, value = detail["type"], detail["input"]
+    if detail["loc"][-1:] == ("int",) and isinstance(value, dict):
+        return None  # the other half of a union: what the mapping lacks is told by itself
+    if kind == "too_short" and value:
+        return None  # so is what is wrong with its items
+    parent, last = key[:-1], str(key[-1]) if key else ""
+    place = document.place(key)
+    model = _section(parent)
+    fields = model.model_fields if model is not None else {}
+    if kind == "extra_forbidden":
+        return Problem(place, "unknown key", _suggest_key(last, parent, list(fields)))
+    if kind == "missing":
+        near = [k for k in unknown if k[:-1] == parent and last in _near(str(k[-1]), list(fields))]
+        if near:  # the misspelt key says it already
+            return None
+        what = fields[last].description if last in fields else ""
+        if last == "grid":
+            what = "{like: raster.tif}, or {crs: ..., resolution: ...}, or give a population"
+        return Problem(place, "missing", f"add '{last}: ...'" + (f" ({what})" if what else ""))
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+        return Problem(place, f"{value!r} is not a choice", _suggest_value(value, choices))
+    if kind == "disagg":
+        return Problem(place, detail["ctx"]["found"] or _shown(value), detail["ctx"]["remedy"])
+    return Problem(place, _shown(value), _remedy(kind, detail, last, fields))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "no value"
+    if isinstance(value, dict):
+        return "keys where one value belongs"
+    return "a list" if isinstance(value, list) else repr(value)
+
+
+def _remedy(kind: str, detail: Any, last: str, fields: dict[str, Any]) -> str:
+    """Say what would be right, from the bound or type that pydantic names."""
+    ctx = detail.get("ctx", {})
+    bounds = {
+        "greater_than": lambda: f"give a number above {ctx['gt']:g}",
+        "greater_than_equal": lambda: f"give a number of at least {ctx['ge']:g}",
+        "less_than": lambda: f"give a number below {ctx['lt']:g}",
+        "less_than_equal": lambda: f"give a number of at most {ctx['le']:g}",
+        "too_short": lambda: f"give at least {ctx['min_length']}",
+    }
+    if kind in bounds:
+        return bounds[kind]()
+    if kind.startswith(("int", "whole")):
+        return "give a whole number"
+    if kind.startswith(("float", "finite", "number")):
+        return "give a number"
+    if kind.startswith("bool"):
+        return "give true or false"
+    if kind.startswith(("string", "path")):
+        return "give text, in quotes if it looks like something else"
+    if kind.startswith(("model_type", "dict_type", "model_attributes")):
+        return "give keys and values, such as {path: ...}"
+    if kind.startswith(("tuple", "list")):
+        return "give a list, such as [50, 100]"
+    what = fields[last].description if last in fields else ""
+    return f"give the {what}" if what else "correct it"
+
+
+def _near(word: str, words: list[str]) -> list[str]:
+    found = difflib.get_close_matches(word.lower(), words, 1, cutoff=0.6)
+    return (
+        found
+        or [w for w in words if len(word) > 2 and (w.startswith(word) or word.startswith(w))][:1]
+    )
+
+
+def _suggest_key(word: str, parent: Key, words: list[str]) -> str:
+    near = _near(word, words)
+    if near:
+        return f"did you mean {dotted((*parent, near[0]))}?"
+    if not words:
+        return "remove it"
+    # Perhaps right, but a level too high or too low.
+    for section in Config.model_fields:
+        model = _section((section,))
+        if model is not None and word in model.model_fields and (section,) != parent:
+            return f"did you mean {section}.{word}?"
+    return f"remove it; {dotted(parent) or 'a configuration'} has {', '.join(words)}"
+
+
+def _suggest_value(value: Any, choices: list[str]) -> str:
+    near = _near(value, choices) if isinstance(value, str) else []
+    if len(choices) == 1:
+        return f"use {choices[0]}"
+    known = f"choose from {', '.join(choices)}"
+    return f"did you mean {near[0]}? ({known})" if near else known

@@ -1,0 +1,109 @@
+"""Which code a result is of: our sources by content, and the versions of the libraries.
+
+The version in ``pyproject.toml`` says little: a changed model keeps it. So every stage depends on
+a hash of what the packages' source files hold, whichever checkout or wheel they come from.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+PACKAGES = ("geo", "models", "pipeline")
+LIBRARIES = (
+    *("dask", "exactextract", "geopandas", "numba", "numpy", "pandas", "pyogrio", "pyproj"),
+    *("rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
+)
+_CODE, _LIBRARY = "code.", "library."
+
+
+def source_hash(directory: Path) -> str:
+    """Hash the Python sources below a directory: their names and contents, nothing compiled.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(directory.rglob("*.py")):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(directory).as_posix()} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def code_hashes() -> dict[str, str]:
+    """Return the hash of each package's sources, once a process."""
+    hashes = {}
+    for package in PACKAGES:
+        found = importlib.util.find_spec(package)
+        places = [] if found is None else list(found.submodule_search_locations or ())
+        hashes[package] = source_hash(Path(places[0])) if places else "not installed"
+    return hashes
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that compute, and of the C libraries inside them."""
+    import pyproj
+    import rasterio
+    import shapely
+
+    return {
+        **{name: installed_version(name) for name in LIBRARIES},
+        "GDAL": rasterio.__gdal_version__,
+        "GEOS": shapely.geos_version_string,
+        "PROJ": pyproj.proj_version_str,
+    }
+
+
+def installed_version(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def code_inputs() -> dict[str, str]:
+    """Return what every stage depends on besides data and configuration."""
+    return {
+        **{f"{_CODE}{name}": value for name, value in code_hashes().items()},
+        **{f"{_LIBRARY}{name}": value for name, value in library_versions().items()},
+    }
+
+
+def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Name what differs between the inputs of two runs of a stage.
+
+    Returns
+    -------
+    list of str
+        Keys of the configuration and files as they are; code and libraries with both versions:
+        ``code (pipeline 3f2a -> 91bc)``, ``numpy (2.4.1 -> 2.4.2)``.
+    """
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    code = [
+        f"{key.removeprefix(_CODE)} {before[key][:4]} -> {now[key][:4]}"
+        for key in changed
+        if key.startswith(_CODE) and key in before and key in now
+    ]
+    known = any(key.startswith(_CODE) for key in before)
+    told = []
+    if not known:
+        told.append("code (none is on record: an earlier version's run)")
+    elif code:
+        told.append(f"code ({', '.join(code)})")
+    for key in changed:
+        if key.startswith(_LIBRARY) and known:
+            name = key.removeprefix(_LIBRARY)
+            told.append(f"{name} ({before.get(key, 'none')} -> {now.get(key, 'none')})")
+        elif not key.startswith((_CODE, _LIBRARY)) and key != "disagg":
+            told.append(key)
+    return told

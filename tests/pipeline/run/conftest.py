@@ -1,0 +1,67 @@
+"""Stages that only write down that they ran, on inputs that hold their own names."""
+
+import sys
+import types
+
+import pytest
+
+from pipeline.config.schema import Config
+from pipeline.run.stages import STAGES
+
+NAMES = tuple(STAGES)
+
+
+def build_config(directory, **changes):
+    data = {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "value": "cases"},
+        "population": {"path": "population.tif"},
+        "covariates": {"rain": {"path": "rain.tif"}},
+        "evaluate": {"folds": {"path": "folds.csv", "id": "id", "fold": "fold"}},
+        "truth": {"path": "truth.tif"},
+        **changes,
+    }
+    return Config.model_validate(data, context={"base": directory})
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Put stand-ins in the place of the stages; the list has the name of each that ran."""
+    ran = []
+
+    def stand_in(name):
+        def stage(context):
+            config = context.config
+            ran.append(name)
+            out = config.output.dir
+            if name == "ingest":
+                for store in ("bags.zarr", "grid.zarr"):
+                    (out / "work" / store).mkdir(exist_ok=True)
+                    counts = (out.parent / "cases.csv").read_bytes()
+                    (out / "work" / store / "zarr.json").write_bytes(counts)
+            elif name == "fit":
+                (out / "work" / "model").mkdir(exist_ok=True)
+                (out / "work" / "model" / "m.json").write_text(config.fit.model_dump_json())
+            elif name == "predict":
+                for output in ("rate_mean.tif", "rate_mean.qml", "areas.csv"):
+                    (out / output).write_text(str(config.output.rate_per))
+            else:
+                (out / "evaluation.json").write_text("{}")
+            return {"stage": name}
+
+        return stage
+
+    for stage in STAGES.values():
+        module, _, function = stage.function.partition(":")
+        fake = types.ModuleType(module)
+        setattr(fake, function, stand_in(stage.name))
+        monkeypatch.setitem(sys.modules, module, fake)
+    return ran
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    names = ("areas.gpkg", "cases.csv", "population.tif", "rain.tif", "folds.csv", "truth.tif")
+    for name in names:
+        (tmp_path / name).write_text(name)
+    return tmp_path

@@ -1,0 +1,109 @@
+"""What a run hashes, and what each stage opens: each once, and just what it declares."""
+
+import ctypes
+import os
+import struct
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+
+from pipeline.config.context import StageContext
+from pipeline.config.schema import Config
+from pipeline.core.progress import Silent
+from pipeline.run.runner import run_stages, stale_stages
+from pipeline.run.stages import STAGES
+from pipeline.storage import fingerprint
+from tests.pipeline.run.conftest import NAMES, build_config
+
+IN_OPEN = 0x20
+
+
+@contextmanager
+def hashed(monkeypatch):
+    """Count how often each file is fed to a fingerprint."""
+    count, feed = Counter(), fingerprint._feed
+
+    def counted(digest, path, name):
+        count[path.name if path.name != "zarr.json" else f"{path.parent.name}/zarr.json"] += 1
+        feed(digest, path, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprint, "_feed", counted)
+        yield count
+
+
+def test_a_run_hashes_each_input_once_and_each_output_once(inputs, calls, monkeypatch):
+    config = build_config(inputs)
+    given = {path.name for path in inputs.iterdir() if path.is_file()}
+    left = {"bags.zarr/zarr.json", "grid.zarr/zarr.json", "m.json", "rate_mean.tif", "areas.csv"}
+    everything = dict.fromkeys(given | left | {"evaluation.json"}, 1)
+    with hashed(monkeypatch) as count:
+        run_stages(config, NAMES, Silent())
+    assert count == everything
+    with hashed(monkeypatch) as count:  # a run that finds all up to date looks at each once
+        run_stages(config, NAMES, Silent())
+    assert count == everything
+    with hashed(monkeypatch) as count:
+        stale_stages(config, "predict")
+    assert set(count.values()) == {1}
+
+
+@contextmanager
+def opened(paths):
+    """Watch files and folders by inotify, which sees what GDAL and SQLite open as well."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    handle = libc.inotify_init1(os.O_NONBLOCK)
+    watched, found = {}, set()
+    for key, path in paths.items():
+        inside = [path, *(p for p in path.rglob("*") if p.is_dir())] if path.is_dir() else [path]
+        for each in inside:
+            number = libc.inotify_add_watch(handle, os.fsencode(each), IN_OPEN)
+            assert number >= 0
+            watched.setdefault(number, set()).add(key)  # grid.like is another key's file
+    yield found
+    try:
+        data = os.read(handle, 1 << 20)
+    except BlockingIOError:
+        data = b""
+    finally:
+        os.close(handle)
+    at = 0
+    while at < len(data):
+        number, _, _, length = struct.unpack_from("iIII", data, at)
+        found |= watched[number]
+        at += 16 + length
+
+
+def test_each_stage_opens_what_it_declares_and_nothing_else(files):
+    rows = [f"{area},{k % 3}" for k, area in enumerate(files.cases)]
+    (files.directory / "folds.csv").write_text("\n".join(["code,fold", *rows]) + "\n")
+    files.raster("truth.tif", np.full(files.shape, 0.02))
+    files.options = {
+        "model": {"inducing": 8},
+        "fit": {"max_epochs": 2, "seed": 4},
+        "output": {"dir": str(files.directory / "out"), "draws": 10},
+        "evaluate": {
+            "folds": {"path": "folds.csv", "id": "code", "fold": "fold"},
+            "schemes": ["area"],
+        },
+        "truth": {"path": "truth.tif"},
+    }
+    config = Config.model_validate(files.mapping(), context={"base": files.directory})
+    given = {key: files.directory / path for key, path in config.input_paths().items()}
+    out = config.output.dir
+    for stage in STAGES.values():
+        needed = {need: out / need for need in stage.needs}
+        others = {
+            output: out / output
+            for other in STAGES.values()
+            for output in other.outputs
+            if other.name != stage.name and "*" not in output and (out / output).exists()
+        }
+        with opened({**given, **needed, **others}) as found:
+            stage.load()(StageContext(config))
+        declared = {key for key in given if key.split(".")[0] in stage.files}
+        same = {str(given[key]) for key in declared}  # grid.like: the population
+        also = {key for key, path in given.items() if str(path) in same}
+        assert found - also == set(stage.needs), stage.name
+        assert declared <= found, stage.name
