@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ def read_counts(
     *,
     partial: bool = False,
     only: tuple[str, str] | None = None,
+    signed: bool = False,
 ) -> pd.Series | None:
     """Read the count of each area, and check that counts and areas belong together.
 
@@ -58,6 +60,8 @@ def read_counts(
         what depends on them can be checked in the same run; not to be used otherwise.
     only : (column, text), optional
         Rows of a table whose column says this alone, of a table of several periods.
+    signed : bool, optional
+        Take negative numbers too: values of the areas that are no counts.
 
     Returns
     -------
@@ -66,8 +70,8 @@ def read_counts(
         found.
     """
     return _read_responses(
-        path, areas, id_column, value_column, problems, place, "count", _numbers, partial=partial,
-        only=only,
+        path, areas, id_column, value_column, problems, place, "count",
+        functools.partial(_numbers, signed=signed), partial=partial, only=only,
     )  # fmt: skip
 
 
@@ -267,6 +271,8 @@ def _numbers(
     name: str,
     value_column: str,
     problems: list[Problem],
+    *,
+    signed: bool,
 ) -> np.ndarray:
     """Return a column as numbers; append a problem for each kind of value that is none."""
     values = np.full(len(column), np.nan)
@@ -284,7 +290,7 @@ def _numbers(
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
-        elif number < 0:
+        elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
     for which, what, remedy in (

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from models.aggregate.objective import bag_weights
 from models.aggregate.point_model import PointModel, check_finite
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Sweep
-from models.likelihoods.links import find_link
+from models.likelihoods.observation import Observation
+from models.training.parameters import Count, Positive
 
 STEP = 1e-4  # of the central differences of the slopes
 LONGEST_STEP = 1.0
@@ -21,6 +22,7 @@ FLATTEST = 1e-8  # share of the largest curvature, below which there is none
 FARTHEST = 10.0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Constant(PointModel):
     """One rate for all pixels, by maximum likelihood, with the law's own parameters.
 
@@ -38,26 +40,14 @@ class Constant(PointModel):
 
     sweep: ClassVar[Sweep] = "full"
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        area_effect: bool = False,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.area_effect = area_effect
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.seed = seed
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: bool = False
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    seed: int = 0
 
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
         """See :class:`models.aggregate.point_model.PointModel`: flat."""
@@ -73,16 +63,16 @@ class Constant(PointModel):
 
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """See :class:`models.core.protocol.Model`: the log likelihood, its slopes and curvature."""
-        law, link = self.law, find_link(self.link_name)
-        p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
-        total = segment_sum(p, block.offsets)
-        names = ("mean", *law.start)
+        seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
+        link, own_names = seen.link, tuple(seen.params)
+        total = segment_sum(seen.p, block.offsets)
+        names = ("mean", *own_names)
 
         def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
-            own = dict(zip(law.start, at[1:].tolist(), strict=True))
-            terms = self.law_terms(block, total * link.value(at[0]), own)
+            own = dict(zip(own_names, at[1:].tolist(), strict=True))
+            terms = self.terms_at(seen, total * link.value(at[0]), own)
             slopes = [float((terms.d1 * total).sum()) * link.slope(at[0])]
-            slopes += [float(terms.by[name].sum()) for name in law.start]
+            slopes += [float(terms.by[name].sum()) for name in own_names]
             return float(terms.value.sum()), np.array(slopes)
 
         at = np.array([params[name][0] for name in names])
@@ -101,15 +91,17 @@ class Constant(PointModel):
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """See :class:`models.core.protocol.Model`: a step of Newton's method."""
         bound, slopes = self.objective(state, stats, n_bag_total)
-        names = ("mean", *self.law.start)
+        parameters = self.resolved_likelihood.parameters
+        names = ("mean", *parameters)
         grad = np.concatenate([slopes[name] for name in names])
         size, axes = np.linalg.eigh(stats.sums["curve"] * (n_bag_total / stats.n_bag))
         size = np.maximum(np.abs(size), FLATTEST * np.abs(size).max() + np.finfo(float).tiny)
         step = axes @ ((axes.T @ grad) / size)
         step /= max(1.0, float(np.abs(step).max()) / LONGEST_STEP)
         params = {name: state.params[name] + step[i] for i, name in enumerate(names)}
-        if self.likelihood != "normal":
-            for name, start in self.law.start.items():
+        for name, parameter in parameters.items():
+            if parameter.excess_power is not None:
+                start = parameter.start
                 params[name] = np.clip(params[name], start - FARTHEST, start + FARTHEST)
         return State(params, state.fixed, {}, state.step + 1, state.rate), Info(bound)
 
@@ -119,7 +111,7 @@ class Constant(PointModel):
         What the paper scores as constant on training pixels; it needs no fit. Of proportions it is
         the share of positives. NaN in bags without weight.
         """
-        tested = bags.trials if self.law.averages else None
+        tested = bags.trials if self.resolved_likelihood.needs_trials else None
         exposure = segment_sum(bags.weight, bags.offsets) if tested is None else tested
         rate = np.full(bags.n_bag, np.nan)
         np.divide(bags.y, exposure, out=rate, where=exposure > 0)

@@ -6,7 +6,8 @@ r"""Nystrom MAP: a Gaussian process by explicit features of its landmarks, witho
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.priors import log_prior
 from models.gp.sparse_gp import Factored, Whitened
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 ROWS = 1024
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Nystrom(PointModel):
     """Maximum a posteriori weights of the Nystrom features of a kernel.
 
@@ -43,43 +46,21 @@ class Nystrom(PointModel):
         As of :class:`models.VBAgg`.
     """
 
-    counts = (*PointModel.counts, "n_inducing")
-    positive = (*PointModel.positive, "prior_sd")
-
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        area_effect: bool = False,
-        n_inducing: int = 200,
-        kernel: str = "ard",
-        prior_sd: float = 1.0,
-        learn_inducing: bool = False,
-        manifold: float = 0.0,
-        bag_manifold: float = 0.0,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.area_effect = area_effect
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.prior_sd = prior_sd
-        self.learn_inducing: bool | Literal[False] = learn_inducing
-        self.manifold = manifold
-        self.bag_manifold = bag_manifold
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: bool = False
+    n_inducing: Count = 200
+    kernel: str = "ard"
+    prior_sd: Positive = 1.0
+    learn_inducing: bool = False
+    manifold: NotNegative = 0.0
+    bag_manifold: NotNegative = 0.0
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    dtype: Precision = "float64"
+    seed: int = 0
 
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """See :class:`models.core.protocol.Model`: landmarks by k-means++."""

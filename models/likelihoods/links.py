@@ -33,10 +33,19 @@ class Link(ABC):
     name : str
     n_term : int or None
         Terms of Mehler's series; None for the exponential, whose series is summed.
+    estimator : str
+        What ``estimator="auto"`` of :class:`models.VBAgg` means under it.
+    start_variance : float
+        Prior variance of ``f`` that a fit starts at.
+    large_sd : float
+        A large deviation of ``f``, for the weak priors (:mod:`models.gp.priors`).
     """
 
     name: ClassVar[str]
     n_term: ClassVar[int | None]
+    estimator: ClassVar[str] = "second_order"
+    start_variance: ClassVar[float] = 1.0
+    large_sd: ClassVar[float] = 1.0
 
     @abstractmethod
     def value(self, f: Any) -> Any:
@@ -80,6 +89,7 @@ class Exp(Link):
 
     name = "exp"
     n_term = None
+    estimator = "log_normal"
 
     def value(self, f: Any) -> Any:
         """See :class:`Link`."""
@@ -118,6 +128,8 @@ class Square(Link):
 
     name = "square"
     n_term = 2
+    start_variance = 0.2
+    large_sd = 0.5
 
     def value(self, f: Any) -> Any:
         """See :class:`Link`."""
@@ -156,6 +168,7 @@ class Identity(Link):
 
     name = "identity"
     n_term = 1
+    large_sd = 3.0
 
     def value(self, f: Any) -> Any:
         """See :class:`Link`."""

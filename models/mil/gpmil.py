@@ -9,6 +9,7 @@ of training instances: beyond ``MOST`` of them see :class:`models.mil.gpmil_spar
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,16 +29,12 @@ from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
 from models.mil.gpmil_search import Searcher
 from models.mil.soft_max import Sizes
 from models.training.loop import BagsSource
+from models.training.parameters import Count, Positive
 
 MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
-CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("softmax", "witness"),
-    "scaling": ("deviation", "range"),
-    "priors": ("weak", "none"),
-    "projection": ("whole", "blocks"),
-}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPMIL(Classifier):
     """Gaussian process for labels of bags, exact in the instances.
 
@@ -83,52 +80,19 @@ class GPMIL(Classifier):
     sweep: ClassVar[Sweep] = "single"
     on_device: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        likelihood: Literal["softmax", "witness"] = "softmax",
-        kernel: str = "rbf",
-        scaling: Literal["deviation", "range"] = "deviation",
-        priors: Literal["weak", "none"] = "weak",
-        learn_variance: bool = True,
-        learn_mean: bool = True,
-        projection: Literal["whole", "blocks"] = "whole",
-        coldest: float = 10.0,
-        n_starts: int = 1,
-        max_epochs: int = 50,
-        tolerance: float = 0.01,
-        n_draws: int = 500,
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.kernel = kernel
-        self.scaling = scaling
-        self.priors = priors
-        self.learn_variance = learn_variance
-        self.learn_mean = learn_mean
-        self.projection = projection
-        self.coldest = coldest
-        self.n_starts = n_starts
-        self.max_epochs = max_epochs
-        self.tolerance = tolerance
-        self.n_draws = n_draws
-        self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise ParameterError(msg)
-        for name in ("n_starts", "max_epochs", "n_draws"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                msg = f"{name}: {value} is not a whole number of at least 1"
-                raise ParameterError(msg)
-        for name in ("tolerance", "coldest"):
-            if not getattr(self, name) > 0:
-                msg = f"{name}: {getattr(self, name)} is not above 0"
-                raise ParameterError(msg)
+    likelihood: Literal["softmax", "witness"] = "softmax"
+    kernel: str = "rbf"
+    scaling: Literal["deviation", "range"] = "deviation"
+    priors: Literal["weak", "none"] = "weak"
+    learn_variance: bool = True
+    learn_mean: bool = True
+    projection: Literal["whole", "blocks"] = "whole"
+    coldest: Positive = 10.0
+    n_starts: Count = 1
+    max_epochs: Count = 50
+    tolerance: Positive = 0.01
+    n_draws: Count = 500
+    seed: int = 0
 
     def fit(
         self,

@@ -7,12 +7,13 @@ under the joint law of a bag's latent values is taken.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.core.block import BagBlock
-from models.core.errors import NumericalError, ParameterError
+from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.gp import pixel_pass, sparse_gp
 from models.gp.inducing_points import choose_landmarks
@@ -26,17 +27,13 @@ from models.mil.bag_posterior import mode_probability, named_kernel, predict_bag
 from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.gpmil_evidence import log_prior, scale_by_range
 from models.training.optim import adam_step
+from models.training.parameters import Count, Positive, Precision, Range
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("softmax", "witness"),
-    "scaling": ("deviation", "range"),
-    "priors": ("weak", "none"),
-    "dtype": ("float64", "float32"),
-}
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 WARMEST, COOLING = 0.1, 10.0  # inverse temperatures of the witness shares (section 4)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPMILS(Classifier):
     """Sparse Gaussian process for labels of bags, for any number of instances.
 
@@ -83,77 +80,26 @@ class GPMILS(Classifier):
     sweep: ClassVar[Sweep] = "minibatch"
     on_device: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        likelihood: Literal["softmax", "witness"] = "softmax",
-        n_inducing: int = 200,
-        kernel: str = "rbf",
-        scaling: Literal["deviation", "range"] = "deviation",
-        priors: Literal["weak", "none"] = "weak",
-        learn_kernel: bool = True,
-        learn_mean: bool = True,
-        learn_inducing: bool = True,
-        coldest: float = 10.0,
-        anneal_epochs: int = 10,
-        n_samples: int = 64,
-        pair_pixels: int = 256,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-3,
-        natural_rate: float = 0.5,
-        n_draws: int = 500,
-        dtype: Literal["float64", "float32"] = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.scaling = scaling
-        self.priors = priors
-        self.learn_kernel = learn_kernel
-        self.learn_mean = learn_mean
-        self.learn_inducing = learn_inducing
-        self.coldest = coldest
-        self.anneal_epochs = anneal_epochs
-        self.n_samples = n_samples
-        self.pair_pixels = pair_pixels
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.natural_rate = natural_rate
-        self.n_draws = n_draws
-        self.dtype = dtype
-        self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise ParameterError(msg)
-        wrong = None
-        counts = (
-            "n_inducing",
-            "batch_bags",
-            "max_epochs",
-            "pair_pixels",
-            "anneal_epochs",
-            "n_draws",
-        )
-        for name in counts:
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        if self.n_samples not in range(2, 100_000, 2):
-            wrong = f"n_samples: {self.n_samples} is not an even number from 2 to 99998"
-        for name in ("learning_rate", "tolerance", "natural_rate", "coldest"):
-            if not getattr(self, name) > 0:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if wrong:
-            raise ParameterError(wrong)
+    likelihood: Literal["softmax", "witness"] = "softmax"
+    n_inducing: Count = 200
+    kernel: str = "rbf"
+    scaling: Literal["deviation", "range"] = "deviation"
+    priors: Literal["weak", "none"] = "weak"
+    learn_kernel: bool = True
+    learn_mean: bool = True
+    learn_inducing: bool = True
+    coldest: Positive = 10.0
+    anneal_epochs: Count = 10
+    n_samples: Annotated[int, Range(2, 99998, even=True)] = 64
+    pair_pixels: Count = 256
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-3
+    natural_rate: Positive = 0.5
+    n_draws: Count = 500
+    dtype: Precision = "float64"
+    seed: int = 0
 
     # -- the contract with the training loop ---------------------------------------------------
 

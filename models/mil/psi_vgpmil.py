@@ -12,14 +12,14 @@ one number an instance, stays with its block.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.backend.arrays import as_array, to_host
 from models.core.block import BagBlock, check_labels
-from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.inducing_points import choose_landmarks
 from models.gp.instance_pass import InstancePass
 from models.gp.kernel_text import parse_kernel
@@ -35,12 +35,13 @@ from models.mil.label_factors import label_terms, start_logits, update_logits
 from models.mil.psi_prior import PriorDraws
 from models.mil.sigmoid_densities import Density, find_density
 from models.training.optim import adam_step
+from models.training.parameters import Count, NotNegative, Positive, Precision, Range
 
 SETTLED = 1e-3  # nats a bag and sweep: a smaller rise, and the kernel may move
 LOG_2 = float(np.log(2.0))
-RULES = ("any", "largest")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PsiVGPMIL(Classifier):
     """Sparse Gaussian process classifier of instances, learnt from the labels of bags.
 
@@ -104,81 +105,40 @@ class PsiVGPMIL(Classifier):
         stands still.
     """
 
-    sweep: Sweep = "full"
+    sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
+    batch_bags = 1
 
-    def __init__(
-        self,
-        *,
-        density: str = "hyperbolic_secant",
-        alpha: float = 1.0,
-        beta: float = 4.0,
-        saturation: float = 4.0,
-        log_h: float = 27.631021115928547,
-        n_inducing: int = 100,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        lengthscale: float = 1.0,
-        intercept_sd: float = 3.0,
-        start: float = 0.5,
-        learn_kernel: bool = False,
-        n_prior_draws: int = 64,
-        bag_rule: str = "largest",
-        n_draws: int = 500,
-        max_epochs: int = 100,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-4,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.density = density
-        self.alpha = alpha
-        self.beta = beta
-        self.saturation = saturation
-        self.log_h = log_h
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.variance = variance
-        self.lengthscale = lengthscale
-        self.intercept_sd = intercept_sd
-        self.start = start
-        self.learn_kernel = learn_kernel
-        self.n_prior_draws = n_prior_draws
-        self.bag_rule = bag_rule
-        self.n_draws = n_draws
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-        self.batch_bags = 1
+    density: str = "hyperbolic_secant"
+    alpha: float = 1.0
+    beta: float = 4.0
+    saturation: Positive = 4.0
+    log_h: Positive = 27.631021115928547
+    n_inducing: Count = 100
+    kernel: str = "rbf"
+    variance: Positive = 1.0
+    lengthscale: Positive = 1.0
+    intercept_sd: NotNegative = 3.0
+    start: Annotated[float, Range(0, 1, above=True)] = 0.5
+    learn_kernel: bool = False
+    n_prior_draws: Count = 64
+    bag_rule: Literal["any", "largest"] = "largest"
+    n_draws: Count = 500
+    max_epochs: Count = 100
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-4
+    dtype: Precision = "float64"
+    seed: int = 0
 
     def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
         """Fit to labelled bags in memory; see :class:`models.mil.classifier.Classifier`."""
         self.check_params()
         return super().fit(bags, n_thread=n_thread, **how)
 
+    @override
     def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
+        super().check_params()
         find_density(self.density, self.alpha, self.beta)
-        wrong = None
-        for name, known in (("bag_rule", RULES), ("dtype", ("float64", "float32"))):
-            if getattr(self, name) not in known:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
-        for name in ("n_inducing", "max_epochs", "batch_bags", "n_prior_draws", "n_draws"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        positive = ("log_h", "saturation", "variance", "lengthscale", "learning_rate", "tolerance")
-        for name in positive:
-            if not 0 < getattr(self, name) < np.inf:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if not 0 < self.start < 1:
-            wrong = f"start: {self.start} is not a probability between 0 and 1"
-        if not 0 <= self.intercept_sd < np.inf:
-            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
-        if wrong:
-            raise ParameterError(wrong)
 
     # -- the contract with the training loop ---------------------------------------------------
 

@@ -11,13 +11,14 @@ as one more of them; :mod:`models.likelihoods.labels` says what the labels ask o
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.backend.arrays import as_array, gram, like, namespace, row_dot, to_host
 from models.core.block import BagBlock, check_labels
-from models.core.errors import BagsError, ParameterError
+from models.core.errors import BagsError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
 from models.gp.evidence_pass import Evidence, EvidencePass
 from models.gp.inducing_points import choose_landmarks
@@ -31,6 +32,7 @@ from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
 from models.mil.classifier import Classifier, without_unused_coords
 from models.training.optim import adam_step
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
@@ -39,6 +41,7 @@ WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
 NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class VWSGP(Classifier):
     """Sparse Gaussian process whose sum over a bag decides its label; closed-form updates.
 
@@ -82,44 +85,25 @@ class VWSGP(Classifier):
     seed : int
     """
 
-    sweep: Sweep = "full"
+    sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
     saves_local: ClassVar[bool] = False
-    laws: ClassVar[tuple[str, ...]] = ("logistic", "normal")
+    batch_bags = 1
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "logistic",
-        aggregate: str = "sum",
-        n_inducing: int = 50,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        learn_variance: bool | None = None,
-        intercept_sd: float = 3.0,
-        learn_kernel: bool = False,
-        accelerate: bool = True,
-        max_epochs: int = 100,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-4,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.aggregate = aggregate
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.variance = variance
-        self.learn_variance = learn_variance
-        self.intercept_sd = intercept_sd
-        self.learn_kernel = learn_kernel
-        self.accelerate = accelerate
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-        self.batch_bags = 1
+    likelihood: Annotated[str, ("logistic", "normal")] = "logistic"
+    aggregate: Literal["sum", "mean"] = "sum"
+    n_inducing: Count = 50
+    kernel: str = "rbf"
+    variance: Positive = 1.0
+    learn_variance: bool | None = None
+    intercept_sd: NotNegative = 3.0
+    learn_kernel: bool = False
+    accelerate: bool = True
+    max_epochs: Count = 100
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-4
+    dtype: Precision = "float64"
+    seed: int = 0
 
     def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
         """Fit to bags in memory; see :class:`models.mil.classifier.Classifier`.
@@ -130,28 +114,6 @@ class VWSGP(Classifier):
         if self.likelihood != "normal":
             check_labels(bags.y)
         return super(Classifier, self).fit(bags, n_thread=n_thread, **how)
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        wrong = None
-        for name, known in (
-            ("likelihood", self.laws),
-            ("aggregate", ("sum", "mean")),
-            ("dtype", ("float64", "float32")),
-        ):
-            if getattr(self, name) not in known:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
-        for name in ("n_inducing", "max_epochs", "batch_bags"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        for name in ("variance", "learning_rate", "tolerance"):
-            if not 0 < getattr(self, name) < np.inf:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if not 0 <= self.intercept_sd < np.inf:
-            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
-        if wrong:
-            raise ParameterError(wrong)
 
     # -- the contract with the training loop ---------------------------------------------------
 

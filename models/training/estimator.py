@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -11,6 +10,7 @@ from models.core.block import BLOCK_BAGS, refuse_missing
 from models.core.errors import NotFittedError, ParameterError
 from models.core.persist import load_arrays, write_model
 from models.core.protocol import Arrays, State
+from models.training.parameters import check_declared, parameter_names
 
 if TYPE_CHECKING:
     from models.core.block import BagBlock
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Estimator:
     """Base of the models that the training loop fits; scikit-learn's conventions.
 
-    Constructor arguments are kept under their own names and never changed; learnt attributes end
-    in an underscore.
+    A subclass is a keyword-only dataclass: its fields are the constructor's arguments, kept under
+    their own names and never changed, and their annotations declare what values they take
+    (:mod:`models.training.parameters`). Learnt attributes end in an underscore.
 
     Attributes
     ----------
@@ -54,8 +55,7 @@ class Estimator:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments (scikit-learn)."""
         del deep
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in parameter_names(type(self))}
 
     def set_params(self, **params: Any) -> Self:
         """Change constructor arguments (scikit-learn)."""
@@ -103,6 +103,10 @@ class Estimator:
         with block_executor(self, source, n_thread or os.cpu_count() or 1, found) as executor:
             train(self, source, executor, training, **self.loop_params("train"))  # type: ignore[arg-type]
         return self.adopt(training)
+
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        check_declared(self)
 
     def loop_params(self, which: str) -> dict[str, Any]:
         """Return the arguments of ``start_training`` or ``train`` that this model sets."""

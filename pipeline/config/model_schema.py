@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -16,7 +17,11 @@ from pipeline.config.catalogue import (
     unknown_option,
     unusable_options,
 )
+from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import Number, Seed, Whole
+
+if TYPE_CHECKING:
+    from models.likelihoods.likelihood import Likelihood
 
 
 def _kernel(value: str) -> str:
@@ -34,6 +39,25 @@ def _kernel(value: str) -> str:
     return value
 
 
+def _chosen(value: str, choices: Iterable[str]) -> str:
+    choices = tuple(choices)
+    if value not in choices:
+        raise config_error(found=f"{value!r} is not a choice", remedy=suggest_value(value, choices))
+    return value
+
+
+def _likelihood(value: str) -> str:
+    from models.likelihoods.registry import LIKELIHOODS
+
+    return _chosen(value, LIKELIHOODS)
+
+
+def _link(value: str) -> str:
+    from models.likelihoods.links import LINKS
+
+    return _chosen(value, ("auto", *LINKS))
+
+
 class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
@@ -45,11 +69,12 @@ class ModelSpec(Section):
         description="the model: vbagg and its baselines learn from counts, the second row from "
         "labels; `disagg models` says what each predicts",
     )  # fmt: skip
-    likelihood: Literal["poisson", "negative_binomial", "binomial"] = Field(
+    likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         "poisson",
-        description="distribution of the counts around their mean; binomial: positives of tested",
+        description="distribution of the responses around their mean: poisson or negative_binomial "
+        "counts, binomial positives of tested, normal or exponential values",
     )
-    link: Literal["auto", "square", "exp", "probit"] = Field(
+    link: Annotated[str, AfterValidator(_link)] = Field(
         "auto", description="from the latent field to a rate; auto suits the likelihood"
     )
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
@@ -92,18 +117,24 @@ class ModelSpec(Section):
     def has_area_effect(self) -> bool:
         """``area_effect``, ``auto`` resolved."""
         if self.area_effect == "auto":
-            return self.likelihood == "poisson"
+            return self.response.area_effect_by_default
         return self.area_effect
+
+    @property
+    def response(self) -> Likelihood:
+        """The likelihood of an area's response, by name."""
+        from models.likelihoods.registry import LIKELIHOODS
+
+        return LIKELIHOODS[self.likelihood]
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelSpec:
         from models.core.errors import ParameterError
-        from models.likelihoods.counts import LIKELIHOODS
 
         wrong = misplaced(self)
         if wrong is not None:
             raise config_error(found=wrong[0], remedy=wrong[1])
-        links = LIKELIHOODS[self.likelihood].links
+        links = self.response.links
         if self.link not in ("auto", *links):
             raise config_error(
                 found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",

@@ -12,7 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.config.schema import Config
-from pipeline.evaluation.cross_validation import CountPredictor, Predictor, hold_out_constant
+from pipeline.evaluation.cross_validation import (
+    CountPredictor,
+    Predictor,
+    hold_out_constant,
+    hold_out_mean,
+)
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.scores import (
     LEVELS,
@@ -45,6 +50,15 @@ _ABOUT_COUNTS = {
     "prediction however small the counts; `closed` is the share inside the closed interval, "
     "which covers too much where counts are small",
     "constant": "one rate for all training areas, negative binomial counts around it",
+    **_ABOUT_FOLDS,
+}
+
+_ABOUT_VALUES = {
+    "counts": "values of an area; expected values are means over joint draws",
+    "rates": "values per unit of exposure (person, or km2 without a population)",
+    "nll": "minus the log predictive density of a value, mean over areas, nats",
+    "coverage": "share of observations inside central predictive intervals",
+    "constant": "one rate for all training areas, normal rates around it",
     **_ABOUT_FOLDS,
 }
 
@@ -107,7 +121,8 @@ class CountJudge:
     """Judge of models of counts."""
 
     def __init__(self, config: Config, store: Any) -> None:
-        self.about = _ABOUT_COUNTS
+        self._likelihood = config.model.response
+        self.about = _ABOUT_COUNTS if self._likelihood.counts else _ABOUT_VALUES
         self._config, self._store = config, store
         self._levels = sorted({*LEVELS, config.output.interval})
         self.predictor = CountPredictor(store, config.output.draws, config.evaluate.seed)
@@ -119,18 +134,19 @@ class CountJudge:
 
     def score(self, said: AreaDraws) -> Scores:
         """See :class:`Judge`."""
-        return score(said, self._levels)
+        return score(said, self._levels, counts=self._likelihood.counts)
 
     def constant(self, fold: np.ndarray) -> AreaDraws:
         """See :class:`Judge`."""
         n_draws, seed = self._config.output.draws, self._config.evaluate.seed
         store = self._store
-        return hold_out_constant(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
+        hold_out = hold_out_constant if self._likelihood.counts else hold_out_mean
+        return hold_out(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
 
     def fold_row(self, said: AreaDraws, constant: AreaDraws) -> Scores:
         """See :class:`Judge`."""
         interval = self._config.output.interval
-        own = score(said, [interval])
+        own = score(said, [interval], counts=self._likelihood.counts)
         return {
             "n_areas": own["n_areas"],
             "nll": own["nll"],
@@ -140,8 +156,10 @@ class CountJudge:
             "coverage": own["intervals"][f"{interval:g}"]["coverage"],
         }
 
-    def truth(self, model: Any, source: Any, advance: Advance) -> Scores:
-        """See :class:`Judge`."""
+    def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
+        """See :class:`Judge`: rates are compared by their logarithms, values have none."""
+        if not self._likelihood.positive:
+            return None
         return compare_with_truth(model, self._store, source, self._levels, advance=advance)
 
     def headline(self, report: Scores) -> Scores:
@@ -220,12 +238,17 @@ class LabelJudge:
         return result
 
 
-def score(draws: AreaDraws, levels: list[float]) -> Scores:
-    """Return every score of areas' counts, as :mod:`pipeline.evaluation.scores` names them."""
+def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scores:
+    """Return every score of areas, as :mod:`pipeline.evaluation.scores` names them.
+
+    Scores that only counts have (the Poisson deviance, logarithms of counts, the density by
+    moments) are left out of other responses.
+    """
+    moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
     return {
         "n_areas": int(draws.y.shape[0]),
-        **point_scores(draws.y, draws.mean, draws.people),
+        **point_scores(draws.y, draws.mean, draws.people, counts=counts),
         **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
-        "nll_moments": float(-moment_log_density(draws.y, draws.expected).mean()),
+        **(moments if counts else {}),
         "pit_histogram": pit_histogram(draws.counts, draws.y),
     }

@@ -20,7 +20,13 @@ INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
 
 
 def render_preview(
-    directory: Path, destination: Path, name: str, interval: float, unit: str
+    directory: Path,
+    destination: Path,
+    name: str,
+    interval: float,
+    unit: str,
+    *,
+    counts: bool = True,
 ) -> None:
     """Draw ``preview.png`` from the overviews of the rasters and the areas of a directory.
 
@@ -36,6 +42,8 @@ def render_preview(
         Central probability of the intervals in ``areas.gpkg``.
     unit : str
         Of the rate, such as ``"cases per 1,000 people"``.
+    counts : bool, optional
+        Whether the areas' responses are counts, drawn in logarithms; values may be negative.
     """
     mean, extent, aspect, crs = read_overview(directory / "rate_mean.tif")
     sd, *_ = read_overview(directory / "rate_sd.tif")
@@ -50,7 +58,7 @@ def render_preview(
         "standard deviation, % of the mean",
     )  # fmt: skip
     scale_bar(left, extent, crs)
-    _draw_fit(right, areas, interval)
+    _draw_fit(right, areas, interval, counts=counts)
     figure.savefig(destination, metadata={"Software": None, "Title": name})
 
 
@@ -194,23 +202,25 @@ def scale_bar(axes: Axes, extent: tuple, crs: Any) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
-    """Observed counts against fitted ones, with the predictive interval of each."""
+def _draw_fit(axes: Axes, areas: Any, interval: float, *, counts: bool) -> None:
+    """Draw observed responses against fitted ones, with the predictive interval of each."""
+    noun = "cases" if counts else "values"
     known = areas[np.isfinite(areas["fitted"])]
     observed, fitted = known["observed"].to_numpy(), known["fitted"].to_numpy()
     lower, upper = known["count_lower"].to_numpy(), known["count_upper"].to_numpy()
-    axes.set_title("Areas: observed and fitted counts", loc="left", size=11.5, color=INK, pad=7)
+    title = "Areas: observed and fitted " + ("counts" if counts else "values")
+    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
     axes.set_box_aspect(1)
     axes.set_anchor("N")
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
     axes.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK)
-    axes.set_xlabel("fitted cases", size=9, color=MUTED)
-    axes.set_ylabel("observed cases", size=9, color=MUTED)
+    axes.set_xlabel(f"fitted {noun}", size=9, color=MUTED)
+    axes.set_ylabel(f"observed {noun}", size=9, color=MUTED)
     if known.empty:
         return
     # Logarithms have no zero: zero counts and bounds sit on the axis, half a case.
-    floor = 0.5
+    floor = 0.5 if counts else None
     x, y = np.clip(fitted, floor, None), np.clip(observed, floor, None)
     low, high = np.clip(lower, floor, None), np.clip(upper, floor, None)
     inside = (lower <= observed) & (observed <= upper)
@@ -220,9 +230,27 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
     style: dict[str, Any] = {"s": size, "linewidths": 0.3, "edgecolors": "white", "zorder": 3}
     axes.scatter(x[inside], y[inside], color="#2c5f8a", label="inside", **style)
     axes.scatter(x[~inside], y[~inside], color="#c8553d", label="outside", **style)
-    ends = [min(x.min(), y.min()) / 1.4, max(x.max(), y.max()) * 1.4]
+    ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    if counts:
+        ends = [ends[0] / 1.4, ends[1] * 1.4]
+        _logarithmic(axes, ends)
+    else:
+        margin = 0.05 * (ends[1] - ends[0]) or 1.0
+        ends = [ends[0] - margin, ends[1] + margin]
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set(xlim=ends, ylim=ends)
+    legend = axes.legend(
+        title=f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)",
+        loc="upper left", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
+        handletextpad=0.2,
+    )  # fmt: skip
+    legend.get_title().set_color(MUTED)
+    legend._legend_box.align = "left"  # type: ignore[attr-defined]
+
+
+def _logarithmic(axes: Axes, ends: list[float]) -> None:
+    """Give both axes a logarithmic scale and few, plain ticks."""
+    axes.set(xscale="log", yscale="log")
     decades = np.log10(ends[1] / ends[0])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0)))
@@ -231,13 +259,6 @@ def _draw_fit(axes: Axes, areas: Any, interval: float) -> None:
             LogFormatterSciNotation() if wide else StrMethodFormatter("{x:,g}")
         )
         axis.set_minor_formatter("")
-    legend = axes.legend(
-        title=f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)",
-        loc="upper left", frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
-        handletextpad=0.2,
-    )  # fmt: skip
-    legend.get_title().set_color(MUTED)
-    legend._legend_box.align = "left"  # type: ignore[attr-defined]
 
 
 COLOURS = {0: "#2c5f8a", 1: "#c8553d"}

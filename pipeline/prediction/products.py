@@ -32,10 +32,14 @@ class Layer:
 
 
 def rate_unit(config: Config) -> str:
-    """Say what a rate is: ``cases per 1,000 people``, or per km2 without a population."""
+    """Say what a rate is: ``cases per 1,000 people``, or per km2 without a population.
+
+    Of responses that are no counts, such as normal ones, it is a ``value per 1,000 people``.
+    """
     per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
     what = "people" if config.population is not None else "km2"
-    return " ".join(part for part in ("cases per", per, what) if part)
+    noun = "cases per" if config.model.response.counts else "value per"
+    return " ".join(part for part in (noun, per, what) if part)
 
 
 def layers(config: Config) -> list[Layer]:
@@ -82,8 +86,11 @@ def layers(config: Config) -> list[Layer]:
             lambda p, _: per * p.quantile(high),
         ),
         Layer("rate_median", "median rate", unit, lambda p, _: per * p.quantile(0.5)),
-        Layer("cases_mean", "expected cases", "cases", lambda p, people: p.mean * people),
     ]
+    if config.model.response.counts:  # a pixel's share of a value is no number of cases
+        result.append(
+            Layer("cases_mean", "expected cases", "cases", lambda p, people: p.mean * people)
+        )
     for threshold in dict.fromkeys(config.output.exceedance):
         result.append(
             Layer(

@@ -83,7 +83,9 @@ def predict_stage(
         preview = staging / "preview.png"
         if config.labels is None:
             interval, unit = config.output.interval, rate_unit(config)
-            render_preview(staging, preview, config.name, interval, unit)
+            render_preview(
+                staging, preview, config.name, interval, unit, counts=config.model.response.counts
+            )
         else:
             render_label_preview(staging, preview, config.name, config.output.interval)
         files = _publish(staging, out)
