@@ -12,18 +12,18 @@ coordinates. Parameters are variances and LENGTH-SCALES (the paper prints square
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from models.backend.arena import Take
-from models.backend.arrays import fused, like, namespace
+from models.backend.arrays import like, namespace
 from models.gp.random_features import FeatureAdjoint, Features
+from models.gp.shapes import SHAPES
 
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
-# from a longer one the noise takes up what the field could say, and the way back is flat.
+# from a longer one the noise takes up what the field could say, and the objective is flat.
 START_SPACE = 0.4
 
 
@@ -86,116 +86,14 @@ class Kernel(ABC):
         return self.forward(theta, z, w)[0]
 
 
-# On the host a shape is evaluated in place, on ``scale`` times the squared distance (plus ``log
-# variance`` for the Gaussian one), and returns (k, u, slope) with dk / d squared distance =
-# slope * u.
-
-
-def _rbf(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    del take, log_variance
-    value = xp.exp(d2, out=d2)
-    return value, value, -0.5
-
-
-def _matern12(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    # The expanded square leaves rounding where z = w, which the square root here would magnify; and
-    # k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
-    apart = d2 > 64 * xp.finfo(d2.dtype).eps
-    r = xp.sqrt(xp.where(apart, d2, 0))
-    value = take(d2.shape, d2.dtype)
-    xp.exp(log_variance - r, out=value)
-    u = take(d2.shape, d2.dtype)
-    xp.divide(value, xp.where(apart, r, 1), out=u)
-    u *= apart
-    return value, u, -0.5
-
-
-def _matern32(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    xp.maximum(d2, 0, out=d2)
-    a = xp.sqrt(d2, out=d2)
-    decay = take(a.shape, a.dtype)
-    xp.subtract(a.dtype.type(log_variance), a, out=decay)
-    xp.exp(decay, out=decay)
-    a += 1
-    a *= decay
-    return a, decay, -1.5
-
-
-def _matern52(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    xp.maximum(d2, 0, out=d2)
-    square = take(d2.shape, d2.dtype)
-    xp.divide(d2, 3, out=square)
-    a = xp.sqrt(d2, out=d2)
-    decay = xp.exp(a.dtype.type(log_variance) - a)
-    a += 1
-    a *= decay
-    square *= decay
-    square += a
-    return square, a, -5.0 / 6.0
-
-
-SHAPES: dict[str, Callable[[Any, Any, float, Take], tuple[Any, Any, float]]] = {
-    "rbf": _rbf,
-    "matern12": _matern12,
-    "matern32": _matern32,
-    "matern52": _matern52,
-}
-
-
-# The same formulas for a device, where kept buffers bring nothing and one kernel is everything:
-# (k, u) of ``scale`` times the squared distance and the log variance.
-
-
-@fused
-def _fused_matern12(xp: Any, d2: Any, log_variance: Any, least: Any) -> tuple[Any, Any]:
-    apart = d2 > least
-    r = xp.sqrt(xp.where(apart, d2, 0.0))
-    value = xp.exp(log_variance - r)
-    return value, xp.where(apart, value / xp.where(apart, r, 1.0), 0.0)
-
-
-@fused
-def _fused_matern32(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
-    a = xp.sqrt(xp.maximum(d2, 0.0))
-    decay = xp.exp(log_variance - a)
-    return (a + 1.0) * decay, decay
-
-
-@fused
-def _fused_matern52(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
-    square = xp.maximum(d2, 0.0)
-    a = xp.sqrt(square)
-    decay = xp.exp(log_variance - a)
-    return (square / 3.0 + a + 1.0) * decay, (a + 1.0) * decay
-
-
-def _on_device(xp: Any, shape: str, d2: Any, log_variance: float) -> tuple[Any, Any, float]:
-    if shape == "rbf":
-        value = xp.exp(d2, out=d2)
-        return value, value, -0.5
-    if shape == "matern12":
-        value, u = _fused_matern12(d2, log_variance, float(64 * np.finfo(d2.dtype).eps))
-        return value, u, -0.5
-    if shape == "matern32":
-        return *_fused_matern32(d2, log_variance), -1.5
-    return *_fused_matern52(d2, log_variance), -5.0 / 6.0
-
-
-# What the squared distance is multiplied by before it reaches its shape.
-SCALES = {"rbf": -0.5, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
-# Degrees of freedom of the multivariate t law of the frequencies (2 nu); None is the normal law.
-DEGREES = {"rbf": None, "matern12": 1, "matern32": 3, "matern52": 5}
-
-
 @dataclass(frozen=True)
 class Radial(Kernel):
     """Stationary kernel ``variance * shape(|(z - w) / lengthscale|^2)`` on some columns.
 
     Parameters
     ----------
-    shape : {"rbf", "matern12", "matern32", "matern52"}
-        Decay with distance; ``rbf`` is ``exp(-d^2 / 2)``, Matern-3/2
-        ``(1 + sqrt3 d) exp(-sqrt3 d)``.
+    shape : str
+        Decay with distance, one of :data:`models.gp.shapes.SHAPES`.
     columns : tuple of int
         First and last + 1 column of the inputs that it looks at.
     ard : bool
@@ -251,20 +149,21 @@ class Radial(Kernel):
         xp = namespace(z)
         take = take or xp.empty
         zs, ws = self._scaled(theta, z), self._scaled(theta, w)
-        scale, log_variance = SCALES[self.shape], float(theta[0])
+        shape, log_variance = SHAPES[self.shape], float(theta[0])
+        scale = shape.scale
         ones = xp.ones((zs.shape[0], 1), dtype=z.dtype)
         wide_z = xp.concatenate([zs, (zs * zs).sum(axis=1, keepdims=True), ones], axis=1)
         w_square = scale * (ws * ws).sum(axis=1, keepdims=True)
-        if self.shape == "rbf":
+        if shape.holds_variance:
             w_square += log_variance
         wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
         d2 = take((zs.shape[0], ws.shape[0]), z.dtype)
         xp.matmul(wide_z, wide_w.T, out=d2)
         if xp is np:
-            value, u, slope = SHAPES[self.shape](xp, d2, log_variance, take)
+            value, u = shape.on_host(xp, d2, log_variance, take)
         else:
-            value, u, slope = _on_device(xp, self.shape, d2, log_variance)
-        return value, (value, u, slope, zs, ws)
+            value, u = shape.on_device(xp, d2, log_variance)
+        return value, (value, u, shape.slope, zs, ws)
 
     def backward(
         self,
@@ -303,13 +202,10 @@ class Radial(Kernel):
         return grad, dw
 
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: frequencies from the spectral law, a Student t for the Materns."""
+        """See :class:`Kernel`: frequencies from the spectral density of the shape."""
         n_dim = self.columns[1] - self.columns[0]
         n_frequency = (n_feature + 1) // 2
-        omega = rng.standard_normal((n_dim, n_frequency))
-        nu2 = DEGREES[self.shape]
-        if nu2 is not None:
-            omega /= np.sqrt(rng.chisquare(nu2, n_frequency) / nu2)
+        omega = SHAPES[self.shape].frequencies(rng.standard_normal((n_dim, n_frequency)), rng)
         omega *= np.exp(-np.asarray(theta[1:]))[:, None]
         frequency = np.zeros((self.columns[1], n_frequency))
         frequency[self.columns[0] :] = omega
