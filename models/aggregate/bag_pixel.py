@@ -30,6 +30,10 @@ class BagPixel(VBAgg):
     Predicts pixels as if they were bags. Parameters are those of :class:`models.VBAgg`.
     """
 
+    kind = "bag_pixel"
+    about = "baseline: an area as one pixel"
+    source = "Law et al. 2018"
+
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """See :class:`Model`: the noise of the normal law is that of one pixel."""
         return super().init(replace(sample, n_pix=sample.n_bag), rng)

@@ -38,6 +38,9 @@ class Constant(PointModel):
         As of :class:`models.VBAgg`; ``batch_bags``, ``learning_rate`` and ``seed`` change nothing.
     """
 
+    kind = "constant"
+    about = "baseline: one rate for all"
+    source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "full"
 
     likelihood: str = "poisson"

@@ -29,6 +29,9 @@ class Network(PointModel):
         As of :class:`models.VBAgg`.
     """
 
+    kind = "network"
+    about = "baseline: one hidden layer, no spread"
+    source = "Law et al. 2018"
     likelihood: str = "poisson"
     link: str = "auto"
     area_effect: bool = False

@@ -46,6 +46,9 @@ class Nystrom(PointModel):
         As of :class:`models.VBAgg`.
     """
 
+    kind = "nystrom"
+    about = "baseline: landmarks' features, no spread"
+    source = "Law et al. 2018"
     likelihood: str = "poisson"
     link: str = "auto"
     area_effect: bool = False

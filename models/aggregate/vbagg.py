@@ -124,6 +124,9 @@ class VBAgg(AggregateModel):
         The bound at the last epoch, nats.
     """
 
+    kind = "vbagg"
+    about = "sparse variational GP of the rate"
+    source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "minibatch"
 
     likelihood: str = "poisson"

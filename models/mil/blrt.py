@@ -9,7 +9,7 @@ bags: every one sees all of them, and each is grown by itself, from its own seed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -73,6 +73,10 @@ class BLRT(Classifier):
     applications, 2000 (RELIC).
     """
 
+    kind = "blrt"
+    about = "bag-level randomised trees: no scaling, no tuning; all instances in memory"
+    source = "Komarek and Somol 2018"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {"task": ("multiclass", "regression")}
     sweep: ClassVar[Sweep] = "single"
     on_device: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("bags",)

@@ -77,6 +77,9 @@ class GPMIL(Classifier):
         See :class:`models.training.estimator.Estimator`; the bound is the evidence, nats.
     """
 
+    kind = "gpmil"
+    about = "exact GP, soft-max of the instances; kernel by evidence; some thousand instances"
+    source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "single"
     on_device: ClassVar[bool] = False
 

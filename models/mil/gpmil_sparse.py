@@ -77,6 +77,9 @@ class GPMILS(Classifier):
         See :class:`models.training.estimator.Estimator`.
     """
 
+    kind = "gpmil_s"
+    about = "the same on a sparse GP; any size"
+    source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "minibatch"
     on_device: ClassVar[bool] = False
 

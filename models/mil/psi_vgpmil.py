@@ -105,6 +105,12 @@ class PsiVGPMIL(Classifier):
         stands still.
     """
 
+    kind = "psi_vgpmil"
+    about = (
+        "sparse GP of the instances, an area positive if one of them is; options: {density: gamma} "
+        "is G-VGPMIL; any size"
+    )
+    source = "Castro-Macias et al. 2024"
     sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
     batch_bags = 1

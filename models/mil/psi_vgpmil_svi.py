@@ -43,6 +43,9 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         sum over batches.
     """
 
+    kind = "psi_vgpmil_svi"
+    about = "the same by stochastic steps, for stores too large for many passes"
+    source = "Castro-Macias et al. 2024"
     sweep: ClassVar[Sweep] = "minibatch"
     keeps_local: ClassVar[bool] = False
 

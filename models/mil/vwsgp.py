@@ -11,6 +11,7 @@ as one more of them; :mod:`models.likelihoods.labels` says what the labels ask o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -85,6 +86,13 @@ class VWSGP(Classifier):
     seed : int
     """
 
+    kind = "vwsgp"
+    about = (
+        "an area's evidence is the sum of a sparse GP over it (options: {aggregate: mean} where "
+        "areas hold hundreds of pixels); closed form, one pass; any size"
+    )
+    source = "Kandemir et al. 2016"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {"likelihood": ("normal",)}
     sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
     saves_local: ClassVar[bool] = False

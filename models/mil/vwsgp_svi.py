@@ -38,6 +38,9 @@ dtype, seed
         As of :class:`VWSGP`; an epoch is one pass over all batches.
     """
 
+    kind = "vwsgp_svi"
+    about = "the same by stochastic steps, probit too"
+    source = "Kandemir et al. 2016"
     sweep: ClassVar[Sweep] = "minibatch"
 
     likelihood: Annotated[str, ("probit", "logistic")] = "probit"

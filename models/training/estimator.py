@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -26,8 +27,14 @@ class Estimator:
 
     Attributes
     ----------
+    kind : str
+        As ``model.kind`` of a configuration says it; empty for models in Python alone.
+    about, source : str
+        What it is and needs, and where it comes from: a line of ``disagg models``.
     responses : {"counts", "labels"}
         What a bag's ``y`` is.
+    unlabelled : dict of tuples
+        Of a model of labels, values of parameters under which ``y`` is no label of 0 and 1.
     predicts : tuple
         ``pixels``, ``bags``, or both.
     keeps_local, saves_local : bool
@@ -36,7 +43,11 @@ class Estimator:
         Whether its blocks can be computed on a GPU.
     """
 
-    responses: ClassVar[str] = "counts"
+    kind: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    responses: ClassVar[Literal["counts", "labels"]] = "counts"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
     keeps_local: ClassVar[bool] = False
     on_device: ClassVar[bool] = True

@@ -10,10 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 from pipeline.config.base import Section, config_error
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
-    FIT_KEYS,
-    MODEL_KEYS,
     constructor_names,
     learns_from,
+    model_class,
     unknown_option,
     unusable_options,
 )
@@ -58,17 +57,20 @@ def _link(value: str) -> str:
     return _chosen(value, ("auto", *LINKS))
 
 
+def _kind(value: str) -> str:
+    from models.training.registry import kinds
+
+    return _chosen(value, kinds())
+
+
 class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
-    kind: Literal[
-        "vbagg", "nystrom", "network", "bag_pixel", "constant",
-        "psi_vgpmil", "psi_vgpmil_svi", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
-    ] = Field(
+    kind: Annotated[str, AfterValidator(_kind)] = Field(
         "vbagg",
-        description="the model: vbagg and its baselines learn from counts, the second row from "
-        "labels; `disagg models` says what each predicts",
-    )  # fmt: skip
+        description="the model: vbagg and its baselines learn from counts, others from labels; "
+        "`disagg models` says what each is and predicts",
+    )
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         "poisson",
         description="distribution of the responses around their mean: poisson or negative_binomial "
@@ -109,8 +111,6 @@ class ModelSpec(Section):
     @property
     def responses(self) -> Literal["counts", "labels"]:
         """What the model learns from: the section of the configuration that it needs."""
-        from pipeline.config.catalogue import learns_from
-
         return learns_from(self.kind)
 
     @property
@@ -140,19 +140,20 @@ class ModelSpec(Section):
                 found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",
                 remedy=f"give link: {' or '.join(links)}",
             )
-        if self.kind == "vbagg":
-            from models import VBAgg
-
+        if learns_from(self.kind) == "counts":
+            chosen = {
+                "likelihood": self.likelihood,
+                "link": self.link,
+                "estimator": self.estimator,
+                "area_effect": self.has_area_effect,
+            }
+            known = constructor_names(self.kind)
+            taken = {name: value for name, value in chosen.items() if name in known}
             try:
-                VBAgg(
-                    likelihood=self.likelihood,
-                    link=self.link,
-                    estimator=self.estimator,
-                    area_effect=self.has_area_effect,
-                ).check_params()
+                model_class(self.kind)(**{**taken, **self.options}).check_params()
             except ParameterError as error:
                 found, _, remedy = str(error).partition("; ")
-                raise config_error(found=found, remedy=remedy) from None
+                raise config_error(found=found, remedy=remedy or "correct it") from None
         return self
 
 
@@ -168,6 +169,10 @@ class Fit(Section):
         0.01, description="rise of the bound, nats an area and epoch, that still is progress"
     )
     seed: Seed = Field(0, description="seed of everything random in the fit")
+
+
+MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))
+FIT_KEYS = tuple(Fit.model_fields)
 
 
 def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
