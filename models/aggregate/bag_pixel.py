@@ -21,7 +21,7 @@ import numpy as np
 from models.aggregate.vbagg import VBAgg
 from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, State, Stats, Summary
+from models.core.protocol import Arrays, State, Stats, Summary, override
 
 
 class BagPixel(VBAgg):
@@ -34,12 +34,13 @@ class BagPixel(VBAgg):
     about = "baseline: an area as one pixel"
     source = "Law et al. 2018"
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: the noise of the normal law is that of one pixel."""
+        """Start the normal noise at that of one pixel."""
         return super().init(replace(sample, n_pix=sample.n_bag), rng)
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`."""
         return super().block_stats(params, collapse(block), local)
 
 
@@ -49,8 +50,8 @@ class Dasymetric(VBAgg):
     Parameters are those of :class:`models.VBAgg`.
     """
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`."""
         stats, local = super().block_stats(params, explode(block), local)
         return replace(stats, n_bag=block.n_bag), local  # the loop counts bags
 

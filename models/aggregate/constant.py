@@ -10,7 +10,7 @@ import numpy as np
 from models.aggregate.point_model import PointModel, check_finite
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, Info, State, Stats, Sweep
+from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
 from models.likelihoods.observation import Observation
 from models.training.parameters import Count, Positive
 
@@ -52,20 +52,21 @@ class Constant(PointModel):
     tolerance: Positive = 0.01
     seed: int = 0
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`: flat."""
-        del params
+        """Flat."""
         return namespace(z).zeros(z.shape[0]), None
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`: nothing but the mean is learnt."""
-        del params, z, cache, d_f
+        """Nothing but the mean is learnt."""
         return {}
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the log likelihood, its slopes and curvature."""
+        """Sum the log likelihood, its slopes and curvature."""
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         link, own_names = seen.link, tuple(seen.params)
         total = segment_sum(seen.p, block.offsets)
@@ -87,12 +88,13 @@ class Constant(PointModel):
         sums = {name: grad[i : i + 1] for i, name in enumerate(names)}
         return Stats(value, block.n_bag, {**sums, "curve": 0.5 * (curve + curve.T)}), local
 
+    @override
     def driver_backward(self, params: Arrays, sums: Arrays) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         return {name: sums[name] for name in params}
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Newton's method."""
+        """Take a step of Newton's method."""
         bound, slopes = self.objective(state, stats, n_bag_total)
         parameters = self.resolved_likelihood.parameters
         names = ("mean", *parameters)

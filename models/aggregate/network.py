@@ -9,7 +9,7 @@ import numpy as np
 
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like
-from models.core.protocol import Arrays
+from models.core.protocol import Arrays, override
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
 
@@ -46,8 +46,9 @@ class Network(PointModel):
     dtype: Precision = "float64"
     seed: int = 0
 
+    @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        """See :class:`PointModel`: He's starting weights, a nearly flat surface."""
+        """He's starting weights, a nearly flat surface."""
         n_dim, n_hidden = z.shape[1], self.n_hidden
         return {
             "inner": rng.normal(size=(n_dim, n_hidden)) * np.sqrt(2.0 / n_dim),
@@ -55,16 +56,16 @@ class Network(PointModel):
             "outer": rng.normal(size=n_hidden) * 0.1 / np.sqrt(n_hidden),
         }
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         inner, bias = (like(params[name], z, z.dtype) for name in ("inner", "bias"))
         hidden = np.maximum(z @ inner + bias, 0.0)
         return hidden @ like(params["outer"], z), hidden
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         low = d_f.astype(z.dtype, copy=False)
         d_hidden = low[:, None] * like(params["outer"], z, z.dtype)
         d_hidden *= cache > 0
@@ -74,8 +75,9 @@ class Network(PointModel):
             "outer": cache.T @ d_f,
         }
 
+    @override
     def log_prior(self, params: Arrays) -> tuple[float, Arrays]:
-        """See :class:`models.aggregate.point_model.PointModel`: normal weights."""
+        """Give the weights normal priors."""
         value, grads = 0.0, {}
         for name in ("inner", "outer"):
             value -= 0.5 * self.weight_decay * float((params[name] ** 2).sum())

@@ -13,7 +13,7 @@ import numpy as np
 
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like, namespace
-from models.core.protocol import Arrays, State, Summary
+from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
 from models.gp.inducing_points import choose_landmarks
 from models.gp.kernel_text import parse_kernel
@@ -65,25 +65,27 @@ class Nystrom(PointModel):
     dtype: Precision = "float64"
     seed: int = 0
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++."""
+        """Landmarks by k-means++."""
         state = super().init(sample, rng)
         kernel = self._kernel(state.fixed)
         state.params["theta"] = kernel.start(0.5)
         return state
 
+    @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         w = choose_landmarks(z, self.n_inducing, rng)
         return {"w": w, "beta": np.zeros(w.shape[0])}
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: the weights at the landmarks, ``L^-T beta``."""
+        """Add the weights at the inducing points, ``L^-T beta``."""
         _, _, fac = self._factored(state.fixed, state.params)
         return {**state.fixed, **state.params, "alpha": fac.alpha}
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         kernel = self._kernel(params)
         f = namespace(z).empty(z.shape[0])
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
@@ -91,10 +93,10 @@ class Nystrom(PointModel):
             f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         kernel: Kernel = cache
         theta, d_f = params["theta"], d_f.astype(z.dtype, copy=False)
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
@@ -112,8 +114,9 @@ class Nystrom(PointModel):
                 sums["w"] += by_w
         return sums
 
+    @override
     def objective(self, state: State, stats: Any, n_bag_total: int) -> tuple[float, Arrays]:
-        """See :class:`PointModel`: through ``alpha = L^-T beta`` as well."""
+        """Through ``alpha = L^-T beta`` as well."""
         value, grad = super().objective(state, stats, n_bag_total)
         params, kernel = state.params, self._kernel(state.fixed)
         k_cache, white, fac = self._factored(state.fixed, params)

@@ -25,7 +25,7 @@ from models.aggregate.aggregate_model import AggregateModel
 from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
-from models.core.protocol import Arrays, Info, State, Stats, Summary
+from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
 from models.gp.scaling import scaled_inputs, scaling_of
@@ -74,8 +74,8 @@ class PointModel(AggregateModel):
 
     # -- the contract with the training loop -----------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`."""
         self.check_params()
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
@@ -87,12 +87,13 @@ class PointModel(AggregateModel):
         }
         return State(params, fixed, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.fixed, **state.params}
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`Model`: the log likelihood, less the manifold penalties."""
+        """Sum the log likelihood, less the manifold penalties."""
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         link, p = seen.link, seen.p
         z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
@@ -139,8 +140,9 @@ class PointModel(AggregateModel):
             grad[name] = grad[name] + slope
         return factor * stats.bound + prior, grad
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Adam."""
+        """Take a step of Adam."""
         bound, grad = self.objective(state, stats, n_bag_total)
         params, memory = adam_step(state.params, grad, state.memory, state.step, state.rate)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)

@@ -166,8 +166,9 @@ class VBAgg(AggregateModel):
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++, rates at their mean."""
+        """Landmarks by k-means++, rates at their mean."""
         self.check_params()
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
@@ -187,8 +188,9 @@ class VBAgg(AggregateModel):
         }
         return State(params, fixed, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
+        """``theta w mean alpha q`` and the scalings."""
         params, whitened = state.params, _whitened(state.params)
         kernel = self._kernel(state.fixed)
         k_ww, _, fac = self._factored(kernel, params)
@@ -209,8 +211,9 @@ class VBAgg(AggregateModel):
             "q": fac.q,
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the bound, and its adjoints by ``params``."""
+        """Sum the bound, and its adjoints by ``params``."""
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -273,8 +276,9 @@ class VBAgg(AggregateModel):
                 grad[name] = grad[name] + each
         return Objective(bound, grad, d_mean, d_cov)
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Adam, and a natural one on q(u)."""
+        """Take a step of Adam, and a natural one on q(u)."""
         at = self.objective(state, stats, n_bag_total)
         grad = dict(at.grad)
         if not self.learn_inducing:

@@ -19,6 +19,7 @@ import numpy as np
 
 from models.backend.arena import Take
 from models.backend.arrays import like, namespace
+from models.core.protocol import override
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.shapes import SHAPES
 
@@ -111,8 +112,8 @@ class Radial(Kernel):
     spatial: bool = False
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         scales = (
             [f"{self.label}.lengthscale[{k}]" for k in range(self.columns[1] - self.columns[0])]
             if self.ard
@@ -120,8 +121,9 @@ class Radial(Kernel):
         )
         return (f"{self.label}.variance", *scales)
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`: of covariates, length-scales grow with the root of the dimension."""
+        """Of covariates, length-scales grow with the root of the dimension."""
         n_dim = self.columns[1] - self.columns[0]
         first = START_SPACE if self.spatial else np.sqrt(max(n_dim, 1))
         theta = np.full(self.n_theta, np.log(first))
@@ -132,20 +134,21 @@ class Radial(Kernel):
         part = z[:, self.columns[0] : self.columns[1]]
         return part * like(np.exp(-theta[1:]), z, z.dtype)
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         return xp.full(z.shape[0], np.exp(theta[0]), dtype=z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         grad = xp.zeros(self.n_theta)
         grad[0] = np.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
         return grad
 
+    @override
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`: the squared distance is one product of widened matrices."""
+        """Make the squared distance by one product of widened matrices."""
         xp = namespace(z)
         take = take or xp.empty
         zs, ws = self._scaled(theta, z), self._scaled(theta, w)
@@ -165,6 +168,7 @@ class Radial(Kernel):
             value, u = shape.on_device(xp, d2, log_variance)
         return value, (value, u, shape.slope, zs, ws)
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -176,7 +180,7 @@ class Radial(Kernel):
         want_w: bool,
         take: Take | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, to leave only matrix products."""
+        """``sum G (z - w)^2`` expanded, to leave only matrix products."""
         xp = namespace(z)
         value, u, slope, zs, ws = cache
         g = (take or xp.empty)(adjoint.shape, adjoint.dtype)
@@ -201,8 +205,9 @@ class Radial(Kernel):
         dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
         return grad, dw
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: frequencies from the spectral density of the shape."""
+        """Frequencies from the spectral density of the shape."""
         n_dim = self.columns[1] - self.columns[0]
         n_frequency = (n_feature + 1) // 2
         omega = SHAPES[self.shape].frequencies(rng.standard_normal((n_dim, n_frequency)), rng)
@@ -211,8 +216,9 @@ class Radial(Kernel):
         frequency[self.columns[0] :] = omega
         return Features(frequency, float(np.sqrt(np.exp(float(theta[0])) / n_frequency)))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`: frequencies are in inverse proportion to the length-scales."""
+        """Frequencies are in inverse proportion to the length-scales."""
         here = slice(*self.columns)
         per_column = -(features.frequency[here] * adjoint.frequency[here]).sum(axis=1)
         grad = np.empty(self.n_theta)
@@ -229,36 +235,37 @@ class Linear(Kernel):
     label: str = "linear"
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         n_dim = self.columns[1] - self.columns[0]
         return tuple(f"{self.label}.variance[{k}]" for k in range(n_dim))
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`."""
         return np.full(self.n_theta, np.log(variance / self.n_theta))
 
     def _part(self, z: Any) -> Any:
         return z[:, self.columns[0] : self.columns[1]]
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         part = self._part(z)
         return (part * part) @ like(np.exp(theta), z, z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         part = self._part(z)
         return like(np.exp(theta), z) * (adjoint @ (part * part)).astype(xp.float64)
 
+    @override
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         out = (take or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
         xp.matmul(self._part(z) * like(np.exp(theta), z, z.dtype), self._part(w).T, out=out)
         return out, None
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -270,9 +277,7 @@ class Linear(Kernel):
         want_w: bool,
         take: Take | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         xp = namespace(z)
-        del cache, take
         gz = adjoint.T @ self._part(z)
         variance = like(np.exp(theta), z)
         grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
@@ -282,15 +287,15 @@ class Linear(Kernel):
         dw[:, self.columns[0] : self.columns[1]] = gz * variance
         return grad, dw
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: exact, one feature for each column."""
-        del n_feature, rng
+        """Exact, one feature for each column."""
         frequency = np.zeros((self.columns[1], self.n_theta))
         frequency[self.columns[0] :] = np.diag(np.exp(0.5 * np.asarray(theta)))
         return Features(frequency, None)
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`."""
         here = slice(*self.columns)
         return np.asarray(0.5 * np.diag(features.frequency[here] * adjoint.frequency[here]))
 
@@ -302,28 +307,29 @@ class Constant(Kernel):
     label: str = "constant"
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         return (f"{self.label}.variance",)
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`."""
         return np.array([np.log(variance)])
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         return namespace(z).full(z.shape[0], np.exp(float(theta[0])), dtype=z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
 
+    @override
     def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         out = (take or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
         out[...] = np.exp(float(theta[0]))
         return out, None
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -335,18 +341,15 @@ class Constant(Kernel):
         want_w: bool,
         take: Take | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
-        del cache, take
         xp = namespace(z)
         grad = like(np.exp(theta), z) * adjoint.sum(dtype=xp.float64)
         return grad, xp.zeros(w.shape) if want_w else None
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: exact, a cosine of frequency 0 (its sine is 0)."""
-        del n_feature, rng
+        """Exact, a cosine of frequency 0 (its sine is 0)."""
         return Features(np.zeros((1, 1)), float(np.exp(0.5 * float(theta[0]))))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`."""
-        del features
         return np.array([0.5 * adjoint.log_amplitude])

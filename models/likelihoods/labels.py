@@ -20,6 +20,8 @@ from functools import cache
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from models.core.protocol import override
+
 REACH = 9.0  # deviations of the Gaussian that the quadrature covers
 WIDTHS = np.linspace(-REACH, REACH, 13)
 DYADIC = 2.0 ** np.arange(18)
@@ -74,9 +76,8 @@ class Logistic(EvidenceLaw):
     bound with a ``T`` too many) at its optimum ``xi^2 = E s^2``, where the last term is nothing.
     """
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`."""
-        del noise
         return self.site_at(y, m, var, np.sqrt(m * m + var))
 
     def site_at(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, xi: np.ndarray) -> Site:
@@ -93,9 +94,9 @@ class Probit(EvidenceLaw):
     noise, and its scale that of ``f``.
     """
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`: by quadrature."""
-        del noise
+        """By quadrature."""
         sign = 2.0 * y - 1.0
         s, weight = nodes(sign * m, var)
         log_p = log_ndtr(s)
@@ -109,8 +110,8 @@ class Probit(EvidenceLaw):
 class Normal(EvidenceLaw):
     """``y ~ N(s, noise)``: bags of real numbers (the paper's footnote 1)."""
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`."""
         value = -0.5 * ((y - m) ** 2 + var) / noise - 0.5 * (LOG_2PI + np.log(noise))
         return Site(value, (y - m) / noise, np.full_like(m, -0.5 / noise))
 

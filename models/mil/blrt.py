@@ -19,7 +19,7 @@ import numpy as np
 from models.backend.blas import in_threads
 from models.core.block import BagBlock, check_labels, refuse_missing
 from models.core.errors import BagsError, ParameterError, UnsupportedError
-from models.core.protocol import Arrays, State, Sweep
+from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
 from models.mil.forest import Grower, TreeMap, ask_tree
@@ -209,8 +209,8 @@ class BLRT(Classifier):
             refuse_missing(bags)
         return np.array(bags.x.T, dtype=np.float64, order="C")
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.params, **state.fixed}
 
     def predict_bags(  # type: ignore[override]

@@ -17,7 +17,7 @@ import numpy as np
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError, ParameterError
-from models.core.protocol import Arrays, State, Sweep
+from models.core.protocol import Arrays, State, Sweep, override
 from models.gp import pixel_pass
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
@@ -186,8 +186,8 @@ class GPMIL(Classifier):
 
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.fixed, **state.params}
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:

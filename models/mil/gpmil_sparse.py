@@ -14,7 +14,7 @@ import numpy as np
 
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pixel_pass, sparse_gp
 from models.gp.inducing_points import choose_landmarks
 from models.gp.kernel_text import parse_kernel
@@ -106,8 +106,9 @@ class GPMILS(Classifier):
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++, the mean at 0."""
+        """Landmarks by k-means++, the mean at 0."""
         self.check_params()
         sample = without_unused_coords(sample, self.kernel)
         fixed = scaling_of(sample, 1.0)
@@ -125,8 +126,9 @@ class GPMILS(Classifier):
         }
         return State(params, fixed, {"epochs": np.zeros(1)}, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
+        """``theta w mean alpha q`` and the scalings."""
         params = state.params
         fac = self._factored(params, state.fixed)[2]
         return {
@@ -139,8 +141,9 @@ class GPMILS(Classifier):
             "inverse_temperature": np.array([self._heat(float(state.memory["epochs"][0]))]),
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the bound, and its adjoints by ``params``."""
+        """Sum the bound, and its adjoints by ``params``."""
         z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
         fwd = pixel_pass.forward(self._kernel(params), self._low(params), z)
         sign = 2.0 * block.y - 1.0
@@ -157,8 +160,9 @@ class GPMILS(Classifier):
         sums = fwd.backward(term.d_m, term.d_s, term.pairs)
         return Stats(term.value, block.n_bag, sums), local
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a natural step on q(u), Adam on the rest."""
+        """Take a natural step on q(u), and one of Adam on the rest."""
         params = state.params
         whitened = Whitened(params["v_mean"], params["root"])
         k_ww, cache, fac = self._factored(params, state.fixed)

@@ -148,8 +148,9 @@ class PsiVGPMIL(Classifier):
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: inducing points by k-means, ``q(u)`` at the prior."""
+        """Inducing points by k-means, ``q(u)`` at the prior."""
         self.check_params()
         check_labels(sample.y)
         sample = without_unused_coords(sample, self.kernel)
@@ -172,8 +173,8 @@ class PsiVGPMIL(Classifier):
         }
         return State(params, fixed, memory, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         params, memory = state.params, state.memory
         totals, known = memory["totals"], not np.isnan(memory["totals"]).any()
         learns = bool(self.learn_kernel and memory["settled"][0] and known)
@@ -189,8 +190,9 @@ class PsiVGPMIL(Classifier):
             "share": psi_prior.shares(totals) if known else np.zeros_like(totals),
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: what the instances ask of ``q(u)``.
+        """Sum what the instances ask of ``q(u)``.
 
         ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
         are then 1/2 and say nothing, where the numbers that they start from would all say no.
@@ -221,8 +223,9 @@ class PsiVGPMIL(Classifier):
         bound = labels + log_psi + float(h @ m)
         return Stats(bound, block.n_bag, sums), {"logit": logit}
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: ``q(u)`` jumps to its optimum (eqs. 26-27).
+        """``q(u)`` jumps to its optimum (eqs. 26-27).
 
         The bound is that of the new ``q(u)`` with the ``pi`` and ``c`` of this sweep.
         """

@@ -65,8 +65,9 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
             msg = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
             raise ParameterError(msg)
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step from the sums over a batch.
+        """Take a step from the sums over a batch.
 
         The bound is that of ``q(u)`` before the step, estimated from the batch.
         """

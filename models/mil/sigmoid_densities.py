@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from models.core.errors import ParameterError
+from models.core.protocol import override
 
 N_NODE = 24
 NARROWEST = 1e-12  # variance that stands for a smaller one in a slope
@@ -74,17 +75,19 @@ class HyperbolicSecant(Density):
     """``1 / (2 pi cosh(c / 2))``: PG-VGPMIL, which is VGPMIL (section 3.1)."""
 
     @property
+    @override
     def logistic(self) -> bool:
-        """See :class:`Density`."""
         return True
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`: ``-log cosh(c / 2)``."""
+        """``-log cosh(c / 2)``."""
         a = np.abs(c)
         return np.log(2.0) - 0.5 * a - np.log1p(np.exp(-a))
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`: ``tanh(c / 2) / (2 c)``, 1/4 at 0."""
+        """``tanh(c / 2) / (2 c)``, 1/4 at 0."""
         small = np.abs(c) < SMALL
         safe = np.where(small, 1.0, c)
         return np.where(small, 0.25 - c * c / 48.0, 0.5 * np.tanh(0.5 * safe) / safe)
@@ -97,12 +100,12 @@ class Gamma(Density):
     alpha: float
     beta: float
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return -self.alpha * np.log1p(0.5 * c * c / self.beta)
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return self.alpha / (self.beta + 0.5 * c * c)
 
 
@@ -113,12 +116,12 @@ class StudentT(Density):
     nu: float
     scale: float
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return -0.5 * (self.nu + 1.0) * np.log1p((c / self.scale) ** 2 / self.nu)
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return (self.nu + 1.0) / (self.nu * self.scale**2 + c * c)
 
 

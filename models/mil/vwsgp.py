@@ -20,7 +20,7 @@ import numpy as np
 from models.backend.arrays import as_array, gram, like, namespace, row_dot, to_host
 from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.evidence_pass import Evidence, EvidencePass
 from models.gp.inducing_points import choose_landmarks
 from models.gp.kernel_text import parse_kernel
@@ -125,8 +125,9 @@ class VWSGP(Classifier):
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: inducing points by k-means, ``q`` at the prior."""
+        """Inducing points by k-means, ``q`` at the prior."""
         self.check_params()
         fixed = {"y_mean": np.zeros(1), "y_scale": np.ones(1)}
         if self.likelihood == "normal":
@@ -161,8 +162,8 @@ class VWSGP(Classifier):
         }
         return State(params, fixed, memory, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         params, kernel = state.params, self._kernel(state.fixed)
         whitened, n_ind = _whitened(params), params["w"].shape[0]
         k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
@@ -185,12 +186,14 @@ class VWSGP(Classifier):
             "learns": state.memory["settled"],
         }
 
+    @override
     def needs_block(self, params: Arrays, local: Any) -> bool:
-        """See :class:`models.core.protocol.Model`: not while the kernel stands still."""
+        """Not while the kernel stands still."""
         return local is None or bool(params["learns"][0] or local["moves"] != params["moves"])
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: what the bags' labels ask of ``q``."""
+        """Sum what the bags' labels ask of ``q``."""
         z = run = None
         if self.needs_block(params, local):
             z, run = self._inputs(params, block), self._pass(params)
@@ -231,8 +234,9 @@ class VWSGP(Classifier):
             )
         return Stats(float(site.value.sum()), y.shape[0], sums), local
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: ``q`` jumps to what the sites ask for.
+        """``q`` jumps to what the sites ask for.
 
         The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
         kernel stands still.

@@ -67,15 +67,17 @@ dtype, seed
             msg = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
             raise ParameterError(msg)
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: the kernel may move from the first step."""
+        """Let the kernel move from the first step."""
         state = super().init(sample, rng)
         if self.learn_kernel:
             state.memory["settled"] = np.ones(1)
         return state
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step from the sums over a batch."""
+        """Take a step from the sums over a batch."""
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         whitened = Whitened(state.params["v_mean"], state.params["root"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from models.core.block import BLOCK_BAGS, refuse_missing
 from models.core.errors import NotFittedError, ParameterError
 from models.core.persist import load_arrays, write_model
-from models.core.protocol import Arrays, State
+from models.core.protocol import Arrays, State, override
 from models.training.parameters import check_declared, parameter_names
 
 if TYPE_CHECKING:
@@ -135,15 +135,13 @@ class Estimator:
         self.converged_ = training.converged
         return self
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
-        del state
         msg = f"{type(self).__name__} does not say what its blocks need"
         raise TypeError(msg)
 
+    @override
     def needs_block(self, params: Arrays, local: Any) -> bool:
-        """See :class:`models.core.protocol.Model`."""
-        del params, local
         return True
 
     def named_hyperparameters(self) -> dict[str, float]:

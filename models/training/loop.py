@@ -19,7 +19,7 @@ import numpy as np
 
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
-from models.core.protocol import Arrays, Model, State, Stats, Summary
+from models.core.protocol import Arrays, Model, State, Stats, Summary, override
 from models.training.optim import Plateau
 from models.training.reduction import Partial, leaves, partial_sums, total
 from models.training.schedule import plan_epoch
@@ -238,6 +238,7 @@ class ThreadExecutor:
         """Stop the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @override
     def sum(
         self,
         params: Arrays,
@@ -246,7 +247,6 @@ class ThreadExecutor:
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """See :class:`Executor`."""
         return total(self.partials(params, blocks, local, fresh, ahead))
 
     def partials(
@@ -329,8 +329,8 @@ class BagsSource:
         ]
         self.block_bags = np.array([len(members) for members in self._members])
 
+    @override
     def summary(self, rng: np.random.Generator) -> Summary:
-        """See :class:`BlockSource`."""
         bags = self._bags
         mean, sd = bags.x.mean(axis=0, dtype=np.float64), bags.x.std(axis=0, dtype=np.float64)
         rows = np.sort(rng.permutation(bags.n_pix)[:N_SAMPLE])
@@ -346,8 +346,8 @@ class BagsSource:
             bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
         )
 
+    @override
     def read(self, number: int) -> BagBlock:
-        """See :class:`BlockSource`."""
         bags, members = self._bags, self._members[number]
         pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
         offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
@@ -361,5 +361,6 @@ class BagsSource:
             None if bags.trials is None else bags.trials[members],
         )
 
+    @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """See :class:`BlockSource`; they are here."""
+        """They are here."""
