@@ -3,11 +3,11 @@ r"""Pixel models fitted to bags without their insides: what is lost without them
 Two ways to make pixels out of a bag, then an ordinary sparse Gaussian process of one-pixel bags:
 
 * :class:`BagPixel`, the baseline of Law et al. (2018, app. B): the bag is one pixel, at the mean of
-  its pixels' covariates weighted by exposure, ``y_a ~ law(p_a Psi(f(x_a)))``;
+  its pixels' covariates weighted by exposure, ``y_a ~ p(. | p_a Psi(f(x_a)))``;
 * :class:`Dasymetric`, common practice: each pixel is given its share of the response,
   ``y_i = y_a p_i / p_a``, as if it had been counted there. For Poisson counts this is Jensen's
   bound of the bag's own likelihood, ``log sum_i p_i r_i >= log p_a + sum_i (p_i / p_a) log r_i``,
-  which pulls the rates of a bag together. Other laws take its pixels for so many independent
+  which pulls the rates of a bag together. Other likelihoods take its pixels for so many independent
   responses, and are too sure as well.
 """
 

@@ -5,7 +5,7 @@ For counts ``h(eta) = y log eta - tail(eta)`` with a concave tail, so that
     E h >= y B - tail(E eta),    B = log sum_i p_i e^{E log Psi(f_i)} <= E log eta.
 
 With the exponential link ``E log Psi = m`` (Lemma 1, eq. 15 with its weights); with the square link
-it is the logarithmic mean of a non-central chi-square (Lemma 2). For the exponential law
+it is the logarithmic mean of a non-central chi-square (Lemma 2). For the exponential one
 ``E[-1 / eta] >= -1 / sum_i p_i / E[1 / Psi(f_i)]`` (eq. 27, corrected), finite for the exponential
 link alone.
 """

@@ -17,20 +17,21 @@ from models.training.parameters import Count, Positive
 STEP = 1e-4  # of the central differences of the slopes
 LONGEST_STEP = 1.0
 FLATTEST = 1e-8  # share of the largest curvature, below which there is none
-# Size without bound and area effects of none are the Poisson law; nearer to that limit than this,
-# in logarithms from the start, the laws agree to five digits and their slopes are rounding.
+# Size without bound and area effects of none are the Poisson likelihood; nearer to that limit than
+# this, in logarithms from the start, the likelihoods agree to five digits and their slopes are
+# rounding.
 FARTHEST = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Constant(PointModel):
-    """One rate for all pixels, by maximum likelihood, with the law's own parameters.
+    """One rate for all pixels, by maximum likelihood, with the likelihood's parameters.
 
     The paper's constant is two things: the rate of all training bags together, for bags not seen
     (this model), and each training bag's own, for its pixels (:meth:`rates_within`).
 
     Fitted by Newton's method over all bags, one step an epoch: curvature by differences of the
-    law's slopes, its eigenvalues taken as negative so that a step climbs.
+    likelihood's slopes, its eigenvalues taken as negative so that a step climbs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Nystrom MAP: a Gaussian process by explicit features of its landmarks, without a posterior.
+r"""Nystrom MAP: a Gaussian process by explicit features of inducing points, no posterior.
 
 ``f = mean + Phi beta``, ``Phi = k(z, W) K_WW^{-1/2}``, ``beta ~ N(0, g^2 I)`` (Law et al. 2018, eq.
 28). Any root of ``K_WW^-1`` gives the same law; here it is the inverse of its Cholesky factor.
@@ -15,7 +15,7 @@ from models.aggregate.point_model import PointModel
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
-from models.gp.inducing_points import choose_landmarks
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.priors import log_prior
@@ -32,14 +32,14 @@ class Nystrom(PointModel):
     Parameters
     ----------
     n_inducing : int
-        Number of landmarks; they stay where k-means++ puts them, unless ``learn_inducing``.
+        Number of inducing points; they stay where k-means++ puts them, unless ``learn_inducing``.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`; its parameters are learnt under weak priors
         (:mod:`models.gp.priors`), without which variance could stand in for weights at no cost.
     prior_sd : float
         ``g``, deviation of the weights.
     learn_inducing : bool
-        Move the landmarks during the fit.
+        Move the inducing points during the fit.
     manifold, bag_manifold : float
         Strength of the penalties over pixels, eq. (29), and over bags, eq. (33); 0 is none.
     likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, dtype, seed
@@ -67,7 +67,7 @@ class Nystrom(PointModel):
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """Landmarks by k-means++."""
+        """Inducing points by k-means++."""
         state = super().init(sample, rng)
         kernel = self._kernel(state.fixed)
         state.params["theta"] = kernel.start(0.5)
@@ -75,7 +75,7 @@ class Nystrom(PointModel):
 
     @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        w = choose_landmarks(z, self.n_inducing, rng)
+        w = choose_inducing_points(z, self.n_inducing, rng)
         return {"w": w, "beta": np.zeros(w.shape[0])}
 
     @override
@@ -134,7 +134,7 @@ class Nystrom(PointModel):
         return value + prior + weights, grad
 
     def named_hyperparameters(self) -> dict[str, float]:
-        """Return what was learnt of the law and the kernel by name, in units as VBAgg's."""
+        """Return what was learnt of the likelihood and the kernel by name, in units as VBAgg's."""
         params = self.fitted_params()
         values = np.exp(params["theta"]).tolist()
         named = dict(zip(self._kernel(params).names, values, strict=True))

@@ -1,8 +1,8 @@
 r"""Models that say one surface and no more: the baselines of Law et al. (2018, app. B).
 
 ``eta_a = sum_i p_i Psi(f_i)`` with ``f`` a parametric surface, fitted by maximum a posteriori
-through the same loop, laws and links as :class:`models.VBAgg`. Optionally the surface is held
-smooth on the data manifold, eqs. (29) and (33), weighted as in eq. (34):
+through the same loop, likelihoods and links as :class:`models.VBAgg`. Optionally the surface is
+held smooth on the data manifold, eqs. (29) and (33), weighted as in eq. (34):
 
     l1 = f'Lf = f' diag(Phi Phi' 1) f - |Phi' f|^2                                        (32)
 
@@ -11,7 +11,8 @@ bags, on their means), over the pixels (bags) of one block at a time. ERRATUM: t
 (29) is twice ``f'Lf``. Both penalties are divided by the squared number of points that they
 compare; (34) prints pixels for the bags' one too, which would tie its strength to the bags' size.
 
-None of these models has an uncertainty: deviations are 0, and a prediction's spread is the law's.
+None of these models has an uncertainty: deviations are 0, and a prediction's spread is the
+likelihood's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 r"""VBAgg: the sparse variational Gaussian process for aggregate outputs (Law et al. 2018).
 
-``y_a ~ law(sum_i p_i Psi(f_i))``: the response of a bag follows a law whose mean is the sum over
-its pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1``
-stands for the mean rate of the training data), so that one set of starting values serves a rate of
-0.4 and one of 1e-6.
+``y_a ~ p(. | sum_i p_i Psi(f_i))``: the response of a bag follows a distribution whose mean is the
+sum over its pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first
+(``Psi(f) = 1`` stands for the mean rate of the training data), so that one set of starting values
+serves a rate of 0.4 and one of 1e-6.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import FunctionDraws, draw_functions
-from models.gp.inducing_points import choose_landmarks
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients
@@ -66,28 +66,28 @@ class VBAgg(AggregateModel):
     Parameters
     ----------
     likelihood : {"poisson", "negative_binomial", "normal", "exponential", "binomial"}
-        Law of a bag's response; the size of the negative binomial and the noise of the normal law
+        Distribution of a bag's response; the size of the negative binomial and the normal noise
         are learnt. Binomial bags need ``trials``.
     link : {"auto", "square", "exp", "identity", "probit"}
         ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
-        for the normal law, exp for the exponential one and probit for proportions.
+        for the normal likelihood, exp for the exponential one and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
-        Of what is expected of the law under the posterior. ``bound``: the paper's Lemma 1 (exp) and
-        Lemma 2 (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq.
-        (14) for Poisson counts and the square link. ``log_normal``: moments of the aggregate
-        matched by a log-normal law. ``monte_carlo``: whole functions drawn in every step. ``auto``
-        is log_normal for the exp link and second_order for the others.
+        Of what is expected of the likelihood under the posterior. ``bound``: the paper's Lemma 1
+        (exp) and Lemma 2 (square), which see the pixels' marginals alone. ``second_order``:
+        Taylor's, eq. (14) for Poisson counts and the square link. ``log_normal``: moments of the
+        aggregate matched by a log-normal distribution. ``monte_carlo``: whole functions drawn in
+        every step. ``auto`` is log_normal for the exp link and second_order for the others.
     area_effect : bool
-        A log-normal factor of each bag beside the law's own noise, its deviation learnt.
+        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt.
     n_inducing : int
-        Number of landmarks; fewer where there are fewer distinct pixels.
+        Number of inducing points; fewer where there are fewer distinct pixels.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
     priors : {"none", "weak"}
-        Penalised-complexity priors on the kernel and the law, see :mod:`priors`; the bound
+        Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
     learn_inducing : bool
-        Move the landmarks during the fit; else they stay where k-means++ put them.
+        Move the inducing points during the fit; else they stay where k-means++ put them.
     pair_pixels : int
         Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
         sampled. See :mod:`models.aggregate.bag_variance`.
@@ -168,12 +168,12 @@ class VBAgg(AggregateModel):
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """Landmarks by k-means++, rates at their mean."""
+        """Inducing points by k-means++, rates at their mean."""
         self.check_params()
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = choose_landmarks(z, self.n_inducing, rng)
+        w = choose_inducing_points(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
         theta = kernel.start(self.resolved_link.start_variance)
         if self.estimator_name == "monte_carlo":
@@ -296,7 +296,7 @@ class VBAgg(AggregateModel):
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Return the law of the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
         return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Take
+from models.backend.arena import Allocate
 from models.backend.arrays import namespace
 from models.core.errors import ParameterError
 from models.core.protocol import override
@@ -65,12 +65,14 @@ class Sum(Pair):
         )
 
     @override
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         a, b = self._split(theta)
         xp = namespace(z)
-        ka, cache_a = self.left.forward(a, z, w, take)
-        kb, cache_b = self.right.forward(b, z, w, take)
-        out = (take or xp.empty)(ka.shape, ka.dtype)
+        ka, cache_a = self.left.forward(a, z, w, allocate)
+        kb, cache_b = self.right.forward(b, z, w, allocate)
+        out = (allocate or xp.empty)(ka.shape, ka.dtype)
         return xp.add(ka, kb, out=out), (cache_a, cache_b)
 
     @override
@@ -83,11 +85,11 @@ class Sum(Pair):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         a, b = self._split(theta)
-        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, take=take)
-        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, take=take)
+        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, allocate=allocate)
+        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, allocate=allocate)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
     @override
@@ -132,12 +134,14 @@ class Product(Pair):
         )
 
     @override
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         a, b = self._split(theta)
         xp = namespace(z)
-        ka, cache_a = self.left.forward(a, z, w, take)
-        kb, cache_b = self.right.forward(b, z, w, take)
-        out = (take or xp.empty)(ka.shape, ka.dtype)
+        ka, cache_a = self.left.forward(a, z, w, allocate)
+        kb, cache_b = self.right.forward(b, z, w, allocate)
+        out = (allocate or xp.empty)(ka.shape, ka.dtype)
         return xp.multiply(ka, kb, out=out), (ka, cache_a, kb, cache_b)
 
     @override
@@ -150,12 +154,13 @@ class Product(Pair):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         a, b = self._split(theta)
         ka, cache_a, kb, cache_b = cache
-        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w, take=take)
-        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w, take=take)
+        left, right = adjoint * kb, adjoint * ka
+        ga, wa = self.left.backward(a, z, w, cache_a, left, want_w=want_w, allocate=allocate)
+        gb, wb = self.right.backward(b, z, w, cache_b, right, want_w=want_w, allocate=allocate)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
     @override

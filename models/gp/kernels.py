@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Take
+from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
 from models.gp.random_features import FeatureAdjoint, Features
@@ -54,10 +54,13 @@ class Kernel(ABC):
         """Return d/d theta of ``sum_i adjoint_i k(z_i, z_i)``: (n_theta,) float64."""
 
     @abstractmethod
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse.
 
-        ``take`` hands out the arrays (see :mod:`models.backend.arena`); new ones where not given.
+        ``allocate`` hands out the arrays (see :mod:`models.backend.arena`); new ones where not
+        given.
         """
 
     @abstractmethod
@@ -70,7 +73,7 @@ class Kernel(ABC):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         """Return the adjoints of ``theta`` (n_theta,) and ``w`` (m, n_dim; None unless wanted)."""
 
@@ -147,10 +150,12 @@ class Radial(Kernel):
         return grad
 
     @override
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         """Make the squared distance by one product of widened matrices."""
         xp = namespace(z)
-        take = take or xp.empty
+        allocate = allocate or xp.empty
         zs, ws = self._scaled(theta, z), self._scaled(theta, w)
         shape, log_variance = SHAPES[self.shape], float(theta[0])
         scale = shape.scale
@@ -160,10 +165,10 @@ class Radial(Kernel):
         if shape.holds_variance:
             w_square += log_variance
         wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
-        d2 = take((zs.shape[0], ws.shape[0]), z.dtype)
+        d2 = allocate((zs.shape[0], ws.shape[0]), z.dtype)
         xp.matmul(wide_z, wide_w.T, out=d2)
         if xp is np:
-            value, u = shape.on_host(xp, d2, log_variance, take)
+            value, u = shape.on_host(xp, d2, log_variance, allocate)
         else:
             value, u = shape.on_device(xp, d2, log_variance)
         return value, (value, u, shape.slope, zs, ws)
@@ -178,12 +183,12 @@ class Radial(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         """``sum G (z - w)^2`` expanded, to leave only matrix products."""
         xp = namespace(z)
         value, u, slope, zs, ws = cache
-        g = (take or xp.empty)(adjoint.shape, adjoint.dtype)
+        g = (allocate or xp.empty)(adjoint.shape, adjoint.dtype)
         xp.multiply(adjoint, u, out=g)
         rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
         wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
@@ -259,9 +264,11 @@ class Linear(Kernel):
         return like(np.exp(theta), z) * (adjoint @ (part * part)).astype(xp.float64)
 
     @override
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         xp = namespace(z)
-        out = (take or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
+        out = (allocate or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
         xp.matmul(self._part(z) * like(np.exp(theta), z, z.dtype), self._part(w).T, out=out)
         return out, None
 
@@ -275,7 +282,7 @@ class Linear(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         xp = namespace(z)
         gz = adjoint.T @ self._part(z)
@@ -324,8 +331,10 @@ class Constant(Kernel):
         return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
 
     @override
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        out = (take or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        out = (allocate or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
         out[...] = np.exp(float(theta[0]))
         return out, None
 
@@ -339,7 +348,7 @@ class Constant(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         xp = namespace(z)
         grad = like(np.exp(theta), z) * adjoint.sum(dtype=xp.float64)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from models.backend.arena import Take
+from models.backend.arena import Allocate
 from models.backend.arrays import fused
 from models.core.protocol import override
 
@@ -38,7 +38,7 @@ class Shape(ABC):
     prefers_space: ClassVar[bool] = False
 
     @abstractmethod
-    def on_host(self, xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         """Return the kernel and ``u``, (n, m) each; ``d2`` may be overwritten.
 
         Parameters
@@ -48,7 +48,7 @@ class Shape(ABC):
         d2 : (n, m)
             ``scale`` times the squared distances; rounding may take them below 0.
         log_variance : float
-        take : callable
+        allocate : callable
             Hands out arrays, see :mod:`models.backend.arena`.
         """
 
@@ -69,7 +69,7 @@ class Rbf(Shape):
     holds_variance = True
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         value = xp.exp(d2, out=d2)
         return value, value
 
@@ -102,14 +102,14 @@ class Matern12(Matern):
     scale, slope = 1.0, -0.5
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         # The expanded square leaves rounding where z = w, which the square root here would magnify;
         # and k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
         apart = d2 > 64 * xp.finfo(d2.dtype).eps
         r = xp.sqrt(xp.where(apart, d2, 0))
-        value = take(d2.shape, d2.dtype)
+        value = allocate(d2.shape, d2.dtype)
         xp.exp(log_variance - r, out=value)
-        u = take(d2.shape, d2.dtype)
+        u = allocate(d2.shape, d2.dtype)
         xp.divide(value, xp.where(apart, r, 1), out=u)
         u *= apart
         return value, u
@@ -126,10 +126,10 @@ class Matern32(Matern):
     scale, slope = 3.0, -1.5
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         xp.maximum(d2, 0, out=d2)
         a = xp.sqrt(d2, out=d2)
-        decay = take(a.shape, a.dtype)
+        decay = allocate(a.shape, a.dtype)
         xp.subtract(a.dtype.type(log_variance), a, out=decay)
         xp.exp(decay, out=decay)
         a += 1
@@ -148,9 +148,9 @@ class Matern52(Matern):
     scale, slope = 5.0, -5.0 / 6.0
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         xp.maximum(d2, 0, out=d2)
-        square = take(d2.shape, d2.dtype)
+        square = allocate(d2.shape, d2.dtype)
         xp.divide(d2, 3, out=square)
         a = xp.sqrt(d2, out=d2)
         decay = xp.exp(a.dtype.type(log_variance) - a)

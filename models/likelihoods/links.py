@@ -1,4 +1,4 @@
-r"""Links ``Psi`` from the latent surface to a rate: their moments under a Gaussian, and their laws.
+r"""Links ``Psi`` from the latent surface to a rate: moments and distributions under a Gaussian.
 
 With ``f ~ N(m, s)`` the numbers ``a_k = E Psi^(k)(f) = d^k E Psi(f) / dm^k`` give everything a bag
 needs: the mean ``a_0``, and, for jointly Gaussian ``f_i, f_j`` with covariance ``S``, Mehler's
@@ -127,7 +127,7 @@ class Exp(Link):
 
 
 class Square(Link):
-    """``Psi(f) = f^2``: a scaled non-central chi-square law with one degree of freedom."""
+    """``Psi(f) = f^2``: a scaled non-central chi-square distribution with one degree of freedom."""
 
     name = "square"
     n_term = 2
@@ -159,7 +159,7 @@ class Square(Link):
 
     @override
     def quantile(self, m: Any, s: Any, q: float) -> Any:
-        """Newton on the folded normal law."""
+        """Newton on the folded normal distribution."""
         return _folded_quantile(np.abs(m), np.sqrt(s), q) ** 2
 
     @override

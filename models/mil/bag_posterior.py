@@ -1,10 +1,11 @@
-r"""The law of a bag's probability under a joint Gaussian posterior of its latent values.
+r"""The distribution of a bag's probability under a joint Gaussian posterior of its latent values.
 
     f_b ~ N(m, S),   m = mu + K alpha,   S = k(X, X) - K Q K'   (Kim & De la Torre 2010, eq. 14)
 
-Under the soft-max law it is ``sigma(log sum exp f)``, whose law is drawn. Under the witness law it
-is ``sigma(p'f)``, with the shares ``p`` of eq. (17) at ``m``, and fixed, as they are in training:
-``p'f`` is one normal number. Eq. (15), the probability at the mode, is there beside them.
+Under the soft-max likelihood it is ``sigma(log sum exp f)``, whose distribution is drawn. Under the
+witness likelihood it is ``sigma(p'f)``, with the shares ``p`` of eq. (17) at ``m``, and fixed, as
+they are in training: ``p'f`` is one normal number. Eq. (15), the probability at the mode, is there
+beside them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def predict_bags(
     rng: np.random.Generator | None,
     seed: int,
 ) -> Probability | ProbabilityDraws:
-    """Predict the label of each bag (eq. 14): draws, or the witness law, which has no need of them.
+    """Predict the label of each bag (eq. 14): draws, which the witness likelihood does not need.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 2010).
 
-A bag is as positive as the largest of its latent values. The soft-max law (eq. 5) and the witness
-law (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the kernel's
-parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n`` the number
-of training instances: beyond ``MOST`` of them see :class:`models.mil.gpmil_sparse.GPMILS`.
+A bag is as positive as the largest of its latent values. The soft-max likelihood (eq. 5) and the
+witness likelihood (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the
+kernel's parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n``
+the number of training instances: beyond ``MOST`` of them see
+:class:`models.mil.gpmil_sparse.GPMILS`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class GPMIL(Classifier):
     learn_mean : bool
         Learn a constant mean of the latent function; else it is 0, as in the paper.
     projection : {"whole", "blocks"}
-        Of the soft-max law's Hessian, which need not be positive definite: of the whole Hessian of
-        the posterior, where it is not (the paper's), or of each bag's part.
+        Of the soft-max likelihood's Hessian, which need not be positive definite: of the whole
+        Hessian of the posterior, where it is not (the paper's), or of each bag's part.
     coldest : float
         Inverse temperature ``lambda`` that the witness shares are annealed to, from 0.1 by factors
         of 10: they are then the soft-max of ``lambda f``.
@@ -64,7 +65,7 @@ class GPMIL(Classifier):
         Starts of the search over hyperparameters; the best evidence wins.
     max_epochs : int
         Most steps of each search over hyperparameters: quasi-Newton, by exact gradients; under
-        the witness law, by the simplex method where there are at most four.
+        the witness likelihood, by the simplex method where there are at most four.
     tolerance : float
         Slope of the evidence by a logarithm of a hyperparameter at which it is at its top, nats.
     n_draws : int
@@ -208,9 +209,10 @@ class GPMIL(Classifier):
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> Probability | ProbabilityDraws:
-        """Return the law of the probability that each bag is positive (eq. 14).
+        """Return the distribution of the probability that each bag is positive (eq. 14).
 
-        Draws under the soft-max law; under the witness law, the law of one normal number's sigmoid.
+        Draws under the soft-max likelihood; under the witness likelihood, the distribution of one
+        normal number's sigmoid.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
-r"""GPMIL-S: the laws of GPMIL (Kim & De la Torre 2010) on a sparse variational Gaussian process.
+r"""GPMIL-S: the likelihoods of GPMIL (Kim & De la Torre 2010) on a sparse variational GP.
 
 The bound is ``sum_b E_q log P(T_b | f_b) - KL(q(u) || p(u))``, a sum over bags: the training loop
 feeds it in blocks, from memory or from a store. :mod:`expected_max` says how the expectation
-under the joint law of a bag's latent values is taken.
+under the joint distribution of a bag's latent values is taken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pixel_pass, sparse_gp
-from models.gp.inducing_points import choose_landmarks
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.scaling import scaled_inputs, scaling_of
@@ -42,7 +42,7 @@ class GPMILS(Classifier):
     likelihood : {"softmax", "witness"}
         See :class:`models.mil.gpmil.GPMIL`.
     n_inducing : int
-        Number of landmarks; fewer where there are fewer distinct instances.
+        Number of inducing points; fewer where there are fewer distinct instances.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
     scaling : {"deviation", "range"}
@@ -55,17 +55,17 @@ class GPMILS(Classifier):
     learn_mean : bool
         Learn a constant mean of the latent function; else it is 0, as in the paper.
     learn_inducing : bool
-        Move the landmarks during the fit; else they stay where k-means++ put them.
+        Move the inducing points during the fit; else they stay where k-means++ put them.
     coldest : float
         Inverse temperature that the witness shares are annealed to.
     anneal_epochs : int
         Epochs at each temperature before the last.
     n_samples : int
-        Draws of a bag's latent values for its expected soft-max law, in pairs: even. They are the
-        same in every step.
+        Draws of a bag's latent values for its expected soft-max likelihood, in pairs: even. They
+        are the same in every step.
     pair_pixels : int
-        Largest bag whose instances are drawn together; the soft-max law of larger ones is bounded,
-        the witness law's variance taken from so many of its pixels.
+        Largest bag whose instances are drawn together; the soft-max likelihood of larger ones is
+        bounded, the witness likelihood's variance taken from so many of its pixels.
     batch_bags, max_epochs, learning_rate, tolerance, natural_rate, dtype, seed
         See :class:`models.aggregate.vbagg.VBAgg`.
     n_draws : int
@@ -108,13 +108,13 @@ class GPMILS(Classifier):
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """Landmarks by k-means++, the mean at 0."""
+        """Inducing points by k-means++, the mean at 0."""
         self.check_params()
         sample = without_unused_coords(sample, self.kernel)
         fixed = scaling_of(sample, 1.0)
         if self.scaling == "range":
             fixed = scale_by_range(fixed, sample.x)
-        w = choose_landmarks(
+        w = choose_inducing_points(
             scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         params = {
@@ -215,7 +215,7 @@ class GPMILS(Classifier):
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> Probability | ProbabilityDraws:
-        """Return the law of the probability that each bag is positive.
+        """Return the distribution of the probability that each bag is positive.
 
         See :meth:`models.mil.gpmil.GPMIL.predict_bags`.
         """
@@ -243,7 +243,7 @@ class GPMILS(Classifier):
         return pixel_pass.forward(self._kernel(params), self._low(params), z, learn=False)
 
     def _heat(self, epochs: float) -> float:
-        """Return the inverse temperature of the witness shares; 0 under the soft-max law."""
+        """Return the inverse temperature of the witness shares; 0 under the soft-max likelihood."""
         if self.likelihood == "softmax":
             return 0.0
         # A little slack: epochs are added up from shares of them.

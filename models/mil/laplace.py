@@ -1,4 +1,4 @@
-r"""Laplace's approximation to a Gaussian process behind the soft-max law of bags.
+r"""Laplace's approximation to a Gaussian process behind the soft-max likelihood of bags.
 
 The mode of ``S(f) = sum_b l_b(f) + (f - mu)' K^-1 (f - mu) / 2`` (Kim & De la Torre 2010, eqs.
 9-10), the Gaussian around it (eqs. 11-12) and the evidence (eq. 13). Everything is done in the

@@ -20,7 +20,7 @@ import numpy as np
 from models.backend.arrays import as_array, to_host
 from models.core.block import BagBlock, check_labels
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
-from models.gp.inducing_points import choose_landmarks
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
@@ -48,8 +48,8 @@ class PsiVGPMIL(Classifier):
     Parameters
     ----------
     density : str
-        ``hyperbolic_secant`` (PG-VGPMIL, the logistic law), ``gamma`` (G-VGPMIL), ``student_t``, or
-        what :func:`models.mil.sigmoid_densities.register_density` was given.
+        ``hyperbolic_secant`` (PG-VGPMIL, the logistic likelihood), ``gamma`` (G-VGPMIL),
+        ``student_t``, or what :func:`models.mil.sigmoid_densities.register_density` was given.
     alpha, beta : float
         Of ``gamma``.
     saturation : float
@@ -156,7 +156,7 @@ class PsiVGPMIL(Classifier):
         sample = without_unused_coords(sample, self.kernel)
         fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = _landmarks_of_both(z, sample.bag_y, self.n_inducing, rng)
+        w = _inducing_points_of_both(z, sample.bag_y, self.n_inducing, rng)
         n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {
             "v_mean": np.zeros(n_value),
@@ -169,7 +169,7 @@ class PsiVGPMIL(Classifier):
             "settled": np.zeros(1),
             "bound": np.full(1, -np.inf),
             # Of the prior draws at this kernel; NaN until a sweep has summed them.
-            "totals": np.full(self.n_prior_draws, 0.0 if self._law.logistic else np.nan),
+            "totals": np.full(self.n_prior_draws, 0.0 if self._density.logistic else np.nan),
         }
         return State(params, fixed, memory, rate=self.learning_rate)
 
@@ -197,8 +197,8 @@ class PsiVGPMIL(Classifier):
         ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
         are then 1/2 and say nothing, where the numbers that they start from would all say no.
         """
-        law, z, run = self._law, self._inputs(params, block), self._pass(params)
-        found = run.forward(z, lambda m, s: law.theta(np.sqrt(m * m + s)))
+        density, z, run = self._density, self._inputs(params, block), self._pass(params)
+        found = run.forward(z, lambda m, s: density.theta(np.sqrt(m * m + s)))
         # Numbers of single instances are the host's: the rounds through each bag are made there.
         m, s, r = to_host(found.m), to_host(found.s), to_host(found.r)
         y = to_host(block.y)
@@ -206,8 +206,8 @@ class PsiVGPMIL(Classifier):
         pi, labels = label_terms(logit, y, block.offsets, self.log_h)
         h, square = pi - 0.5, m**2 + s
         c = np.sqrt(square)
-        theta = law.theta(c)
-        log_psi = float(law.log_ratio(c).sum()) - LOG_2 * block.n_pix
+        theta = density.theta(c)
+        log_psi = float(density.log_ratio(c).sum()) - LOG_2 * block.n_pix
         sums = {
             "precision": found.precision,
             "linear": run.weighted_sum(z, found, h),
@@ -216,9 +216,9 @@ class PsiVGPMIL(Classifier):
             "square": np.array([m @ m, block.n_pix]),
         }
         if params["learns"][0]:
-            d_m, d_s = law.expected_slopes(m, s)
+            d_m, d_s = density.expected_slopes(m, s)
             sums |= run.backward(z, h + d_m, d_s)
-        if not law.logistic and self.learn_kernel:
+        if not density.logistic and self.learn_kernel:
             sums |= self._prior_sums(params, z)
         bound = labels + log_psi + float(h @ m)
         return Stats(bound, block.n_bag, sums), {"logit": logit}
@@ -232,7 +232,7 @@ class PsiVGPMIL(Classifier):
         params, memory, sums = dict(state.params), dict(state.memory), stats.sums
         if self._saturated(sums):
             return state, Info(float(memory["bound"][0]), stopped=self._too_far)
-        params["v_mean"], params["root"], bound = _asked(sums).posterior()
+        params["v_mean"], params["root"], bound = _site_sums(sums).posterior()
         if self.learn_kernel:
             if np.isnan(memory["totals"]).any():
                 memory["totals"] = sums["totals"]
@@ -258,21 +258,21 @@ class PsiVGPMIL(Classifier):
         d_k = lower_backward(self._lower_inv(state), sums["lower"])
         by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
         grad = sums["theta"] + by_w
-        return np.asarray(grad if self._law.logistic else grad - sums["log_z_slope"])
+        return np.asarray(grad if self._density.logistic else grad - sums["log_z_slope"])
 
     # -- what users call -----------------------------------------------------------------------
 
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability:
-        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         found = self._pass(params).forward(
             scaled_inputs(params, x, coords, np.dtype(self.dtype)), None
         )
         return Probability("logistic", to_host(found.m), to_host(found.s))
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the law of the probability that each instance is positive (eqs. 31-33).
+        """Return the distribution of the probability that each instance is positive (eqs. 31-33).
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class PsiVGPMIL(Classifier):
     # -- parts ---------------------------------------------------------------------------------
 
     @property
-    def _law(self) -> Density:
+    def _density(self) -> Density:
         return find_density(self.density, self.alpha, self.beta)
 
     def _start(self, kernel: Kernel) -> np.ndarray:
@@ -336,7 +336,7 @@ class PsiVGPMIL(Classifier):
 
     def _saturated(self, sums: Arrays) -> bool:
         total, n_pix = sums["square"]
-        return not self._law.logistic and bool(total > n_pix * self.saturation**2)
+        return not self._density.logistic and bool(total > n_pix * self.saturation**2)
 
     def _logits(
         self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
@@ -358,9 +358,9 @@ class PsiVGPMIL(Classifier):
                 self.seed,
             )
             if params["learns"][0]:
-                sums["log_z_slope"] = draws.gradient(z, self._law, params["share"])
+                sums["log_z_slope"] = draws.gradient(z, self._density, params["share"])
             else:
-                sums["totals"] = draws.totals(z, self._law)
+                sums["totals"] = draws.totals(z, self._density)
         return sums
 
     def _move_kernel(
@@ -369,7 +369,9 @@ class PsiVGPMIL(Classifier):
         grad = {"theta": self.kernel_gradient(state, sums)}
         moves = memory["moves"]
         new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
-        totals = memory["totals"] if self._law.logistic else np.full_like(memory["totals"], np.nan)
+        totals = (
+            memory["totals"] if self._density.logistic else np.full_like(memory["totals"], np.nan)
+        )
         return new, {**moments, "moves": moves + 1, "totals": totals}
 
     def _lower_inv(self, state: State) -> np.ndarray:
@@ -389,20 +391,20 @@ class PsiVGPMIL(Classifier):
         return InstancePass(self._kernel(params), params, self.intercept_sd, self.dtype)
 
 
-def _asked(sums: Arrays) -> SiteSums:
+def _site_sums(sums: Arrays) -> SiteSums:
     constant, residual = float(sums["constant"][0]), float(sums["residual"][0])
     return SiteSums(constant, residual, sums["precision"], sums["linear"])
 
 
-def _landmarks_of_both(
+def _inducing_points_of_both(
     z: np.ndarray, bag_y: np.ndarray | None, n_inducing: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return half of the inducing points from positive bags and half from negative, distinct."""
     if bag_y is None or n_inducing < 2 or np.ptp(bag_y) == 0:
-        return choose_landmarks(z, n_inducing, rng)
+        return choose_inducing_points(z, n_inducing, rng)
     half = n_inducing // 2
     parts = [
-        choose_landmarks(z[bag_y > 0.5], half, rng),
-        choose_landmarks(z[bag_y <= 0.5], n_inducing - half, rng),
+        choose_inducing_points(z[bag_y > 0.5], half, rng),
+        choose_inducing_points(z[bag_y <= 0.5], n_inducing - half, rng),
     ]
     return np.unique(np.concatenate(parts), axis=0)

@@ -61,7 +61,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
     @override
     def check_params(self) -> None:
         super().check_params()
-        if self.learn_kernel and not self._law.logistic:
+        if self.learn_kernel and not self._density.logistic:
             msg = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
             raise ParameterError(msg)
 

@@ -1,6 +1,7 @@
-r"""Densities that stand for the hyperbolic secant in the logistic law (Castro-Macias et al. 2024).
+r"""Densities for the hyperbolic secant of the logistic likelihood (Castro-Macias et al. 2024).
 
-    p(y | f) ~ exp((y - 1/2) f) psi(f),    with the hyperbolic secant the logistic law itself.
+    p(y | f) ~ exp((y - 1/2) f) psi(f),    with the hyperbolic secant the logistic likelihood
+    itself.
 
 Any Gaussian scale mixture ``psi`` has the bound ``log psi(f) >= log psi(c) - theta(c) (f^2 - c^2)
 / 2`` with ``theta(c) = -psi'(c) / (c psi(c))``, the mean of the mixing variable (eqs. 28, 39, 64),
@@ -95,7 +96,7 @@ class HyperbolicSecant(Density):
 
 @dataclass(frozen=True)
 class Gamma(Density):
-    """``(beta + c^2 / 2)^-alpha``: mixing variables of a gamma law, G-VGPMIL (eq. 37)."""
+    """``(beta + c^2 / 2)^-alpha``: mixing variables of a gamma distribution, G-VGPMIL (eq. 37)."""
 
     alpha: float
     beta: float
@@ -134,7 +135,7 @@ def _hermite() -> tuple[np.ndarray, np.ndarray]:
 HYPERBOLIC_SECANT = HyperbolicSecant()
 DENSITIES: dict[str, Density] = {
     "hyperbolic_secant": HYPERBOLIC_SECANT,
-    # Four degrees of freedom, and the logistic law's curvature at 0.
+    # Four degrees of freedom, and the logistic likelihood's curvature at 0.
     "student_t": StudentT(4.0, 5.0**0.5),
 }
 

@@ -22,13 +22,13 @@ from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.evidence_pass import Evidence, EvidencePass
-from models.gp.inducing_points import choose_landmarks
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
-from models.likelihoods import labels as evidence_laws
+from models.likelihoods import labels
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
 from models.mil.classifier import Classifier, without_unused_coords
@@ -39,7 +39,7 @@ SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
 GROW, SHRINK = 1.5, 0.5  # of a way that paid, or did not
 WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
-NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
+NOISE_SHARE = 0.25  # of the responses' variance, that the normal noise starts at
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -139,7 +139,7 @@ class VWSGP(Classifier):
             check_labels(sample.y)
         sample = without_unused_coords(sample, self.kernel)
         fixed |= {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
-        w = choose_landmarks(
+        w = choose_inducing_points(
             scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         n_value = w.shape[0] + int(self.intercept_sd > 0)
@@ -208,7 +208,7 @@ class VWSGP(Classifier):
         scale, y = float(params["scale"][0]), local["y"]
         c, r = self._loadings(scale * evidence.c), scale**2 * evidence.r
         m, var, half = _moments(params, c, r)
-        site = self._law.site(y, m, var, float(params["noise"][0]))
+        site = self._evidence_likelihood.site(y, m, var, float(params["noise"][0]))
         sites = [site, *self._tried(params, c, r, y, m, var)]
         w = np.array([each.precision() for each in sites])
         constant = np.array([each.constant(m, var) for each in sites])
@@ -287,7 +287,7 @@ class VWSGP(Classifier):
         noise = float(sums["misfit"][0]) / n_bag
         for name in ("precision", "linear", "residual"):
             sums[name] = sums[name] * (before / noise)
-        norm = 0.5 * n_bag * (evidence_laws.LOG_2PI + np.log([before, noise]))
+        norm = 0.5 * n_bag * (labels.LOG_2PI + np.log([before, noise]))
         sums["constant"] = (sums["constant"] + norm[0]) * (before / noise) - norm[1]
         return np.log([noise])
 
@@ -299,14 +299,14 @@ class VWSGP(Classifier):
         y: np.ndarray,
         m: np.ndarray,
         var: np.ndarray,
-    ) -> list[evidence_laws.Site]:
+    ) -> list[labels.Site]:
         """Return sites at other ``xi`` than the best for this ``q``.
 
         Each ``xi`` makes a bound. The updates alone move ``xi`` slowly where labels are separable;
         a step as much longer as is found to pay takes several of them at once.
         """
-        law = self._law
-        if not self.accelerate or not isinstance(law, evidence_laws.Logistic):
+        likelihood = self._evidence_likelihood
+        if not self.accelerate or not isinstance(likelihood, labels.Logistic):
             return []
         square = m * m + var
         if params["step"][0] == 0:
@@ -318,7 +318,7 @@ class VWSGP(Classifier):
             xis = [np.sqrt(square * ratio ** float(params["stretch"][0]))]
             if self._learns_variance:  # a smaller prior needs smaller xi to be seen as better
                 xis += [np.sqrt(square) * np.exp(way * params["shift"][0]) for way in (-1, 1)]
-        return [law.site_at(y, m, var, xi) for xi in xis]
+        return [likelihood.site_at(y, m, var, xi) for xi in xis]
 
     def move_kernel(
         self, state: State, params: Arrays, memory: Arrays, sums: Arrays
@@ -334,7 +334,7 @@ class VWSGP(Classifier):
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability | Prediction:
-        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
         xp, scale = namespace(z), float(params["scale"][0])
         m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])
@@ -347,7 +347,7 @@ class VWSGP(Classifier):
     def predict_pixels(  # type: ignore[override]
         self, x: np.ndarray, coords: np.ndarray | None = None
     ) -> Probability | Prediction:
-        """Return the law of ``sigma(intercept + f)`` of each instance.
+        """Return the distribution of ``sigma(intercept + f)`` of each instance.
 
         With ``likelihood="normal"``, of the response that a bag of this instance alone is expected
         to have.
@@ -362,11 +362,12 @@ class VWSGP(Classifier):
         return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def predict_bags(self, bags: BagBlock) -> Probability | Prediction:  # type: ignore[override]
-        """Return the law of ``sigma(s_b)`` of each bag, of any number of instances.
+        """Return the distribution of ``sigma(s_b)`` of each bag, of any number of instances.
 
         ``s_b`` is Gaussian; its variance holds the covariances between the bag's instances through
         the inducing values, which the paper's predictor leaves out, and their independent
-        residuals, as in the fit. With ``likelihood="normal"``, the law of the expected response.
+        residuals, as in the fit. With ``likelihood="normal"``, the distribution of the expected
+        response.
         """
         params = self.fitted_params()
         z = self._inputs(params, bags)
@@ -404,8 +405,8 @@ class VWSGP(Classifier):
         return self.learn_variance
 
     @property
-    def _law(self) -> evidence_laws.EvidenceLaw:
-        return evidence_laws.LAWS[self.likelihood]
+    def _evidence_likelihood(self) -> labels.EvidenceLikelihood:
+        return labels.EVIDENCE_LIKELIHOODS[self.likelihood]
 
     def _predicted(self, params: Arrays, m: np.ndarray, s: np.ndarray) -> Probability | Prediction:
         if self.likelihood == "normal":

@@ -20,7 +20,7 @@ class VWSGPSVI(VWSGP):
     """VWSGP by stochastic variational inference on batches of bags.
 
     Where the closed form needs no learning rate, this needs one. It stands beside :class:`VWSGP`
-    for laws without a closed form (the probit), and to be compared with it.
+    for likelihoods without a closed form (the probit), and to be compared with it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ dtype, seed
         d_mean, d_cov = sums["slope"], -0.5 * sums["precision"][0]
         params, memory = dict(state.params), dict(state.memory)
         if self.steps == "natural":
-            # The laws are log-concave: what the labels ask for is always a precision.
+            # The likelihoods are log-concave: what the labels ask for is always a precision.
             stepped = whitened.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         else:

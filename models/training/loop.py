@@ -24,7 +24,7 @@ from models.training.optim import Plateau
 from models.training.reduction import Partial, leaves, partial_sums, total
 from models.training.schedule import plan_epoch
 
-N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+N_SAMPLE = 20_000  # pixels that inducing points are chosen from
 READ_AHEAD = 4  # blocks a thread
 Local = dict[int, Arrays]  # what a model keeps with each block
 

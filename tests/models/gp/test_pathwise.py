@@ -9,8 +9,7 @@ import pytest
 
 from models import VBAgg
 from models.core.errors import ParameterError
-from models.gp import pathwise as paths
-from models.gp import sparse_gp
+from models.gp import pathwise, sparse_gp
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.observation import Observation
 from models.training.loop import BagsSource, ThreadExecutor, start_training, train
@@ -59,7 +58,7 @@ def _objective(model, state, bags):
 def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_draws(
     likelihood, link, area_effect, kernel, monkeypatch, make_bags
 ):
-    monkeypatch.setattr(paths, "ROWS", 16)  # several tiles, bags across their edges
+    monkeypatch.setattr(pathwise, "ROWS", 16)  # several tiles, bags across their edges
     bags = make_bags(n_bag=8, largest=20)
     model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=4)
     state = _state(model, bags)
@@ -202,7 +201,7 @@ def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkey
     state = _state(model, bags)
     kept = _objective(model, state, bags)
     for name, value in (("KEEP", 0), ("ROWS", 7)):
-        monkeypatch.setattr(paths, name, value)
+        monkeypatch.setattr(pathwise, name, value)
         again = _objective(model, state, bags)
         assert again.bound == pytest.approx(kept.bound, rel=1e-12)
         for key, grad in kept.grad.items():

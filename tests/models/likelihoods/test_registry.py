@@ -53,7 +53,7 @@ class RationalQuadratic(Shape):
     scale = 0.5
     slope = -0.5
 
-    def on_host(self, xp: Any, d2: Any, log_variance: Any, take: Any) -> tuple[Any, Any]:
+    def on_host(self, xp: Any, d2: Any, log_variance: Any, allocate: Any) -> tuple[Any, Any]:
         inverse = 1.0 / (1.0 + xp.maximum(d2, 0.0))
         value = d2.dtype.type(np.exp(log_variance)) * inverse
         return value, value * inverse
