@@ -1,7 +1,7 @@
 r"""What is expected of a likelihood's log density when its aggregate is uncertain: ``E h(eta)``.
 
 ``eta`` enters by its mean ``c`` and variance ``V`` under the posterior (see
-:mod:`models.aggregate.bag_variance`). Two estimates, for any
+:mod:`models.gp.bag_variance`). Two estimates, for any
 likelihood:
 
 * second order: ``h(c) + h''(c) V / 2``. Exact for the normal likelihood; for Poisson counts under

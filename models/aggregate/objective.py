@@ -7,40 +7,17 @@ gets wrong. Draws of whole functions are in :mod:`models.gp.pathwise`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from models.aggregate import bounds, moment_matching
-from models.aggregate.bag_variance import bag_variance
 from models.backend.arrays import namespace, segment_sum, spread
 from models.core.errors import NumericalError
-from models.gp.pixel_pass import PairAdjoint, PixelPass
+from models.gp.bag_variance import bag_variance
+from models.gp.pixel_pass import Aggregated, PixelPass
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
 
 Estimation = Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"]
-
-
-@dataclass(frozen=True)
-class Aggregated:
-    """The objective's part of some bags, and its adjoints.
-
-    Attributes
-    ----------
-    value : float
-        Sum over the bags, nats.
-    d_m, d_s : (n_pix,) float64
-    pairs : PairAdjoint or None
-        Through the covariances inside the bags.
-    by : dict of float
-        By the likelihood's parameters.
-    """
-
-    value: float
-    d_m: Any
-    d_s: Any
-    pairs: PairAdjoint | None
-    by: dict[str, float]
 
 
 def available(likelihood: Likelihood, link: str, estimator: str) -> bool:

@@ -21,7 +21,7 @@ from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import FunctionDraws, draw_functions
+from models.gp.draws import FunctionDraws, Surface, draw_functions
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
@@ -90,7 +90,7 @@ class VBAgg(AggregateModel):
         Move the inducing points during the fit; else they stay where k-means++ put them.
     pair_pixels : int
         Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
-        sampled. See :mod:`models.aggregate.bag_variance`.
+        sampled. See :mod:`models.gp.bag_variance`.
     n_paths : int
         Functions drawn a step under ``monte_carlo``, in pairs: even.
     n_features : int
@@ -314,9 +314,8 @@ class VBAgg(AggregateModel):
         u_white = whitened.v_mean[:, None] + whitened.factor() @ noise
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
-        functions = draw_functions(
-            kernel, theta, w, mean, fac.lower, u_white, jitter_sd, rng, self.link_name, scale
-        )
+        surface = Surface(kernel, theta, w, mean, self.link_name, scale)
+        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)
         return VBAggDraws(functions, state.fixed, self.resolved_likelihood)
 
     @property
@@ -394,7 +393,7 @@ class VBAggDraws:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
         z = scaled_inputs(self._fixed, x, coords, np.float64)
         f = self._functions.latent(z)
-        return self._functions.scale * find_link(self._functions.link).value(f).T
+        return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         """Aggregate the rates over each bag: (n_draws, n_bag), in memory free of n_pix."""

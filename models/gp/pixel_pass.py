@@ -251,3 +251,25 @@ class PairAdjoint:
     rows: Any
     gk: Any
     d_theta: Any
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The objective's part of some bags, and its adjoints.
+
+    Attributes
+    ----------
+    value : float
+        Sum over the bags, nats.
+    d_m, d_s : (n_pix,) float64
+    pairs : PairAdjoint or None
+        Through the covariances inside the bags.
+    by : dict of float
+        By the likelihood's parameters.
+    """
+
+    value: float
+    d_m: Any
+    d_s: Any
+    pairs: PairAdjoint | None
+    by: dict[str, float]

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 
-from models.aggregate.bag_variance import bag_variance
-from models.aggregate.objective import Aggregated
-from models.gp.pixel_pass import PairAdjoint, PixelPass
+from models.gp.bag_variance import bag_variance
+from models.gp.pixel_pass import Aggregated, PairAdjoint, PixelPass
 from models.likelihoods.links import find_link
 from models.mil.soft_max import Sizes, witness_shares
 

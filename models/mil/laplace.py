@@ -145,7 +145,10 @@ def find_mode(
         direction = -solve_lower(factor, solve_lower(factor, gradient), transposed=True)
         decrement = -float(gradient @ direction)
         if decrement < SMALL * max(1.0, damping):
-            escaped = _escape(lower, mean, sizes, sign, v, curvature, objective, damping)
+            # A damped step may end at a saddle; an undamped one ends at a minimum.
+            escaped = None
+            if damping > 0.0:
+                escaped = _escape(lower, mean, sizes, sign, v, curvature, objective)
             if escaped is None:
                 return Mode(v, f, terms, objective, True, step)
             there, damping = escaped, 0.0
@@ -212,11 +215,8 @@ def _escape(
     v: np.ndarray,
     curvature: np.ndarray,
     objective: float,
-    damping: float,
 ) -> np.ndarray | None:
     """Leave a saddle along its most negative curvature; None at a minimum, but for rounding."""
-    if damping == 0.0:
-        return None
     values, vectors = scipy.linalg.eigh(curvature, subset_by_index=[0, 0])
     if values[0] > -FLAT:
         return None

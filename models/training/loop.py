@@ -114,6 +114,9 @@ def start_training(
     return Training(replace(state, rate=learning_rate), Plateau(tolerance))
 
 
+# One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
+# small matrices of a step two threads are slower than one (measured: 20 ms against 2).
+@one_blas_thread()
 def train(
     model: Model,
     source: BlockSource,
@@ -147,35 +150,6 @@ def train(
     Training
         The same object; ``converged`` is a status, not an exception.
     """
-    # One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
-    # small matrices of a step two threads are slower than one (measured: 20 ms against 2).
-    with one_blas_thread():
-        return _run_epochs(
-            model,
-            source,
-            executor,
-            training,
-            seed,
-            learning_rate,
-            batch_bags,
-            max_epochs,
-            on_epoch,
-            on_step,
-        )
-
-
-def _run_epochs(
-    model: Model,
-    source: BlockSource,
-    executor: Executor,
-    training: Training,
-    seed: int,
-    learning_rate: float,
-    batch_bags: int,
-    max_epochs: int,
-    on_epoch: Callable[[Training], None] | None,
-    on_step: Callable[[StepReport], None] | None,
-) -> Training:
     block_bags = source.block_bags
     n_bag = int(block_bags.sum())
     while training.epoch < max_epochs and not (training.converged or training.stopped):

@@ -12,8 +12,8 @@ from scipy.special import gammaln, roots_hermite
 from scipy.stats import multivariate_normal, norm
 
 from models import Bags, VBAgg
-from models.aggregate import bag_variance, bounds, moment_matching
-from models.gp import pixel_pass, sparse_gp
+from models.aggregate import bounds, moment_matching
+from models.gp import bag_variance, pixel_pass, sparse_gp
 from models.gp.kernel_text import parse_kernel
 from models.gp.sparse_gp import Whitened
 from models.likelihoods.links import find_link

@@ -15,13 +15,12 @@ import pytest
 
 import models
 from models import VBAgg
-from models.aggregate import bag_variance
 from models.aggregate.bag_pixel import BagPixel, Dasymetric
 from models.backend import arrays as xp
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Stats
-from models.gp import evidence_pass, pathwise, pixel_pass
+from models.gp import bag_variance, evidence_pass, pathwise, pixel_pass
 from models.training.loop import BagsSource, start_training
 from tests.models.backend import strict_cupy as strict
 

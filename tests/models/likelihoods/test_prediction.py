@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from models import BagBlock, Bags, VBAgg
-from models.aggregate.bag_variance import bag_variance
 from models.core.errors import ParameterError
+from models.gp.bag_variance import bag_variance
 from models.likelihoods.links import find_link
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
