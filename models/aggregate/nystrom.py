@@ -16,9 +16,9 @@ from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.priors import log_prior
+from models.gp.scaling import kernel_of, named_kernel
 from models.gp.sparse_gp import Factored, Whitened
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
@@ -136,11 +136,7 @@ class Nystrom(PointModel):
     def named_hyperparameters(self) -> dict[str, float]:
         """Return what was learnt of the likelihood and the kernel by name, in units as VBAgg's."""
         params = self.fitted_params()
-        values = np.exp(params["theta"]).tolist()
-        named = dict(zip(self._kernel(params).names, values, strict=True))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:  # km
-                named[name] *= float(params["coord_scale"][0])
+        named = named_kernel(self._kernel(params), params["theta"], params)
         return {**super().named_hyperparameters(), **named}
 
     def _factored(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
@@ -150,8 +146,7 @@ class Nystrom(PointModel):
         return cache, white, sparse_gp.factorise(k_ww, white)
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
 
 def _tiles(n_pix: int) -> list[slice]:

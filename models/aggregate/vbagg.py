@@ -23,11 +23,10 @@ from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, ove
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import FunctionDraws, Surface, draw_functions
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients
 from models.gp.priors import log_prior, log_prior_noise
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.sparse_gp import Factored, Whitened
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
@@ -332,13 +331,7 @@ class VBAgg(AggregateModel):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         state = self.fitted_state()
-        kernel = self._kernel(state.fixed)
-        values = dict(zip(kernel.names, np.exp(state.params["theta"]).tolist(), strict=True))
-        if "coord_scale" in state.fixed:
-            scale = float(state.fixed["coord_scale"][0])
-            for name in values:
-                if "_space" in name and ".lengthscale" in name:
-                    values[name] *= scale
+        values = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
         return {**super().named_hyperparameters(), **values}
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
@@ -352,8 +345,7 @@ class VBAgg(AggregateModel):
         return made
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(

@@ -9,6 +9,8 @@ import numpy as np
 from models.backend.arrays import fused, like, namespace
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Summary
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
 
 
 def scaling_of(sample: Summary, base: float) -> Arrays:
@@ -54,3 +56,20 @@ def _scaled(x: Any, mean: Any, sd: Any, dtype: Any) -> Any:
     np.subtract(x, mean, out=z, casting="same_kind")
     z /= sd.astype(dtype)
     return z
+
+
+def kernel_of(text: str, fixed: Arrays) -> Kernel:
+    """Build the kernel that a description means for inputs so scaled."""
+    n_feat = fixed["x_mean"].shape[0]
+    return parse_kernel(text, n_feat, has_coords="coord_scale" in fixed)
+
+
+def named_kernel(kernel: Kernel, theta: np.ndarray, fixed: Arrays) -> dict[str, float]:
+    """Return a kernel's parameters by name; length-scales of space in km, not as scaled."""
+    values = dict(zip(kernel.names, np.exp(theta).tolist(), strict=True))
+    if "coord_scale" in fixed:
+        scale = float(fixed["coord_scale"][0])
+        for name in values:
+            if "_space" in name and ".lengthscale" in name:
+                values[name] *= scale
+    return values

@@ -98,14 +98,3 @@ def mode_probability(params: Arrays, m: np.ndarray, offsets: np.ndarray) -> np.n
         here = m[first:stop]
         at[a] = witness_share(here, heat) @ here if heat > 0 else logsumexp(here)
     return np.asarray(expit(at))
-
-
-def named_kernel(kernel: Kernel, params: Arrays) -> dict[str, float]:
-    """Name the mean and the kernel's parameters; length-scales of space in km."""
-    values = dict(zip(kernel.names, np.exp(params["theta"]).tolist(), strict=True))
-    if "coord_scale" in params:
-        scale = float(params["coord_scale"][0])
-        for name in values:
-            if "_space" in name and ".lengthscale" in name:
-                values[name] *= scale
-    return {"mean": float(params["mean"][0]), **values}

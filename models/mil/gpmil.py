@@ -20,11 +20,10 @@ from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.gp import pixel_pass
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.likelihoods.probability import Probability, ProbabilityDraws
-from models.mil.bag_posterior import mode_probability, named_kernel, predict_bags
+from models.mil.bag_posterior import mode_probability, predict_bags
 from models.mil.classifier import Classifier
 from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
 from models.mil.gpmil_search import Searcher
@@ -243,8 +242,8 @@ class GPMIL(Classifier):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         params = self.fitted_params()
-        return named_kernel(self._kernel(params), params)
+        named = named_kernel(self._kernel(params), params["theta"], params)
+        return {"mean": float(params["mean"][0]), **named}
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)

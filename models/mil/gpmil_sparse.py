@@ -17,13 +17,12 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pixel_pass, sparse_gp
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.sparse_gp import Factored, Whitened
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil import expected_max
-from models.mil.bag_posterior import mode_probability, named_kernel, predict_bags
+from models.mil.bag_posterior import mode_probability, predict_bags
 from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.gpmil_evidence import log_prior, scale_by_range
 from models.training.optim import adam_step
@@ -236,7 +235,8 @@ class GPMILS(Classifier):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         params = self.fitted_params()
-        return named_kernel(self._kernel(params), params)
+        named = named_kernel(self._kernel(params), params["theta"], params)
+        return {"mean": float(params["mean"][0]), **named}
 
     def _moments(self, params: Arrays, x: Any, coords: Any) -> pixel_pass.PixelPass:
         z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
@@ -250,8 +250,7 @@ class GPMILS(Classifier):
         return min(self.coldest, WARMEST * COOLING ** int(epochs / self.anneal_epochs + 1e-6))
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _low(self, params: Arrays) -> Arrays:
         names = ("w", "alpha", "q")

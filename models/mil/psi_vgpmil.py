@@ -22,9 +22,8 @@ from models.core.block import BagBlock, check_labels
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.likelihoods.probability import Probability, ProbabilityDraws
@@ -125,7 +124,7 @@ class PsiVGPMIL(Classifier):
     variance: Positive = 1.0
     lengthscale: Positive = 1.0
     intercept_sd: NotNegative = 3.0
-    start: Annotated[float, Range(0, 1, above=True)] = 0.5
+    start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
     learn_kernel: bool = False
     n_prior_draws: Count = 64
     bag_rule: Literal["any", "largest"] = "largest"
@@ -307,11 +306,7 @@ class PsiVGPMIL(Classifier):
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the intercept and the kernel's parameters by name; space in km."""
         state = self.fitted_state()
-        values = np.exp(state.params["theta"]).tolist()
-        named = dict(zip(self._kernel(state.fixed).names, values, strict=True))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:
-                named[name] *= float(state.fixed["coord_scale"][0])
+        named = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
         if self.intercept_sd > 0:
             named["intercept"] = self.intercept_sd * float(state.params["v_mean"][-1])
         return named
@@ -381,8 +376,7 @@ class PsiVGPMIL(Classifier):
         return factorise(kernel.matrix(params["theta"], params["w"], params["w"]), prior).lower_inv
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
         return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))

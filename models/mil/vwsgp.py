@@ -23,9 +23,8 @@ from models.core.errors import BagsError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.evidence_pass import Evidence, EvidencePass
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.likelihoods import labels
@@ -383,13 +382,9 @@ class VWSGP(Classifier):
         """
         state = self.fitted_state()
         params, fixed = state.params, state.fixed
-        values = np.exp(params["theta"]).tolist()
-        named = dict(zip(self._kernel(fixed).names, values, strict=True))
+        named = named_kernel(self._kernel(fixed), params["theta"], fixed)
         if self._learns_variance:
             named["variance_factor"] = float(np.exp(2.0 * params["log_scale"][0]))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:
-                named[name] *= float(fixed["coord_scale"][0])
         scale = float(fixed["y_scale"][0])
         if self.intercept_sd > 0:
             at = self.intercept_sd * float(params["v_mean"][-1])
@@ -415,8 +410,7 @@ class VWSGP(Classifier):
         return Probability("probit" if self.likelihood == "probit" else "logistic", m, s)
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _scaled(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> np.ndarray:
         return scaled_inputs(params, x, coords, np.dtype(self.dtype))

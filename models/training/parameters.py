@@ -19,8 +19,8 @@ class Range:
     ----------
     least, most : float
         Ends.
-    above : bool
-        Whether ``least`` itself is refused.
+    above, below : bool
+        Whether ``least`` itself is refused, and ``most`` itself.
     whole, even : bool
         Whether it must be a whole number, an even one.
     """
@@ -28,15 +28,17 @@ class Range:
     least: float
     most: float = math.inf
     above: bool = False
+    below: bool = False
     whole: bool = False
     even: bool = False
 
     def holds(self, value: Any) -> bool:
         """Tell whether the parameter takes a value."""
         try:
-            inside = self.least < value if self.above else self.least <= value
-            whole = not self.whole or value == int(value)
-            return bool(inside and value <= self.most and value < math.inf and whole) and not (
+            lower = self.least < value if self.above else self.least <= value
+            upper = value < self.most if self.below else value <= self.most
+            whole = value == int(value) or not (self.whole or self.even)
+            return bool(lower and upper and value < math.inf and whole) and not (
                 self.even and value % 2
             )
         except (TypeError, ValueError, OverflowError):
@@ -45,6 +47,8 @@ class Range:
     def __str__(self) -> str:
         """Say which numbers these are."""
         kind = "an even number" if self.even else "a whole number" if self.whole else "a number"
+        if self.above and self.below:
+            return f"{kind} between {self.least:g} and {self.most:g}"
         if math.isfinite(self.most):
             return f"{kind} from {self.least:g} to {self.most:g}"
         return f"{kind} {'above' if self.above else 'of at least'} {self.least:g}"
