@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from models import BLRT, GPMILS, VBAgg, VWSGPSVI, PsiVGPMIL
+from models import BLRT, GPMILS, VWSGPSVI, PsiVGPMIL, VBAgg
 from models.core.errors import ParameterError
 from models.training.parameters import Range
 
