@@ -417,7 +417,7 @@ def test_log_z_of_two_instances_is_a_double_integral():
     assert log_z(draws.totals(z, law)) == pytest.approx(exact, abs=0.004)
     assert abs(exact) > 0.15
     assert log_z(draws.totals(z, HYPERBOLIC_SECANT)) == pytest.approx(0, abs=1e-12)
-    assert model._law is HYPERBOLIC_SECANT
+    assert model._density is HYPERBOLIC_SECANT
 
 
 # -- blocks, batches ---------------------------------------------------------------------------
