@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.report import RESULTS, write_results
 from geo.raster import RasterSource
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
-from models.aggregate.bag_variance import choose_nodes
+from models.gp.bag_variance import choose_nodes
 from models.training.estimator import Estimator
 from models.tuning import four_way_split
 from pipeline import BagStore

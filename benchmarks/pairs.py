@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import RESULTS, write_results
-from models.aggregate.bag_variance import bag_variance
 from models.backend.blas import one_blas_thread
 from models.gp import pixel_pass, sparse_gp
+from models.gp.bag_variance import bag_variance
 from models.gp.kernel_text import parse_kernel
 from models.gp.sparse_gp import Whitened
 from models.likelihoods.links import LINKS

@@ -38,7 +38,7 @@ from benchmarks.report import RESULTS, write_results
 from benchmarks.speed import gemm_rate
 from models import Bags
 from models.backend.blas import one_blas_thread
-from models.gp import evidence_pass as bag_evidence
+from models.gp import evidence_pass
 from models.gp.sparse_gp import Whitened
 from models.mil.vwsgp import VWSGP
 from models.mil.vwsgp_svi import VWSGPSVI
@@ -382,7 +382,7 @@ def main() -> None:
     for name, run in compared["runs"].items():
         ends = [f"{run['bound'][i] / compared['n_bag']:.3f}" for i in (1, 5, 10, -1)]
         print(f"{name:22} after 1, 5, 10, {N_PASS} passes: {' '.join(ends)} nats a bag")
-    strips = {"strip": bag_evidence.STRIP, "rows": bag_evidence.ROWS}
+    strips = {"strip": evidence_pass.STRIP, "rows": evidence_pass.ROWS}
     write_results(options.results / "vwsgp.json", {"store": {**large, **strips}, "svi": compared})
 
 

@@ -25,6 +25,7 @@ def read_counts(
     *,
     partial: bool = False,
     only: tuple[str, str] | None = None,
+    signed: bool = False,
 ) -> pd.Series | None:
     """Read the count of each area, and check that counts and areas belong together.
 
@@ -48,6 +49,8 @@ def read_counts(
         what depends on them can be checked in the same run; not to be used otherwise.
     only : (column, text), optional
         Rows of a table whose column says this alone, of a table of several periods.
+    signed : bool, optional
+        Take negative numbers too: values of the areas that are no counts.
 
     Returns
     -------
@@ -59,7 +62,7 @@ def read_counts(
     given = _read_responses("count", path, areas, (id_column, value_column), problems, only)
     if given is None:
         return None
-    counts = given.by_area(_numbers(given, problems), areas)
+    counts = given.by_area(_numbers(given, problems, signed=signed), areas)
     return counts if len(problems) == n_before or partial else None
 
 
@@ -204,7 +207,7 @@ def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Probl
         problems.append(Problem(name, found, remedy + hint))
 
 
-def _numbers(given: _Responses, problems: list[Problem]) -> np.ndarray:
+def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
     """Return a column as numbers; append a problem for each kind of value that is none."""
     values = np.full(len(given.values), np.nan)
     missing, text, infinite, negative = [], [], [], []
@@ -221,7 +224,7 @@ def _numbers(given: _Responses, problems: list[Problem]) -> np.ndarray:
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
-        elif number < 0:
+        elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
     for which, what, remedy in (

@@ -23,6 +23,7 @@ from models.mil.psi_vgpmil_svi import PsiVGPMILSVI
 from models.mil.vwsgp import VWSGP
 from models.mil.vwsgp_svi import VWSGPSVI
 from models.training.estimator import Estimator
+from models.training.registry import CLASSES, register, unregister
 
 __all__ = [
     "BLRT",
@@ -44,26 +45,15 @@ __all__ = [
     "VBAgg",
     "errors",
     "load",
+    "register",
+    "unregister",
 ]
 
-CLASSES: dict[str, type[Estimator]] = {
-    kind.__name__: kind
-    for kind in (
-        VBAgg,
-        Nystrom,
-        Network,
-        BagPixel,
-        Dasymetric,
-        Constant,
-        VWSGP,
-        VWSGPSVI,
-        BLRT,
-        PsiVGPMIL,
-        PsiVGPMILSVI,
-        GPMIL,
-        GPMILS,
-    )
-}
+for _model in (
+    *(VBAgg, Nystrom, Network, BagPixel, Constant, Dasymetric),
+    *(PsiVGPMIL, PsiVGPMILSVI, VWSGP, VWSGPSVI, GPMIL, GPMILS, BLRT),
+):
+    register(_model)
 
 
 def load(path: str | os.PathLike[str]) -> Estimator:

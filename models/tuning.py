@@ -126,7 +126,7 @@ def tune(
         Unfitted; left as they are.
     bags : BagBlock
     how : {"objective", "validation"}
-        Bounds can be compared between models of one law alone.
+        Bounds can be compared between models of one likelihood alone.
     split : Split, optional
         Training bags, and those watched and compared on; needed for ``validation``. All bags are
         trained on where not given.

@@ -3,11 +3,11 @@ r"""Pixel models fitted to bags without their insides: what is lost without them
 Two ways to make pixels out of a bag, then an ordinary sparse Gaussian process of one-pixel bags:
 
 * :class:`BagPixel`, the baseline of Law et al. (2018, app. B): the bag is one pixel, at the mean of
-  its pixels' covariates weighted by exposure, ``y_a ~ law(p_a Psi(f(x_a)))``;
+  its pixels' covariates weighted by exposure, ``y_a ~ p(. | p_a Psi(f(x_a)))``;
 * :class:`Dasymetric`, common practice: each pixel is given its share of the response,
   ``y_i = y_a p_i / p_a``, as if it had been counted there. For Poisson counts this is Jensen's
   bound of the bag's own likelihood, ``log sum_i p_i r_i >= log p_a + sum_i (p_i / p_a) log r_i``,
-  which pulls the rates of a bag together. Other laws take its pixels for so many independent
+  which pulls the rates of a bag together. Other likelihoods take its pixels for so many independent
   responses, and are too sure as well.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from models.aggregate.vbagg import VBAgg
 from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, State, Stats, Summary
+from models.core.protocol import Arrays, State, Stats, Summary, override
 
 
 class BagPixel(VBAgg):
@@ -30,12 +30,17 @@ class BagPixel(VBAgg):
     Predicts pixels as if they were bags. Parameters are those of :class:`models.VBAgg`.
     """
 
+    kind = "bag_pixel"
+    about = "baseline: an area as one pixel"
+    source = "Law et al. 2018"
+
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: the noise of the normal law is that of one pixel."""
+        """Start the normal noise at that of one pixel."""
         return super().init(replace(sample, n_pix=sample.n_bag), rng)
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`."""
         return super().block_stats(params, collapse(block), local)
 
 
@@ -45,8 +50,8 @@ class Dasymetric(VBAgg):
     Parameters are those of :class:`models.VBAgg`.
     """
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`."""
         stats, local = super().block_stats(params, explode(block), local)
         return replace(stats, n_bag=block.n_bag), local  # the loop counts bags
 

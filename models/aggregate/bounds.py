@@ -5,14 +5,14 @@ For counts ``h(eta) = y log eta - tail(eta)`` with a concave tail, so that
     E h >= y B - tail(E eta),    B = log sum_i p_i e^{E log Psi(f_i)} <= E log eta.
 
 With the exponential link ``E log Psi = m`` (Lemma 1, eq. 15 with its weights); with the square link
-it is the logarithmic mean of a non-central chi-square (Lemma 2). For the exponential law
+it is the logarithmic mean of a non-central chi-square (Lemma 2). For the exponential one
 ``E[-1 / eta] >= -1 / sum_i p_i / E[1 / Psi(f_i)]`` (eq. 27, corrected), finite for the exponential
 link alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,16 +23,9 @@ from scipy.special import dawsn, digamma
 from scipy.stats import poisson
 
 from models.backend.arrays import like, namespace, segment_max, segment_sum, spread, to_host
-from models.likelihoods.counts import TINY, Likelihood, check_positive
-from models.likelihoods.links import Link
+from models.likelihoods.likelihood import TINY, Likelihood
+from models.likelihoods.observation import Observation
 
-BOUNDED = {
-    ("poisson", "exp"),
-    ("poisson", "square"),
-    ("negative_binomial", "exp"),
-    ("negative_binomial", "square"),
-    ("exponential", "exp"),
-}
 LARGE_T = 50.0  # beyond, E log v^2 by its asymptotic series: within 1e-10
 
 
@@ -47,7 +40,7 @@ class BagTerm:
     d_m, d_s : (n_pix,) float64
         By the moments of ``f``.
     by : dict of float
-        By the law's own parameters.
+        By the likelihood's parameters.
     """
 
     value: Any
@@ -56,30 +49,28 @@ class BagTerm:
     by: dict[str, float]
 
 
-def lower_bound(
-    law: Likelihood,
-    link: Link,
-    y: Any,
-    p: Any,
-    offsets: Any,
-    m: Any,
-    s: Any,
-    own: Mapping[str, float],
-    unit: Any,
-) -> BagTerm:
+def is_bounded(likelihood: Likelihood, link: str) -> bool:
+    """Tell whether :func:`lower_bound` has a closed form for a likelihood and a link."""
+    return likelihood.bound_form in FORMS and link in FORMS[likelihood.bound_form][1]
+
+
+def lower_bound(seen: Observation, m: Any, s: Any) -> BagTerm:
     """Return the bound and its adjoints.
 
     Parameters
     ----------
-    law, link : Likelihood, Link
-        A pair of :data:`BOUNDED`.
-    y, unit : (n_bag,);  p, m, s : (n_pix,);  offsets : (n_bag + 1,)
-    own : dict of float
-        The law's own parameters.
+    seen : Observation
+        Of a likelihood and a link that :func:`is_bounded`.
+    m, s : (n_pix,)
+        Moments of ``f``.
     """
+    return FORMS[seen.likelihood.bound_form][0](seen, m, s)
+
+
+def _logarithmic(seen: Observation, m: Any, s: Any) -> BagTerm:
+    """``y B - tail(E eta)``."""
     xp = namespace(m)
-    if law.name == "exponential":
-        return _harmonic(y, p, offsets, m, s)
+    y, p, offsets, link = seen.y, seen.p, seen.offsets, seen.link
     a = link.moments(m, s, 2)
     mean = segment_sum(p * a[0], offsets)
     if link.name == "exp":
@@ -90,9 +81,9 @@ def lower_bound(
     top = segment_max(exponent, offsets)
     each = p * xp.exp(exponent - spread(top, offsets))
     total = segment_sum(each, offsets)
-    check_positive(y, mean)
+    seen.likelihood.check_mean(y, mean)
     safe, safe_mean = xp.maximum(total, TINY), xp.maximum(mean, TINY)
-    at = law.terms(y, safe_mean, own, unit, order=1)
+    at = seen.terms(safe_mean)
     counted = xp.where(y > 0, y * (top + xp.log(safe) - xp.log(safe_mean)), 0.0)
     share = spread(y / safe, offsets) * each
     slope = spread(at.d1 - y / safe_mean, offsets) * p
@@ -104,18 +95,26 @@ def lower_bound(
     )
 
 
-def _harmonic(y: Any, p: Any, offsets: Any, m: Any, s: Any) -> BagTerm:
-    """``-log E eta - y / sum_i p_i e^{m_i - s_i / 2}``: (n_bag,)."""
+def _harmonic(seen: Observation, m: Any, s: Any) -> BagTerm:
+    """``-log E eta - y / sum_i p_i e^{m_i - s_i / 2}``, under the exponential link."""
     xp = namespace(m)
+    y, p, offsets = seen.y, seen.p, seen.offsets
     each = p * xp.exp(m + 0.5 * s)
     mean = segment_sum(each, offsets)
     inverse = p * xp.exp(m - 0.5 * s)
     total = segment_sum(inverse, offsets)
-    check_positive(xp.ones_like(y), mean)
+    seen.likelihood.check_mean(xp.ones_like(y), mean)
     by_inverse = inverse * spread(y / total**2, offsets)
     by_mean = each * spread(-1.0 / mean, offsets)
     value = -xp.log(mean) - y / total
     return BagTerm(value, by_inverse + by_mean, 0.5 * (by_mean - by_inverse), {})
+
+
+# By ``Likelihood.bound_form``: the bound, and the links that it is finite and closed under.
+FORMS: dict[str, tuple[Callable[[Observation, Any, Any], BagTerm], tuple[str, ...]]] = {
+    "logarithmic": (_logarithmic, ("exp", "square")),
+    "harmonic": (_harmonic, ("exp",)),
+}
 
 
 def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from models.aggregate.objective import bag_weights
 from models.aggregate.point_model import PointModel, check_finite
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, Info, State, Stats, Sweep
-from models.likelihoods.links import find_link
+from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
+from models.likelihoods.observation import Observation
+from models.training.parameters import Count, Positive
 
 STEP = 1e-4  # of the central differences of the slopes
 LONGEST_STEP = 1.0
 FLATTEST = 1e-8  # share of the largest curvature, below which there is none
-# Size without bound and area effects of none are the Poisson law; nearer to that limit than this,
-# in logarithms from the start, the laws agree to five digits and their slopes are rounding.
+# Size without bound and area effects of none are the Poisson likelihood; nearer to that limit than
+# this, in logarithms from the start, the likelihoods agree to five digits and their slopes are
+# rounding.
 FARTHEST = 10.0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Constant(PointModel):
-    """One rate for all pixels, by maximum likelihood, with the law's own parameters.
+    """One rate for all pixels, by maximum likelihood, with the likelihood's parameters.
 
     The paper's constant is two things: the rate of all training bags together, for bags not seen
     (this model), and each training bag's own, for its pixels (:meth:`rates_within`).
 
     Fitted by Newton's method over all bags, one step an epoch: curvature by differences of the
-    law's slopes, its eigenvalues taken as negative so that a step climbs.
+    likelihood's slopes, its eigenvalues taken as negative so that a step climbs.
 
     Parameters
     ----------
@@ -36,53 +39,45 @@ class Constant(PointModel):
         As of :class:`models.VBAgg`; ``batch_bags``, ``learning_rate`` and ``seed`` change nothing.
     """
 
+    kind = "constant"
+    about = "baseline: one rate for all"
+    source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "full"
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        area_effect: bool = False,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.area_effect = area_effect
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.seed = seed
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: bool = False
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    seed: int = 0
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`: flat."""
-        del params
+        """Flat."""
         return namespace(z).zeros(z.shape[0]), None
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`: nothing but the mean is learnt."""
-        del params, z, cache, d_f
+        """Nothing but the mean is learnt."""
         return {}
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the log likelihood, its slopes and curvature."""
-        law, link = self.law, find_link(self.link_name)
-        p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
-        total = segment_sum(p, block.offsets)
-        names = ("mean", *law.start)
+        """Sum the log likelihood, its slopes and curvature."""
+        seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
+        link, own_names = seen.link, tuple(seen.params)
+        total = segment_sum(seen.p, block.offsets)
+        names = ("mean", *own_names)
 
         def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
-            own = dict(zip(law.start, at[1:].tolist(), strict=True))
-            terms = self.law_terms(block, total * link.value(at[0]), own)
+            own = dict(zip(own_names, at[1:].tolist(), strict=True))
+            terms = self.terms_at(seen, total * link.value(at[0]), own)
             slopes = [float((terms.d1 * total).sum()) * link.slope(at[0])]
-            slopes += [float(terms.by[name].sum()) for name in law.start]
+            slopes += [float(terms.by[name].sum()) for name in own_names]
             return float(terms.value.sum()), np.array(slopes)
 
         at = np.array([params[name][0] for name in names])
@@ -94,22 +89,25 @@ class Constant(PointModel):
         sums = {name: grad[i : i + 1] for i, name in enumerate(names)}
         return Stats(value, block.n_bag, {**sums, "curve": 0.5 * (curve + curve.T)}), local
 
+    @override
     def driver_backward(self, params: Arrays, sums: Arrays) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         return {name: sums[name] for name in params}
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Newton's method."""
+        """Take a step of Newton's method."""
         bound, slopes = self.objective(state, stats, n_bag_total)
-        names = ("mean", *self.law.start)
+        parameters = self.resolved_likelihood.parameters
+        names = ("mean", *parameters)
         grad = np.concatenate([slopes[name] for name in names])
         size, axes = np.linalg.eigh(stats.sums["curve"] * (n_bag_total / stats.n_bag))
         size = np.maximum(np.abs(size), FLATTEST * np.abs(size).max() + np.finfo(float).tiny)
         step = axes @ ((axes.T @ grad) / size)
         step /= max(1.0, float(np.abs(step).max()) / LONGEST_STEP)
         params = {name: state.params[name] + step[i] for i, name in enumerate(names)}
-        if self.likelihood != "normal":
-            for name, start in self.law.start.items():
+        for name, parameter in parameters.items():
+            if parameter.excess_power is not None:
+                start = parameter.start
                 params[name] = np.clip(params[name], start - FARTHEST, start + FARTHEST)
         return State(params, state.fixed, {}, state.step + 1, state.rate), Info(bound)
 
@@ -119,7 +117,7 @@ class Constant(PointModel):
         What the paper scores as constant on training pixels; it needs no fit. Of proportions it is
         the share of positives. NaN in bags without weight.
         """
-        tested = bags.trials if self.law.averages else None
+        tested = bags.trials if self.resolved_likelihood.needs_trials else None
         exposure = segment_sum(bags.weight, bags.offsets) if tested is None else tested
         rate = np.full(bags.n_bag, np.nan)
         np.divide(bags.y, exposure, out=rate, where=exposure > 0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like
-from models.core.errors import ParameterError
-from models.core.protocol import Arrays
+from models.core.protocol import Arrays, override
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Network(PointModel):
     """``f = mean + relu(z A + b) c``: fitted to bags, optionally smooth on the data manifold.
 
@@ -27,48 +29,26 @@ class Network(PointModel):
         As of :class:`models.VBAgg`.
     """
 
-    counts = (*PointModel.counts, "n_hidden")
+    kind = "network"
+    about = "baseline: one hidden layer, no spread"
+    source = "Law et al. 2018"
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: bool = False
+    n_hidden: Count = 30
+    weight_decay: NotNegative = 1.0
+    manifold: NotNegative = 0.0
+    bag_manifold: NotNegative = 0.0
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.01
+    tolerance: Positive = 0.01
+    dtype: Precision = "float64"
+    seed: int = 0
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        area_effect: bool = False,
-        n_hidden: int = 30,
-        weight_decay: float = 1.0,
-        manifold: float = 0.0,
-        bag_manifold: float = 0.0,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.01,
-        tolerance: float = 0.01,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.area_effect = area_effect
-        self.n_hidden = n_hidden
-        self.weight_decay = weight_decay
-        self.manifold = manifold
-        self.bag_manifold = bag_manifold
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        super().check_params()
-        if not self.weight_decay >= 0:
-            msg = f"weight_decay: {self.weight_decay} is below 0"
-            raise ParameterError(msg)
-
+    @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        """See :class:`PointModel`: He's starting weights, a nearly flat surface."""
+        """He's starting weights, a nearly flat surface."""
         n_dim, n_hidden = z.shape[1], self.n_hidden
         return {
             "inner": rng.normal(size=(n_dim, n_hidden)) * np.sqrt(2.0 / n_dim),
@@ -76,16 +56,16 @@ class Network(PointModel):
             "outer": rng.normal(size=n_hidden) * 0.1 / np.sqrt(n_hidden),
         }
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         inner, bias = (like(params[name], z, z.dtype) for name in ("inner", "bias"))
         hidden = np.maximum(z @ inner + bias, 0.0)
         return hidden @ like(params["outer"], z), hidden
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         low = d_f.astype(z.dtype, copy=False)
         d_hidden = low[:, None] * like(params["outer"], z, z.dtype)
         d_hidden *= cache > 0
@@ -95,8 +75,9 @@ class Network(PointModel):
             "outer": cache.T @ d_f,
         }
 
+    @override
     def log_prior(self, params: Arrays) -> tuple[float, Arrays]:
-        """See :class:`models.aggregate.point_model.PointModel`: normal weights."""
+        """Give the weights normal priors."""
         value, grads = 0.0, {}
         for name in ("inner", "outer"):
             value -= 0.5 * self.weight_decay * float((params[name] ** 2).sum())

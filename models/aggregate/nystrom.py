@@ -1,4 +1,4 @@
-r"""Nystrom MAP: a Gaussian process by explicit features of its landmarks, without a posterior.
+r"""Nystrom MAP: a Gaussian process by explicit features of inducing points, no posterior.
 
 ``f = mean + Phi beta``, ``Phi = k(z, W) K_WW^{-1/2}``, ``beta ~ N(0, g^2 I)`` (Law et al. 2018, eq.
 28). Any root of ``K_WW^-1`` gives the same law; here it is the inverse of its Cholesky factor.
@@ -6,100 +6,86 @@ r"""Nystrom MAP: a Gaussian process by explicit features of its landmarks, witho
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like, namespace
-from models.core.protocol import Arrays, State, Summary
+from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
-from models.gp.inducing_points import choose_landmarks
-from models.gp.kernel_text import parse_kernel
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernels import Kernel
 from models.gp.priors import log_prior
+from models.gp.scaling import kernel_of, named_kernel
 from models.gp.sparse_gp import Factored, Whitened
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 ROWS = 1024
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Nystrom(PointModel):
     """Maximum a posteriori weights of the Nystrom features of a kernel.
 
     Parameters
     ----------
     n_inducing : int
-        Number of landmarks; they stay where k-means++ puts them, unless ``learn_inducing``.
+        Number of inducing points; they stay where k-means++ puts them, unless ``learn_inducing``.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`; its parameters are learnt under weak priors
         (:mod:`models.gp.priors`), without which variance could stand in for weights at no cost.
     prior_sd : float
         ``g``, deviation of the weights.
     learn_inducing : bool
-        Move the landmarks during the fit.
+        Move the inducing points during the fit.
     manifold, bag_manifold : float
         Strength of the penalties over pixels, eq. (29), and over bags, eq. (33); 0 is none.
     likelihood, link, area_effect, batch_bags, max_epochs, learning_rate, tolerance, dtype, seed
         As of :class:`models.VBAgg`.
     """
 
-    counts = (*PointModel.counts, "n_inducing")
-    positive = (*PointModel.positive, "prior_sd")
+    kind = "nystrom"
+    about = "baseline: landmarks' features, no spread"
+    source = "Law et al. 2018"
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: bool = False
+    n_inducing: Count = 200
+    kernel: str = "ard"
+    prior_sd: Positive = 1.0
+    learn_inducing: bool = False
+    manifold: NotNegative = 0.0
+    bag_manifold: NotNegative = 0.0
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    dtype: Precision = "float64"
+    seed: int = 0
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        area_effect: bool = False,
-        n_inducing: int = 200,
-        kernel: str = "ard",
-        prior_sd: float = 1.0,
-        learn_inducing: bool = False,
-        manifold: float = 0.0,
-        bag_manifold: float = 0.0,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.area_effect = area_effect
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.prior_sd = prior_sd
-        self.learn_inducing: bool | Literal[False] = learn_inducing
-        self.manifold = manifold
-        self.bag_manifold = bag_manifold
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++."""
+        """Inducing points by k-means++."""
         state = super().init(sample, rng)
         kernel = self._kernel(state.fixed)
         state.params["theta"] = kernel.start(0.5)
         return state
 
+    @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
-        w = choose_landmarks(z, self.n_inducing, rng)
+        w = choose_inducing_points(z, self.n_inducing, rng)
         return {"w": w, "beta": np.zeros(w.shape[0])}
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: the weights at the landmarks, ``L^-T beta``."""
+        """Add the weights at the inducing points, ``L^-T beta``."""
         _, _, fac = self._factored(state.fixed, state.params)
         return {**state.fixed, **state.params, "alpha": fac.alpha}
 
+    @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         kernel = self._kernel(params)
         f = namespace(z).empty(z.shape[0])
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
@@ -107,10 +93,10 @@ class Nystrom(PointModel):
             f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
 
+    @override
     def surface_backward(
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
-        """See :class:`models.aggregate.point_model.PointModel`."""
         kernel: Kernel = cache
         theta, d_f = params["theta"], d_f.astype(z.dtype, copy=False)
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
@@ -128,8 +114,9 @@ class Nystrom(PointModel):
                 sums["w"] += by_w
         return sums
 
+    @override
     def objective(self, state: State, stats: Any, n_bag_total: int) -> tuple[float, Arrays]:
-        """See :class:`PointModel`: through ``alpha = L^-T beta`` as well."""
+        """Through ``alpha = L^-T beta`` as well."""
         value, grad = super().objective(state, stats, n_bag_total)
         params, kernel = state.params, self._kernel(state.fixed)
         k_cache, white, fac = self._factored(state.fixed, params)
@@ -147,13 +134,9 @@ class Nystrom(PointModel):
         return value + prior + weights, grad
 
     def named_hyperparameters(self) -> dict[str, float]:
-        """Return what was learnt of the law and the kernel by name, in units as VBAgg's."""
+        """Return what was learnt of the likelihood and the kernel by name, in units as VBAgg's."""
         params = self.fitted_params()
-        values = np.exp(params["theta"]).tolist()
-        named = dict(zip(self._kernel(params).names, values, strict=True))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:  # km
-                named[name] *= float(params["coord_scale"][0])
+        named = named_kernel(self._kernel(params), params["theta"], params)
         return {**super().named_hyperparameters(), **named}
 
     def _factored(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
@@ -163,8 +146,7 @@ class Nystrom(PointModel):
         return cache, white, sparse_gp.factorise(k_ww, white)
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
 
 def _tiles(n_pix: int) -> list[slice]:

@@ -1,8 +1,8 @@
 r"""Models that say one surface and no more: the baselines of Law et al. (2018, app. B).
 
 ``eta_a = sum_i p_i Psi(f_i)`` with ``f`` a parametric surface, fitted by maximum a posteriori
-through the same loop, laws and links as :class:`models.VBAgg`. Optionally the surface is held
-smooth on the data manifold, eqs. (29) and (33), weighted as in eq. (34):
+through the same loop, likelihoods and links as :class:`models.VBAgg`. Optionally the surface is
+held smooth on the data manifold, eqs. (29) and (33), weighted as in eq. (34):
 
     l1 = f'Lf = f' diag(Phi Phi' 1) f - |Phi' f|^2                                        (32)
 
@@ -11,89 +11,40 @@ bags, on their means), over the pixels (bags) of one block at a time. ERRATUM: t
 (29) is twice ``f'Lf``. Both penalties are divided by the squared number of points that they
 compare; (34) prints pixels for the bags' one too, which would tie its strength to the bags' size.
 
-None of these models has an uncertainty: deviations are 0, and a prediction's spread is the law's.
+None of these models has an uncertainty: deviations are 0, and a prediction's spread is the
+likelihood's.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from models.aggregate.objective import bag_weights
-from models.backend.arrays import as_array, like, segment_sum, spread, to_host
+from models.aggregate.aggregate_model import AggregateModel
+from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
-from models.core.errors import NumericalError, ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.errors import NumericalError
+from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
-from models.gp.scaling import scaled_inputs, scaling_of, starting_scale
-from models.likelihoods.area_effect import AreaEffect
-from models.likelihoods.counts import LIKELIHOODS, TINY, Likelihood, Terms, check_positive
-from models.likelihoods.links import find_link
-from models.likelihoods.prediction import BagPrediction, Prediction
-from models.training.estimator import Estimator
+from models.gp.scaling import scaled_inputs, scaling_of
+from models.likelihoods.likelihood import Terms
+from models.likelihoods.observation import Observation, bag_weights
+from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 
 N_FEATURE = 128  # of the manifold's kernel
-LARGEST_SHARE = 1.0 - 1e-12  # of positives: the probit link rounds to 1
+ROUNDED = 1e-12  # from the upper end of an aggregate: the probit link rounds to 1
 
 
-class PointModel(Estimator):
+class PointModel(AggregateModel):
     """Base of the baselines: a subclass says its surface and how it is differentiated."""
 
-    sweep: ClassVar[Sweep] = "minibatch"
-    likelihood: str
-    link: str
-    area_effect: bool
     manifold: float = 0.0
     bag_manifold: float = 0.0
     dtype: str = "float64"
-    counts: ClassVar[tuple[str, ...]] = ("batch_bags", "max_epochs")
-    positive: ClassVar[tuple[str, ...]] = ("learning_rate", "tolerance")
-
-    @property
-    def law(self) -> Likelihood:
-        """The law of a bag's response."""
-        base = LIKELIHOODS[self.likelihood]
-        return AreaEffect(base) if self.area_effect else base
-
-    @property
-    def link_name(self) -> str:
-        """The link, ``auto`` resolved."""
-        return LIKELIHOODS[self.likelihood].links[0] if self.link == "auto" else self.link
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        if self.likelihood not in LIKELIHOODS:
-            msg = f"likelihood: {self.likelihood!r} is not one of {', '.join(LIKELIHOODS)}"
-            raise ParameterError(msg)
-        links = LIKELIHOODS[self.likelihood].links
-        if self.link_name not in links:
-            msg = (
-                f"link: {self.link!r} does not go with {self.likelihood}; use {' or '.join(links)}"
-            )
-            raise ParameterError(msg)
-        wrong = None
-        for name in self.counts:
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        for name in self.positive:
-            if not getattr(self, name) > 0:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        for name in ("manifold", "bag_manifold"):
-            if not getattr(self, name) >= 0:
-                wrong = f"{name}: {getattr(self, name)} is below 0"
-        if self.dtype not in ("float64", "float32"):
-            wrong = f"dtype: {self.dtype!r} is not one of float64, float32"
-        if self.area_effect and self.likelihood in ("normal", "binomial"):
-            wrong = (
-                f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
-            )
-        if wrong:
-            raise ParameterError(wrong)
 
     # -- what a subclass says --------------------------------------------------------------------
 
@@ -124,32 +75,32 @@ class PointModel(Estimator):
 
     # -- the contract with the training loop -----------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`."""
         self.check_params()
-        base, level, own = starting_scale(self.law, sample)
+        base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         params = {
-            "mean": np.array([find_link(self.link_name).inverse(level)]),
+            "mean": np.array([self.resolved_link.inverse(level)]),
             **self.start_surface(z, rng),
             **{name: np.array([value]) for name, value in own.items()},
         }
         return State(params, fixed, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.fixed, **state.params}
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`Model`: the log likelihood, less the manifold penalties."""
-        law, link = self.law, find_link(self.link_name)
-        own = {name: float(params[name][0]) for name in law.start}
+        """Sum the log likelihood, less the manifold penalties."""
+        seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
+        link, p = seen.link, seen.p
         z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
         f, cache = self.surface(params, z)
         f = f + float(params["mean"][0])
-        p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
-        at = self.law_terms(block, segment_sum(p * link.value(f), block.offsets), own)
+        at = self.terms_at(seen, segment_sum(p * link.value(f), block.offsets))
         d_f = spread(at.d1, block.offsets) * p * link.slope(f)
         value = float(at.value.sum())
         if self.manifold > 0:
@@ -171,15 +122,14 @@ class PointModel(Estimator):
         sums.update({name: slope.sum(keepdims=True) for name, slope in at.by.items()})
         return Stats(value, block.n_bag, sums), local
 
-    def law_terms(self, block: BagBlock, eta: np.ndarray, own: dict[str, float]) -> Terms:
-        """Evaluate the law at aggregates ``eta`` (n_bag,), brought into its support."""
-        law = self.law
-        if law.averages:
-            eta = np.clip(eta, TINY, LARGEST_SHARE)
-        elif self.likelihood != "normal":
-            check_positive(block.y, eta)
-            eta = np.maximum(eta, TINY)
-        return law.terms(block.y, eta, own, law.unit(block.weight, block.offsets, block.trials))
+    def terms_at(
+        self, seen: Observation, eta: np.ndarray, own: dict[str, float] | None = None
+    ) -> Terms:
+        """Evaluate the log density at aggregates ``eta`` (n_bag,), brought into their range."""
+        # A surface without a posterior may reach shares of 0 and 1, where the probit link rounds.
+        if not seen.likelihood.averages:
+            seen.likelihood.check_mean(seen.y, eta)
+        return seen.terms(seen.likelihood.inside(eta, ROUNDED), params=own)
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
         """Return the log posterior of all bags, up to a constant, and its gradient."""
@@ -191,8 +141,9 @@ class PointModel(Estimator):
             grad[name] = grad[name] + slope
         return factor * stats.bound + prior, grad
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Adam."""
+        """Take a step of Adam."""
         bound, grad = self.objective(state, stats, n_bag_total)
         params, memory = adam_step(state.params, grad, state.memory, state.step, state.rate)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
@@ -209,44 +160,11 @@ class PointModel(Estimator):
         f = f + float(params["mean"][0])
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
 
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Prediction:
-        """Return the rate of each pixel, per unit of weight; its deviation is 0.
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Covariates as measured.
-        coords : (n_pix, 2), km
-            Needed where the model was fitted with coordinates.
-        """
-        return self.predict_block(self.fitted_params(), as_array(x), coords)
-
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> PointDraws:
         """Return the one surface ``n_draws`` times, as models with a posterior draw theirs."""
         del rng
         self.fitted_state()
         return PointDraws(self, n_draws)
-
-    def predict_bags(
-        self,
-        bags: BagBlock,
-        *,
-        n_draws: int = 500,
-        rng: np.random.Generator | None = None,
-        draws: PointDraws | None = None,
-    ) -> BagPrediction:
-        """Return the expected response of each bag, the same in every draw."""
-        draws = draws or self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
-        law, params = self.law, self.fitted_params()
-        own = {name: float(params[name][0]) for name in law.start}
-        unit = law.unit(bags.weight, bags.offsets, bags.trials)
-        return BagPrediction(draws.bag_counts(bags), law, own, unit)
-
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return the learnt mean and the law's own parameters by name."""
-        params = self.fitted_params()
-        own = {n.removeprefix("log_"): float(np.exp(params[n][0])) for n in self.law.start}
-        return {"mean": float(params["mean"][0]), **own}
 
 
 class PointDraws:
@@ -268,7 +186,7 @@ class PointDraws:
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         """Aggregate the rates over each bag: (n_draws, n_bag)."""
-        p = bag_weights(self._model.law, bags.weight, bags.offsets, 1.0)
+        p = bag_weights(self._model.resolved_likelihood, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
 

@@ -1,52 +1,41 @@
 r"""VBAgg: the sparse variational Gaussian process for aggregate outputs (Law et al. 2018).
 
-``y_a ~ law(sum_i p_i Psi(f_i))``: the response of a bag follows a law whose mean is the sum over
-its pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first (``Psi(f) = 1``
-stands for the mean rate of the training data), so that one set of starting values serves a rate of
-0.4 and one of 1e-6.
+``y_a ~ p(. | sum_i p_i Psi(f_i))``: the response of a bag follows a distribution whose mean is the
+sum over its pixels of exposure times rate. Exposures are divided by ``1 / base rate`` first
+(``Psi(f) = 1`` stands for the mean rate of the training data), so that one set of starting values
+serves a rate of 0.4 and one of 1e-6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from models.aggregate.objective import AUTO, ESTIMATORS, aggregate, available, bag_weights
+from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.objective import Estimation, aggregate, available
 from models.backend.arena import thread_arena
-from models.backend.arrays import as_array, namespace
+from models.backend.arrays import namespace
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
-from models.gp import pathwise as paths
-from models.gp import pixel_pass, sparse_gp
-from models.gp.draws import FunctionDraws, draw_functions
-from models.gp.inducing_points import choose_landmarks
-from models.gp.kernel_text import parse_kernel
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.gp import pathwise, pixel_pass, sparse_gp
+from models.gp.draws import FunctionDraws, Surface, draw_functions
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients
 from models.gp.priors import log_prior, log_prior_noise
-from models.gp.scaling import scaled_inputs, scaling_of, starting_scale
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.sparse_gp import Factored, Whitened
-from models.likelihoods.area_effect import AreaEffect
-from models.likelihoods.counts import LIKELIHOODS, Likelihood
-from models.likelihoods.links import LINKS, find_link
-from models.likelihoods.prediction import BagPrediction, Prediction
-from models.training.estimator import Estimator
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.links import find_link
+from models.likelihoods.observation import Observation, bag_weights
+from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
+from models.training.parameters import Count, Positive, Precision, Range
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": tuple(LIKELIHOODS),
-    "link": ("auto", *LINKS),
-    "estimator": ESTIMATORS,
-    "priors": ("none", "weak"),
-    "posterior_steps": ("natural", "adam"),
-    "dtype": ("float64", "float32"),
-}
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
-START_VARIANCE = {"square": 0.2, "exp": 1.0, "identity": 1.0, "probit": 1.0}
 
 
 @dataclass(frozen=True)
@@ -69,37 +58,38 @@ class Objective:
     d_cov: np.ndarray
 
 
-class VBAgg(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class VBAgg(AggregateModel):
     """Sparse variational GP for responses known by bag.
 
     Parameters
     ----------
     likelihood : {"poisson", "negative_binomial", "normal", "exponential", "binomial"}
-        Law of a bag's response; the size of the negative binomial and the noise of the normal law
+        Distribution of a bag's response; the size of the negative binomial and the normal noise
         are learnt. Binomial bags need ``trials``.
     link : {"auto", "square", "exp", "identity", "probit"}
         ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
-        for the normal law, exp for the exponential one and probit for proportions.
+        for the normal likelihood, exp for the exponential one and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
-        Of what is expected of the law under the posterior. ``bound``: the paper's Lemma 1 (exp) and
-        Lemma 2 (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq.
-        (14) for Poisson counts and the square link. ``log_normal``: moments of the aggregate
-        matched by a log-normal law. ``monte_carlo``: whole functions drawn in every step. ``auto``
-        is log_normal for the exp link and second_order for the others.
+        Of what is expected of the likelihood under the posterior. ``bound``: the paper's Lemma 1
+        (exp) and Lemma 2 (square), which see the pixels' marginals alone. ``second_order``:
+        Taylor's, eq. (14) for Poisson counts and the square link. ``log_normal``: moments of the
+        aggregate matched by a log-normal distribution. ``monte_carlo``: whole functions drawn in
+        every step. ``auto`` is log_normal for the exp link and second_order for the others.
     area_effect : bool
-        A log-normal factor of each bag beside the law's own noise, its deviation learnt.
+        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt.
     n_inducing : int
-        Number of landmarks; fewer where there are fewer distinct pixels.
+        Number of inducing points; fewer where there are fewer distinct pixels.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
     priors : {"none", "weak"}
-        Penalised-complexity priors on the kernel and the law, see :mod:`priors`; the bound
+        Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
     learn_inducing : bool
-        Move the landmarks during the fit; else they stay where k-means++ put them.
+        Move the inducing points during the fit; else they stay where k-means++ put them.
     pair_pixels : int
         Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
-        sampled. See :mod:`models.aggregate.bag_variance`.
+        sampled. See :mod:`models.gp.bag_variance`.
     n_paths : int
         Functions drawn a step under ``monte_carlo``, in pairs: even.
     n_features : int
@@ -133,116 +123,62 @@ class VBAgg(Estimator):
         The bound at the last epoch, nats.
     """
 
+    kind = "vbagg"
+    about = "sparse variational GP of the rate"
+    source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "minibatch"
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "poisson",
-        link: str = "auto",
-        estimator: str = "auto",
-        area_effect: bool = False,
-        n_inducing: int = 200,
-        kernel: str = "ard",
-        priors: Literal["none", "weak"] = "none",
-        learn_inducing: bool = True,
-        pair_pixels: int = 256,
-        n_paths: int = 16,
-        n_features: int = 512,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 0.01,
-        posterior_steps: Literal["natural", "adam"] = "natural",
-        natural_rate: float = 0.5,
-        dtype: Literal["float64", "float32"] = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.link = link
-        self.estimator = estimator
-        self.area_effect = area_effect
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.priors = priors
-        self.learn_inducing = learn_inducing
-        self.pair_pixels = pair_pixels
-        self.n_paths = n_paths
-        self.n_features = n_features
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.posterior_steps = posterior_steps
-        self.natural_rate = natural_rate
-        self.dtype = dtype
-        self.seed = seed
-
-    @property
-    def law(self) -> Likelihood:
-        """The law of a bag's response."""
-        base = LIKELIHOODS[self.likelihood]
-        return AreaEffect(base) if self.area_effect else base
-
-    @property
-    def link_name(self) -> str:
-        """The link, ``auto`` resolved."""
-        return LIKELIHOODS[self.likelihood].links[0] if self.link == "auto" else self.link
+    likelihood: str = "poisson"
+    link: str = "auto"
+    estimator: Estimation = "auto"
+    area_effect: bool = False
+    n_inducing: Count = 200
+    kernel: str = "ard"
+    priors: Literal["none", "weak"] = "none"
+    learn_inducing: bool = True
+    pair_pixels: Count = 256
+    n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
+    n_features: Count = 512
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    posterior_steps: Literal["natural", "adam"] = "natural"
+    natural_rate: Positive = 0.5
+    dtype: Precision = "float64"
+    seed: int = 0
 
     @property
     def estimator_name(self) -> str:
         """The estimator, ``auto`` resolved."""
-        return AUTO[self.link_name] if self.estimator == "auto" else self.estimator
+        return self.resolved_link.estimator if self.estimator == "auto" else self.estimator
 
+    @override
     def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise ParameterError(msg)
-        wrong = None
-        for name in ("n_inducing", "batch_bags", "max_epochs", "pair_pixels", "n_features"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        if self.n_paths not in range(2, 10_000, 2):
-            wrong = f"n_paths: {self.n_paths} is not an even number from 2 to 9998"
-        for name in ("learning_rate", "tolerance", "natural_rate"):
-            if not getattr(self, name) > 0:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        law = self.law
-        if self.link_name not in law.links:
-            wrong = (
-                f"link: {self.link!r} does not go with the {self.likelihood} likelihood; "
-                f"use {' or '.join(law.links)}"
-            )
-        elif not available(law, self.link_name, self.estimator_name):
-            wrong = (
+        super().check_params()
+        if not available(self.resolved_likelihood, self.link_name, self.estimator_name):
+            msg = (
                 f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
-                f"use {AUTO[self.link_name]} or monte_carlo"
+                f"use {self.resolved_link.estimator} or monte_carlo"
             )
-        elif self.area_effect and self.likelihood in ("normal", "binomial"):
-            wrong = (
-                f"area_effect: {self.likelihood} responses cannot have a factor a bag; leave it out"
-            )
-        if wrong:
-            raise ParameterError(wrong)
+            raise ParameterError(msg)
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++, rates at their mean."""
+        """Inducing points by k-means++, rates at their mean."""
         self.check_params()
-        base, level, own = starting_scale(self.law, sample)
+        base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = choose_landmarks(z, self.n_inducing, rng)
+        w = choose_inducing_points(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
-        theta = kernel.start(START_VARIANCE[self.link_name])
+        theta = kernel.start(self.resolved_link.start_variance)
         if self.estimator_name == "monte_carlo":
             kernel.features(theta, self.n_features, rng)  # raises where the kernel has none
         params = {
-            "mean": np.array([find_link(self.link_name).start(level)]),
+            "mean": np.array([self.resolved_link.start(level)]),
             "v_mean": np.zeros(w.shape[0]),
             "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
             "theta": theta,
@@ -251,8 +187,9 @@ class VBAgg(Estimator):
         }
         return State(params, fixed, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
+        """``theta w mean alpha q`` and the scalings."""
         params, whitened = state.params, _whitened(state.params)
         kernel = self._kernel(state.fixed)
         k_ww, _, fac = self._factored(kernel, params)
@@ -260,12 +197,12 @@ class VBAgg(Estimator):
         if self.estimator_name == "monte_carlo":
             step = np.array([self.seed, state.step])
             draws = self._draws(kernel, params, step)
-            made = paths.condition(draws, fac, whitened, k_ww, params["w"])
+            made = pathwise.condition(draws, fac, whitened, k_ww, params["w"])
             drawn = {"coefficients": made.coefficients, "step": step}
         return {
             **state.fixed,
             **drawn,
-            **{name: params[name] for name in self.law.start},
+            **{name: params[name] for name in self.resolved_likelihood.parameters},
             "theta": params["theta"],
             "w": params["w"],
             "mean": params["mean"],
@@ -273,43 +210,23 @@ class VBAgg(Estimator):
             "q": fac.q,
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the bound, and its adjoints by ``params``."""
-        law = self.law
-        p = bag_weights(law, block.weight, block.offsets, float(params["base_rate"][0]))
-        own = _own(law, params)
-        unit = law.unit(block.weight, block.offsets, block.trials)
+        """Sum the bound, and its adjoints by ``params``."""
+        seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
-            value, sums = paths.block_sums(
+            value, sums = pathwise.block_sums(
                 kernel,
                 self._low(params),
                 self._draws(kernel, params, params["step"]),
                 scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype)),
-                law,
-                find_link(self.link_name),
-                block.y,
-                p,
-                block.offsets,
-                own,
-                unit,
+                seen,
                 curvature=self.posterior_steps == "natural",
             )
             return Stats(value, block.n_bag, sums), local
         fwd = self._forward(params, block.x, block.coords, learn=True)
-        term = aggregate(
-            fwd,
-            law,
-            find_link(self.link_name),
-            self.estimator_name,
-            block.y,
-            p,
-            block.offsets,
-            block.bag,
-            own,
-            unit,
-            self.pair_pixels,
-        )
+        term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels)
         sums = fwd.backward(term.d_m, term.d_s, term.pairs)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
@@ -328,7 +245,7 @@ class VBAgg(Estimator):
         sums = {name: factor * value for name, value in stats.sums.items()}
         if self.estimator_name == "monte_carlo":
             draws = self._draws(kernel, params, np.array([self.seed, state.step]))
-            back = paths.driver_backward(kernel, draws, fac, whitened, k_ww, w, sums)
+            back = pathwise.driver_backward(kernel, draws, fac, whitened, k_ww, w, sums)
             d_mean, d_cov, d_k, d_root = back.v_mean, back.cov, back.k_ww, back.root
             sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
         else:
@@ -338,7 +255,7 @@ class VBAgg(Estimator):
             d_root = whitened.root_adjoint(d_cov)
         d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
         kl_mean, kl_root = whitened.kl_backward()
-        own = {name: params[name] for name in self.law.start}
+        own = {name: params[name] for name in self.resolved_likelihood.parameters}
         grad = {
             "mean": sums["mean"],
             "v_mean": d_mean - kl_mean,
@@ -351,15 +268,16 @@ class VBAgg(Estimator):
         bound = factor * stats.bound - whitened.kl()
         if self.priors == "weak":
             value, slope = log_prior(kernel, theta, self.link_name)
-            noise, by_noise = log_prior_noise(own)
+            noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
             for name, each in by_noise.items():
                 grad[name] = grad[name] + each
         return Objective(bound, grad, d_mean, d_cov)
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step of Adam, and a natural one on q(u)."""
+        """Take a step of Adam, and a natural one on q(u)."""
         at = self.objective(state, stats, n_bag_total)
         grad = dict(at.grad)
         if not self.learn_inducing:
@@ -369,30 +287,19 @@ class VBAgg(Estimator):
         params, memory = adam_step(state.params, grad, state.memory, state.step, state.rate)
         if self.posterior_steps == "natural":
             rate = self.natural_rate * state.rate / self.learning_rate
-            # The expansion of the bound is exact where the law is normal, however long the step.
-            longest = np.inf if self.likelihood == "normal" else sparse_gp.LONGEST_STEP
+            # The expansion of a quadratic log density is exact, however long the step.
+            quadratic = self.resolved_likelihood.quadratic
+            longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
             stepped = _whitened(state.params).natural_step(at.d_mean, at.d_cov, rate, longest)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Return the law of the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
         return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
 
     # -- what users call -----------------------------------------------------------------------
-
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Prediction:
-        """Return the law of the rate of each pixel, per unit of weight.
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Covariates as measured.
-        coords : (n_pix, 2), km
-            Needed where the model was fitted with coordinates.
-        """
-        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
@@ -406,36 +313,9 @@ class VBAgg(Estimator):
         u_white = whitened.v_mean[:, None] + whitened.factor() @ noise
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
-        functions = draw_functions(
-            kernel, theta, w, mean, fac.lower, u_white, jitter_sd, rng, self.link_name, scale
-        )
-        return VBAggDraws(functions, state.fixed, self.law)
-
-    def predict_bags(
-        self,
-        bags: BagBlock,
-        *,
-        n_draws: int = 500,
-        rng: np.random.Generator | None = None,
-        draws: VBAggDraws | None = None,
-    ) -> BagPrediction:
-        """Return joint draws of the expected response of each bag.
-
-        Parameters
-        ----------
-        bags : BagBlock
-        n_draws : int
-        rng : numpy Generator, optional
-            Seeded by the model's ``seed`` where not given.
-        draws : VBAggDraws, optional
-            Functions drawn before: give the same ones for the blocks of one data set.
-        """
-        if draws is None:
-            draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
-        law = self.law
-        unit = law.unit(bags.weight, bags.offsets, bags.trials)
-        own = _own(law, self.fitted_state().params)
-        return BagPrediction(draws.bag_counts(bags), law, own, unit)
+        surface = Surface(kernel, theta, w, mean, self.link_name, scale)
+        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)
+        return VBAggDraws(functions, state.fixed, self.resolved_likelihood)
 
     @property
     def coefficients_(self) -> list[Coefficient]:
@@ -451,18 +331,8 @@ class VBAgg(Estimator):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         state = self.fitted_state()
-        kernel = self._kernel(state.fixed)
-        values = dict(zip(kernel.names, np.exp(state.params["theta"]).tolist(), strict=True))
-        if "coord_scale" in state.fixed:
-            scale = float(state.fixed["coord_scale"][0])
-            for name in values:
-                if "_space" in name and ".lengthscale" in name:
-                    values[name] *= scale
-        own = {
-            name.removeprefix("log_"): float(np.exp(state.params[name][0]))
-            for name in self.law.start
-        }
-        return {"mean": float(state.params["mean"][0]), **own, **values}
+        values = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
+        return {**super().named_hyperparameters(), **values}
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
         """Factorise ``K_WW``, once for the two calls of a step."""
@@ -475,11 +345,10 @@ class VBAgg(Estimator):
         return made
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
-    def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> paths.Draws:
-        return paths.draw(
+    def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
+        return pathwise.draw(
             kernel, params["theta"], params["w"].shape[0], self.n_paths, self.n_features, step
         )
 
@@ -506,29 +375,24 @@ class VBAggDraws:
     n_draws : int
     """
 
-    def __init__(self, functions: FunctionDraws, fixed: Arrays, law: Likelihood) -> None:
+    def __init__(self, functions: FunctionDraws, fixed: Arrays, likelihood: Likelihood) -> None:
         self._functions = functions
         self._fixed = fixed
-        self._law = law
+        self._likelihood = likelihood
         self.n_draws = functions.n_draws
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
         z = scaled_inputs(self._fixed, x, coords, np.float64)
         f = self._functions.latent(z)
-        return self._functions.scale * find_link(self._functions.link).value(f).T
+        return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         """Aggregate the rates over each bag: (n_draws, n_bag), in memory free of n_pix."""
         z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
-        p = bag_weights(self._law, bags.weight, bags.offsets, 1.0)
+        p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
         return self._functions.bag_sums(z, p, bags.offsets)
 
 
 def _whitened(params: Arrays) -> Whitened:
     return Whitened(params["v_mean"], params["root"])
-
-
-def _own(law: Likelihood, params: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return the law's own parameters (logarithms)."""
-    return {name: float(params[name][0]) for name in law.start}

@@ -16,7 +16,7 @@ import numpy as np
 
 from models.backend.arrays import namespace
 
-Take = Callable[[tuple[int, ...], Any], Any]
+Allocate = Callable[[tuple[int, ...], Any], Any]
 
 ALIGN = 64  # bytes, a cache line
 CHUNK = 1 << 26  # bytes of a buffer, at least
@@ -44,7 +44,7 @@ class Arena:
         """Take back the arrays taken since ``mark``."""
         self._at = mark
 
-    def take(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array of that shape with any contents."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
@@ -61,8 +61,8 @@ class Arena:
 class NoArena:
     """In the place of an arena on a device, whose own pool keeps what is given back."""
 
-    def __init__(self, empty: Take) -> None:
-        self.take = empty
+    def __init__(self, empty: Allocate) -> None:
+        self.allocate = empty
 
     def mark(self) -> None:
         """Do nothing."""

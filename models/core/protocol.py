@@ -7,8 +7,9 @@ driver does with the sum (:meth:`Model.update`): a gradient step, or a closed fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,13 @@ from models.core.block import BagBlock
 
 Arrays = dict[str, np.ndarray]
 Sweep = Literal["minibatch", "full", "single"]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def override(method: Method) -> Method:
+    """Mark a method that the base class documents (``typing.override`` of Python 3.12)."""
+    method.__override__ = True  # type: ignore[attr-defined]
+    return method
 
 
 @dataclass(frozen=True)

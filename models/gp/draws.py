@@ -22,26 +22,47 @@ ROWS = 2048
 
 
 @dataclass(frozen=True)
-class FunctionDraws:
-    """``n_draws`` functions of the posterior.
+class Surface:
+    """What the drawn functions share.
 
     Attributes
     ----------
-    weights : (n_feature, n_draws) float64
-        Of the prior part.
-    coefficients : (n_ind, n_draws) float64
-        Of the kernel at the inducing points.
+    kernel : Kernel
+    theta : (n_theta,) float64
+    w : (n_ind, n_dim) float64
+        Inducing points, scaled.
+    mean : float
+        Of ``f``.
+    link : str
+    scale : float
+        Rate per unit of weight that ``Psi(f) = 1`` stands for.
     """
 
     kernel: Kernel
     theta: np.ndarray
     w: np.ndarray
     mean: float
+    link: str
+    scale: float
+
+
+@dataclass(frozen=True)
+class FunctionDraws:
+    """``n_draws`` functions of the posterior.
+
+    Attributes
+    ----------
+    surface : Surface
+    weights : (n_feature, n_draws) float64
+        Of the prior part.
+    coefficients : (n_ind, n_draws) float64
+        Of the kernel at the inducing points.
+    """
+
+    surface: Surface
     features: Features
     weights: np.ndarray
     coefficients: np.ndarray
-    link: str
-    scale: float
 
     @property
     def n_draws(self) -> int:
@@ -50,11 +71,11 @@ class FunctionDraws:
 
     def latent(self, z: np.ndarray) -> np.ndarray:
         """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
+        of = self.surface
         f = self.features(z) @ self.weights.astype(z.dtype)
-        f += self.kernel.matrix(self.theta, z, self.w.astype(z.dtype)) @ self.coefficients.astype(
-            z.dtype
-        )
-        f += z.dtype.type(self.mean)
+        k = of.kernel.matrix(of.theta, z, of.w.astype(z.dtype))
+        f += k @ self.coefficients.astype(z.dtype)
+        f += z.dtype.type(of.mean)
         return f
 
     def bag_sums(self, z: np.ndarray, weight: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -68,42 +89,36 @@ class FunctionDraws:
         bag = np.repeat(np.arange(total.shape[0]), np.diff(offsets))
         for start in range(0, z.shape[0], ROWS):
             rows = slice(start, start + ROWS)
-            value = find_link(self.link).value(self.latent(z[rows]))
+            value = find_link(self.surface.link).value(self.latent(z[rows]))
             value *= weight[rows, None].astype(value.dtype)
             first = np.flatnonzero(np.diff(bag[rows], prepend=-1))
             total[bag[rows][first]] += np.add.reduceat(value, first, axis=0, dtype=np.float64)
-        return self.scale * total.T
+        return self.surface.scale * total.T
 
 
 def draw_functions(
-    kernel: Kernel,
-    theta: np.ndarray,
-    w: np.ndarray,
-    mean: float,
+    surface: Surface,
     lower: np.ndarray,
     u_white: np.ndarray,
     jitter_sd: float,
     rng: np.random.Generator,
-    link: str,
-    scale: float,
-    n_feature: int = N_FEATURE,
 ) -> FunctionDraws:
     """Condition draws of the prior on draws of the inducing values.
 
     Parameters
     ----------
-    kernel, theta, w, mean
-        As in :class:`FunctionDraws`.
+    surface : Surface
     lower : (n_ind, n_ind) float64
         Cholesky factor of ``K_WW`` with its jitter.
     u_white : (n_ind, n_draws) float64
         Draws of the whitened inducing values, ``u = mean + lower u_white``.
     jitter_sd : float
         Square root of the jitter: the prior draw at ``W`` carries the same noise as ``K_WW``.
+    rng : numpy Generator
     """
     n_draws = u_white.shape[1]
-    features = kernel.features(theta, n_feature, rng)
+    features = surface.kernel.features(surface.theta, N_FEATURE, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
-    at_w = features(w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
+    at_w = features(surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
-    return FunctionDraws(kernel, theta, w, mean, features, weights, coefficients, link, scale)
+    return FunctionDraws(surface, features, weights, coefficients)

@@ -1,4 +1,4 @@
-r"""Sums over the instances of each bag: all that a law of their sum needs of a sparse GP.
+r"""Sums over the instances of each bag: all that a likelihood of their sum needs of a sparse GP.
 
 With ``V_n = L^-1 k(W, x_n)``, ``L L' = K_WW + jitter``, and the whitened inducing values ``v``
 (``f_n = V_n' v + noise`` of variance ``k_nn - |V_n|^2``, independent between instances: FITC),
@@ -136,7 +136,7 @@ class EvidencePass:
             mark = arena.mark()
             at = like(bag[rows], z)
             _, v, cache = self._tile(z[rows], brought, arena)
-            d_k = arena.take(v.shape, dtype)
+            d_k = arena.allocate(v.shape, dtype)
             root = np.sqrt(-by_square[at])[:, None].astype(dtype)
             v *= root
             d_lower -= 2.0 * (v.T @ v)
@@ -144,7 +144,7 @@ class EvidencePass:
             xp.matmul(v, lower_inv, out=d_k)
             d_k += by_k[at]
             d_theta += kernel.backward(
-                theta, z[rows], w, cache, d_k, want_w=False, take=arena.take
+                theta, z[rows], w, cache, d_k, want_w=False, allocate=arena.allocate
             )[0]
             d_theta += kernel.diag_backward(theta, z[rows], by_square[at])
             arena.release(mark)
@@ -156,10 +156,10 @@ class EvidencePass:
 
     def _tile(self, z: Any, at: tuple[Any, Any], arena: Any) -> tuple[Any, Any, Any]:
         w, lower_inv = at
-        k, cache = self._kernel.forward(self._theta, z, w, arena.take)
+        k, cache = self._kernel.forward(self._theta, z, w, arena.allocate)
         if namespace(z) is not np:
             return k, k @ lower_inv.T, cache
-        v = arena.take(k.shape, self._dtype)
+        v = arena.allocate(k.shape, self._dtype)
         for first, strip in self._strips:
             width = strip.shape[1]
             np.matmul(k[:, : first + width], strip, out=v[:, first : first + width])

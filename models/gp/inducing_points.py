@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus
 
 
-def choose_landmarks(z: np.ndarray, n_inducing: int, rng: np.random.Generator) -> np.ndarray:
-    """Return ``n_inducing`` landmarks: k-means++ seeds, refined by mini-batch k-means.
+def choose_inducing_points(z: np.ndarray, n_inducing: int, rng: np.random.Generator) -> np.ndarray:
+    """Return ``n_inducing`` points: k-means++ seeds, refined by mini-batch k-means.
 
     Parameters
     ----------

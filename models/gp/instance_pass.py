@@ -6,7 +6,7 @@ there is one) and ``q(v) = N(v_mean, R R')``
     m_n = V_n' v_mean,   s_n = r_n + |R' V_n|^2,   r_n = k_nn - |L^-1 k(W, x_n)|^2,
 
 and quadratic sites ``h_n f_n - w_n f_n^2 / 2`` ask ``q`` for ``sum w_n V_n V_n'`` and
-``sum h_n V_n``. The way back takes ``d/dm, d/ds`` to the kernel (METHODS section 1):
+``sum h_n V_n``. The backward pass takes ``d/dm, d/ds`` to the kernel (METHODS section 1):
 
     d V = d_m v_mean' + 2 d_s (V R R' - V),   d K = d V L^-1,   L' d L = -d V' V.
 """
@@ -139,7 +139,7 @@ class InstancePass:
         for first in range(0, z.shape[0], 512):
             rows = slice(first, first + 512)
             mark = arena.mark()
-            k, cache = self._kernel.forward(theta, z[rows], w, arena.take)
+            k, cache = self._kernel.forward(theta, z[rows], w, arena.allocate)
             g = k @ lower_inv.T
             v = self._with_intercept(g)
             by_v = 2.0 * ((v @ factor) @ factor.T - v)
@@ -148,7 +148,7 @@ class InstancePass:
             d_v = by_v[:, :n_ind]
             d_lower -= d_v.T @ g
             d_theta += self._kernel.backward(
-                theta, z[rows], w, cache, d_v @ lower_inv, want_w=False, take=arena.take
+                theta, z[rows], w, cache, d_v @ lower_inv, want_w=False, allocate=arena.allocate
             )[0]
             arena.release(mark)
         return {"theta": d_theta, "lower": d_lower}

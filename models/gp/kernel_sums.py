@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Take
+from models.backend.arena import Allocate
 from models.backend.arrays import namespace
 from models.core.errors import ParameterError
+from models.core.protocol import override
 from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
 
@@ -22,8 +23,8 @@ class Pair(Kernel):
     right: Kernel
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         return self.left.names + self.right.names
 
     def _split(self, theta: Any) -> tuple[Any, Any]:
@@ -40,8 +41,9 @@ class Pair(Kernel):
 class Sum(Pair):
     """``k_left + k_right``."""
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`: the variance is shared equally between the terms."""
+        """Share the variance equally between the terms."""
         share = variance / (_n_term(self.left) + _n_term(self.right))
         return np.concatenate(
             [
@@ -50,27 +52,30 @@ class Sum(Pair):
             ]
         )
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
         return self.left.diag(a, z) + self.right.diag(b, z)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
         return namespace(z).concatenate(
             [self.left.diag_backward(a, z, adjoint), self.right.diag_backward(b, z, adjoint)]
         )
 
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         a, b = self._split(theta)
         xp = namespace(z)
-        ka, cache_a = self.left.forward(a, z, w, take)
-        kb, cache_b = self.right.forward(b, z, w, take)
-        out = (take or xp.empty)(ka.shape, ka.dtype)
+        ka, cache_a = self.left.forward(a, z, w, allocate)
+        kb, cache_b = self.right.forward(b, z, w, allocate)
+        out = (allocate or xp.empty)(ka.shape, ka.dtype)
         return xp.add(ka, kb, out=out), (cache_a, cache_b)
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -80,21 +85,21 @@ class Sum(Pair):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
-        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, take=take)
-        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, take=take)
+        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, allocate=allocate)
+        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, allocate=allocate)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: side by side."""
+        """Side by side."""
         a, b = self._embedded(theta, n_feature, rng)
         return Features(None, None, (a, b))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`."""
         a, b = features.parts
         return np.concatenate(
             [
@@ -108,17 +113,18 @@ class Sum(Pair):
 class Product(Pair):
     """``k_left * k_right``."""
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`: the left factor has variance 1 to begin with."""
+        """Start the left factor at variance 1."""
         return np.concatenate([self.left.start(1.0), self.right.start(variance)])
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
         return self.left.diag(a, z) * self.right.diag(b, z)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
         return namespace(z).concatenate(
             [
@@ -127,15 +133,18 @@ class Product(Pair):
             ]
         )
 
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         a, b = self._split(theta)
         xp = namespace(z)
-        ka, cache_a = self.left.forward(a, z, w, take)
-        kb, cache_b = self.right.forward(b, z, w, take)
-        out = (take or xp.empty)(ka.shape, ka.dtype)
+        ka, cache_a = self.left.forward(a, z, w, allocate)
+        kb, cache_b = self.right.forward(b, z, w, allocate)
+        out = (allocate or xp.empty)(ka.shape, ka.dtype)
         return xp.multiply(ka, kb, out=out), (ka, cache_a, kb, cache_b)
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -145,17 +154,18 @@ class Product(Pair):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         a, b = self._split(theta)
         ka, cache_a, kb, cache_b = cache
-        ga, wa = self.left.backward(a, z, w, cache_a, adjoint * kb, want_w=want_w, take=take)
-        gb, wb = self.right.backward(b, z, w, cache_b, adjoint * ka, want_w=want_w, take=take)
+        left, right = adjoint * kb, adjoint * ka
+        ga, wa = self.left.backward(a, z, w, cache_a, left, want_w=want_w, allocate=allocate)
+        gb, wb = self.right.backward(b, z, w, cache_b, right, want_w=want_w, allocate=allocate)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: the frequencies of independent factors add up."""
+        """Add up the frequencies of independent factors."""
         a, b = self._embedded(theta, n_feature, rng)
         if a.parts or b.parts or a.amplitude is None or b.amplitude is None:
             msg = (
@@ -168,8 +178,9 @@ class Product(Pair):
         amplitude = a.amplitude * b.amplitude * float(np.sqrt(frequency.shape[1]))
         return Features(frequency, amplitude, factors=(a, b))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`: each factor's frequencies have the adjoint of their sum."""
+        """Each factor's frequencies have the adjoint of their sum."""
         a, b = features.factors
         return np.concatenate(
             [self.left.features_theta(a, adjoint), self.right.features_theta(b, adjoint)]

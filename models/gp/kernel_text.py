@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from models.core.errors import ParameterError
 from models.gp.kernel_sums import Pair, Product, Sum
 from models.gp.kernels import Constant, Kernel, Linear, Radial
+from models.gp.shapes import SHAPES, Shape
 
 NAMED = {"additive": "ard(x) + matern32(space)"}
-FACTORS = ("ard", "rbf", "matern12", "matern32", "matern52", "linear", "constant")
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a factor stands: its columns of the inputs, its label, and whether they are space."""
+
+    columns: tuple[int, int]
+    label: str
+    spatial: bool
+
+
+Build = Callable[[Place], Kernel]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One word of a kernel's description: how it is built, and where it stands by default."""
+
+    build: Build
+    prefers_space: bool
+
+
+FACTORS: dict[str, Factor] = {}
 
 
 def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
@@ -43,7 +68,59 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
     return _joined(Sum, kernels)
 
 
-def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear | Constant:
+def register_factor(name: str, build: Build, *, prefers_space: bool = False) -> None:
+    """Make a kernel a word of ``kernel=...``.
+
+    Parameters
+    ----------
+    name : str
+        Small letters and digits.
+    build : callable
+        From a :class:`Place` to a kernel, a dataclass with a ``label``.
+    prefers_space : bool
+        Whether it stands for the coordinates, where there are any and no columns are named.
+
+    Raises
+    ------
+    ParameterError
+        If the name is taken, or is no word.
+    """
+    if name in FACTORS or name in NAMED or not re.fullmatch("[a-z][a-z0-9]*", name):
+        msg = f"kernel: {name!r} is taken or no word of small letters and digits; rename it"
+        raise ParameterError(msg)
+    FACTORS[name] = Factor(build, prefers_space)
+
+
+def register_shape(shape: Shape) -> None:
+    """Make a shape a word of ``kernel=...``, as :func:`register_factor` does a kernel."""
+
+    def build(place: Place) -> Radial:
+        return Radial(
+            shape.name, place.columns, ard=False, label=place.label, spatial=place.spatial
+        )
+
+    register_factor(shape.name, build, prefers_space=shape.prefers_space)
+    SHAPES[shape.name] = shape
+
+
+def unregister_factor(name: str) -> None:
+    """Forget a kernel or a shape that code outside the packages registered."""
+    FACTORS.pop(name, None)
+    SHAPES.pop(name, None)
+
+
+def _ard(place: Place) -> Radial:
+    return Radial("rbf", place.columns, ard=True, label=place.label, spatial=place.spatial)
+
+
+register_factor("ard", _ard)
+for _shape in list(SHAPES.values()):
+    register_shape(_shape)
+register_factor("linear", lambda place: Linear(place.columns, place.label))
+register_factor("constant", lambda _: Constant())
+
+
+def _factor(text: str, n_feat: int, *, has_coords: bool) -> Any:
     match = _FACTOR.match(text)
     if not match or match[1] not in FACTORS:
         msg = (
@@ -51,27 +128,16 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Radial | Linear | Co
             f"each with (x) or (space), or say {', '.join(NAMED)}"
         )
         raise ParameterError(msg)
-    kind = match[1]
-    if kind == "constant":
-        return Constant()
-    place = match[2] or ("space" if kind.startswith("matern") and has_coords else "x")
+    factor = FACTORS[match[1]]
+    place = match[2] or ("space" if factor.prefers_space and has_coords else "x")
     if place == "space" and not has_coords:
         msg = f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)"
         raise ParameterError(msg)
     columns = (0, n_feat) if place == "x" else (n_feat, n_feat + 2)
-    label = f"{kind}_{place}"
-    if kind == "linear":
-        return Linear(columns, label)
-    return Radial(
-        "rbf" if kind == "ard" else kind,
-        columns,
-        ard=kind == "ard",
-        label=label,
-        spatial=place == "space",
-    )
+    return factor.build(Place(columns, f"{match[1]}_{place}", place == "space"))
 
 
-def _labelled(terms: list[list[Radial | Linear | Constant]]) -> list[list[Kernel]]:
+def _labelled(terms: list[list[Any]]) -> list[list[Kernel]]:
     """Give factors of the same name numbers, so that each parameter has a name of its own."""
     seen: dict[str, int] = {}
     out: list[list[Kernel]] = []

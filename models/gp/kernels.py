@@ -12,18 +12,19 @@ coordinates. Parameters are variances and LENGTH-SCALES (the paper prints square
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Take
-from models.backend.arrays import fused, like, namespace
+from models.backend.arena import Allocate
+from models.backend.arrays import like, namespace
+from models.core.protocol import override
 from models.gp.random_features import FeatureAdjoint, Features
+from models.gp.shapes import SHAPES
 
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
-# from a longer one the noise takes up what the field could say, and the way back is flat.
+# from a longer one the noise takes up what the field could say, and the objective is flat.
 START_SPACE = 0.4
 
 
@@ -53,10 +54,13 @@ class Kernel(ABC):
         """Return d/d theta of ``sum_i adjoint_i k(z_i, z_i)``: (n_theta,) float64."""
 
     @abstractmethod
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse.
 
-        ``take`` hands out the arrays (see :mod:`models.backend.arena`); new ones where not given.
+        ``allocate`` hands out the arrays (see :mod:`models.backend.arena`); new ones where not
+        given.
         """
 
     @abstractmethod
@@ -69,7 +73,7 @@ class Kernel(ABC):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         """Return the adjoints of ``theta`` (n_theta,) and ``w`` (m, n_dim; None unless wanted)."""
 
@@ -86,116 +90,14 @@ class Kernel(ABC):
         return self.forward(theta, z, w)[0]
 
 
-# On the host a shape is evaluated in place, on ``scale`` times the squared distance (plus ``log
-# variance`` for the Gaussian one), and returns (k, u, slope) with dk / d squared distance =
-# slope * u.
-
-
-def _rbf(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    del take, log_variance
-    value = xp.exp(d2, out=d2)
-    return value, value, -0.5
-
-
-def _matern12(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    # The expanded square leaves rounding where z = w, which the square root here would magnify; and
-    # k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
-    apart = d2 > 64 * xp.finfo(d2.dtype).eps
-    r = xp.sqrt(xp.where(apart, d2, 0))
-    value = take(d2.shape, d2.dtype)
-    xp.exp(log_variance - r, out=value)
-    u = take(d2.shape, d2.dtype)
-    xp.divide(value, xp.where(apart, r, 1), out=u)
-    u *= apart
-    return value, u, -0.5
-
-
-def _matern32(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    xp.maximum(d2, 0, out=d2)
-    a = xp.sqrt(d2, out=d2)
-    decay = take(a.shape, a.dtype)
-    xp.subtract(a.dtype.type(log_variance), a, out=decay)
-    xp.exp(decay, out=decay)
-    a += 1
-    a *= decay
-    return a, decay, -1.5
-
-
-def _matern52(xp: Any, d2: Any, log_variance: float, take: Take) -> tuple[Any, Any, float]:
-    xp.maximum(d2, 0, out=d2)
-    square = take(d2.shape, d2.dtype)
-    xp.divide(d2, 3, out=square)
-    a = xp.sqrt(d2, out=d2)
-    decay = xp.exp(a.dtype.type(log_variance) - a)
-    a += 1
-    a *= decay
-    square *= decay
-    square += a
-    return square, a, -5.0 / 6.0
-
-
-SHAPES: dict[str, Callable[[Any, Any, float, Take], tuple[Any, Any, float]]] = {
-    "rbf": _rbf,
-    "matern12": _matern12,
-    "matern32": _matern32,
-    "matern52": _matern52,
-}
-
-
-# The same formulas for a device, where kept buffers bring nothing and one kernel is everything:
-# (k, u) of ``scale`` times the squared distance and the log variance.
-
-
-@fused
-def _fused_matern12(xp: Any, d2: Any, log_variance: Any, least: Any) -> tuple[Any, Any]:
-    apart = d2 > least
-    r = xp.sqrt(xp.where(apart, d2, 0.0))
-    value = xp.exp(log_variance - r)
-    return value, xp.where(apart, value / xp.where(apart, r, 1.0), 0.0)
-
-
-@fused
-def _fused_matern32(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
-    a = xp.sqrt(xp.maximum(d2, 0.0))
-    decay = xp.exp(log_variance - a)
-    return (a + 1.0) * decay, decay
-
-
-@fused
-def _fused_matern52(xp: Any, d2: Any, log_variance: Any) -> tuple[Any, Any]:
-    square = xp.maximum(d2, 0.0)
-    a = xp.sqrt(square)
-    decay = xp.exp(log_variance - a)
-    return (square / 3.0 + a + 1.0) * decay, (a + 1.0) * decay
-
-
-def _on_device(xp: Any, shape: str, d2: Any, log_variance: float) -> tuple[Any, Any, float]:
-    if shape == "rbf":
-        value = xp.exp(d2, out=d2)
-        return value, value, -0.5
-    if shape == "matern12":
-        value, u = _fused_matern12(d2, log_variance, float(64 * np.finfo(d2.dtype).eps))
-        return value, u, -0.5
-    if shape == "matern32":
-        return *_fused_matern32(d2, log_variance), -1.5
-    return *_fused_matern52(d2, log_variance), -5.0 / 6.0
-
-
-# What the squared distance is multiplied by before it reaches its shape.
-SCALES = {"rbf": -0.5, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
-# Degrees of freedom of the multivariate t law of the frequencies (2 nu); None is the normal law.
-DEGREES = {"rbf": None, "matern12": 1, "matern32": 3, "matern52": 5}
-
-
 @dataclass(frozen=True)
 class Radial(Kernel):
     """Stationary kernel ``variance * shape(|(z - w) / lengthscale|^2)`` on some columns.
 
     Parameters
     ----------
-    shape : {"rbf", "matern12", "matern32", "matern52"}
-        Decay with distance; ``rbf`` is ``exp(-d^2 / 2)``, Matern-3/2
-        ``(1 + sqrt3 d) exp(-sqrt3 d)``.
+    shape : str
+        Decay with distance, one of :data:`models.gp.shapes.SHAPES`.
     columns : tuple of int
         First and last + 1 column of the inputs that it looks at.
     ard : bool
@@ -213,8 +115,8 @@ class Radial(Kernel):
     spatial: bool = False
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         scales = (
             [f"{self.label}.lengthscale[{k}]" for k in range(self.columns[1] - self.columns[0])]
             if self.ard
@@ -222,8 +124,9 @@ class Radial(Kernel):
         )
         return (f"{self.label}.variance", *scales)
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`: of covariates, length-scales grow with the root of the dimension."""
+        """Of covariates, length-scales grow with the root of the dimension."""
         n_dim = self.columns[1] - self.columns[0]
         first = START_SPACE if self.spatial else np.sqrt(max(n_dim, 1))
         theta = np.full(self.n_theta, np.log(first))
@@ -234,38 +137,43 @@ class Radial(Kernel):
         part = z[:, self.columns[0] : self.columns[1]]
         return part * like(np.exp(-theta[1:]), z, z.dtype)
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         return xp.full(z.shape[0], np.exp(theta[0]), dtype=z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         grad = xp.zeros(self.n_theta)
         grad[0] = np.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
         return grad
 
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`: the squared distance is one product of widened matrices."""
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        """Make the squared distance by one product of widened matrices."""
         xp = namespace(z)
-        take = take or xp.empty
+        allocate = allocate or xp.empty
         zs, ws = self._scaled(theta, z), self._scaled(theta, w)
-        scale, log_variance = SCALES[self.shape], float(theta[0])
+        shape, log_variance = SHAPES[self.shape], float(theta[0])
+        scale = shape.scale
         ones = xp.ones((zs.shape[0], 1), dtype=z.dtype)
         wide_z = xp.concatenate([zs, (zs * zs).sum(axis=1, keepdims=True), ones], axis=1)
         w_square = scale * (ws * ws).sum(axis=1, keepdims=True)
-        if self.shape == "rbf":
+        if shape.holds_variance:
             w_square += log_variance
         wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
-        d2 = take((zs.shape[0], ws.shape[0]), z.dtype)
+        d2 = allocate((zs.shape[0], ws.shape[0]), z.dtype)
         xp.matmul(wide_z, wide_w.T, out=d2)
         if xp is np:
-            value, u, slope = SHAPES[self.shape](xp, d2, log_variance, take)
+            value, u = shape.on_host(xp, d2, log_variance, allocate)
         else:
-            value, u, slope = _on_device(xp, self.shape, d2, log_variance)
-        return value, (value, u, slope, zs, ws)
+            value, u = shape.on_device(xp, d2, log_variance)
+        return value, (value, u, shape.slope, zs, ws)
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -275,12 +183,12 @@ class Radial(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`: ``sum G (z - w)^2`` expanded, to leave only matrix products."""
+        """``sum G (z - w)^2`` expanded, to leave only matrix products."""
         xp = namespace(z)
         value, u, slope, zs, ws = cache
-        g = (take or xp.empty)(adjoint.shape, adjoint.dtype)
+        g = (allocate or xp.empty)(adjoint.shape, adjoint.dtype)
         xp.multiply(adjoint, u, out=g)
         rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
         wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
@@ -302,21 +210,20 @@ class Radial(Kernel):
         dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
         return grad, dw
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: frequencies from the spectral law, a Student t for the Materns."""
+        """Frequencies from the spectral density of the shape."""
         n_dim = self.columns[1] - self.columns[0]
         n_frequency = (n_feature + 1) // 2
-        omega = rng.standard_normal((n_dim, n_frequency))
-        nu2 = DEGREES[self.shape]
-        if nu2 is not None:
-            omega /= np.sqrt(rng.chisquare(nu2, n_frequency) / nu2)
+        omega = SHAPES[self.shape].frequencies(rng.standard_normal((n_dim, n_frequency)), rng)
         omega *= np.exp(-np.asarray(theta[1:]))[:, None]
         frequency = np.zeros((self.columns[1], n_frequency))
         frequency[self.columns[0] :] = omega
         return Features(frequency, float(np.sqrt(np.exp(float(theta[0])) / n_frequency)))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`: frequencies are in inverse proportion to the length-scales."""
+        """Frequencies are in inverse proportion to the length-scales."""
         here = slice(*self.columns)
         per_column = -(features.frequency[here] * adjoint.frequency[here]).sum(axis=1)
         grad = np.empty(self.n_theta)
@@ -333,36 +240,39 @@ class Linear(Kernel):
     label: str = "linear"
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         n_dim = self.columns[1] - self.columns[0]
         return tuple(f"{self.label}.variance[{k}]" for k in range(n_dim))
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`."""
         return np.full(self.n_theta, np.log(variance / self.n_theta))
 
     def _part(self, z: Any) -> Any:
         return z[:, self.columns[0] : self.columns[1]]
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         part = self._part(z)
         return (part * part) @ like(np.exp(theta), z, z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         xp = namespace(z)
         part = self._part(z)
         return like(np.exp(theta), z) * (adjoint @ (part * part)).astype(xp.float64)
 
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
         xp = namespace(z)
-        out = (take or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
+        out = (allocate or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
         xp.matmul(self._part(z) * like(np.exp(theta), z, z.dtype), self._part(w).T, out=out)
         return out, None
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -372,11 +282,9 @@ class Linear(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
         xp = namespace(z)
-        del cache, take
         gz = adjoint.T @ self._part(z)
         variance = like(np.exp(theta), z)
         grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
@@ -386,15 +294,15 @@ class Linear(Kernel):
         dw[:, self.columns[0] : self.columns[1]] = gz * variance
         return grad, dw
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: exact, one feature for each column."""
-        del n_feature, rng
+        """Exact, one feature for each column."""
         frequency = np.zeros((self.columns[1], self.n_theta))
         frequency[self.columns[0] :] = np.diag(np.exp(0.5 * np.asarray(theta)))
         return Features(frequency, None)
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`."""
         here = slice(*self.columns)
         return np.asarray(0.5 * np.diag(features.frequency[here] * adjoint.frequency[here]))
 
@@ -406,28 +314,31 @@ class Constant(Kernel):
     label: str = "constant"
 
     @property
+    @override
     def names(self) -> tuple[str, ...]:
-        """See :class:`Kernel`."""
         return (f"{self.label}.variance",)
 
+    @override
     def start(self, variance: float) -> np.ndarray:
-        """See :class:`Kernel`."""
         return np.array([np.log(variance)])
 
+    @override
     def diag(self, theta: Any, z: Any) -> Any:
-        """See :class:`Kernel`."""
         return namespace(z).full(z.shape[0], np.exp(float(theta[0])), dtype=z.dtype)
 
+    @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        """See :class:`Kernel`."""
         return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
 
-    def forward(self, theta: Any, z: Any, w: Any, take: Take | None = None) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
-        out = (take or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        out = (allocate or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
         out[...] = np.exp(float(theta[0]))
         return out, None
 
+    @override
     def backward(
         self,
         theta: Any,
@@ -437,20 +348,17 @@ class Constant(Kernel):
         adjoint: Any,
         *,
         want_w: bool,
-        take: Take | None = None,
+        allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """See :class:`Kernel`."""
-        del cache, take
         xp = namespace(z)
         grad = like(np.exp(theta), z) * adjoint.sum(dtype=xp.float64)
         return grad, xp.zeros(w.shape) if want_w else None
 
+    @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
-        """See :class:`Kernel`: exact, a cosine of frequency 0 (its sine is 0)."""
-        del n_feature, rng
+        """Exact, a cosine of frequency 0 (its sine is 0)."""
         return Features(np.zeros((1, 1)), float(np.exp(0.5 * float(theta[0]))))
 
+    @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        """See :class:`Kernel`."""
-        del features
         return np.array([0.5 * adjoint.log_amplitude])

@@ -1,4 +1,4 @@
-r"""``E_q log p(y | eta)`` by draws of whole functions: right for any law and link.
+r"""``E_q log p(y | eta)`` by draws of whole functions: right for any likelihood and link.
 
 In every step some functions are drawn from the posterior by Matheron's rule (Wilson et al. 2020,
 eq. 13), and the log density of each bag is averaged over them. With ``u = mean + L v``,
@@ -22,7 +22,6 @@ covariance on average (Price's theorem). ``docs/design/monte-carlo.md`` has what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -35,14 +34,15 @@ from models.core.protocol import Arrays
 from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.sparse_gp import JITTER, Factored, Whitened, factorise_backward
-from models.likelihoods.counts import TINY, Likelihood, check_positive
-from models.likelihoods.links import Link
+from models.likelihoods.observation import Observation
 
 STREAM = 21  # of the random numbers of a seed
 SIGNS = (1.0, -1.0)  # of the functions made of one draw
 ROWS = 512  # pixels a tile: its matrices stay near the cache
-KEEP = 6144  # pixels for which a tile's matrices are kept for the way back instead of made again
-LARGEST_SHARE = 1.0 - 1e-15  # of positives: the probit link rounds to 1
+KEEP = (
+    6144  # pixels for which a tile's matrices are kept for the backward pass instead of made again
+)
+ROUNDED = 1e-15  # from the upper end of an aggregate: the probit link rounds to 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def draw(
 
 @dataclass(frozen=True)
 class Conditioned:
-    """Draws conditioned on the inducing values, and what the way back needs.
+    """Draws conditioned on the inducing values, and what the backward pass needs.
 
     Attributes
     ----------
@@ -242,13 +242,7 @@ def block_sums(
     params: Arrays,
     drawn: Draws,
     z: Any,
-    law: Likelihood,
-    link: Link,
-    y: Any,
-    p: Any,
-    offsets: Any,
-    own: Mapping[str, float],
-    unit: Any,
+    seen: Observation,
     *,
     curvature: bool,
 ) -> tuple[float, Arrays]:
@@ -264,10 +258,8 @@ def block_sums(
         Drawn by :func:`draw` under the same ``theta``.
     z : (n_pix, n_dim) float array
         Scaled inputs.
-    law, link : Likelihood, Link
-    y, unit : (n_bag,);  p : (n_pix,);  offsets : (n_bag + 1,)
-    own : dict of float
-        The law's own parameters.
+    seen : Observation
+        The responses.
     curvature : bool
         Add up the Hessian by ``K_WW^-1 u`` as well.
 
@@ -276,7 +268,8 @@ def block_sums(
     float
         Nats.
     dict of arrays
-        Adjoints of ``params`` and ``own``, float64, and ``curvature`` (n_ind, n_ind).
+        Adjoints of ``params`` and of the likelihood's parameters, float64, and ``curvature``
+        (n_ind, n_ind).
 
     Raises
     ------
@@ -295,7 +288,8 @@ def block_sums(
         like(columns, z, dtype),
         like(drawn.weights, z, dtype),
     )
-    n_pix, n_bag, n_draw = z.shape[0], y.shape[0], columns.shape[1] - 1
+    p, offsets, link = seen.p, seen.offsets, seen.link
+    n_pix, n_bag, n_draw = z.shape[0], seen.y.shape[0], columns.shape[1] - 1
     n_path = n_draw * len(SIGNS)
     bag = np.repeat(np.arange(n_bag), np.diff(offsets))  # of the host: loops go by it
     tiles = [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]
@@ -310,7 +304,7 @@ def block_sums(
             each = p[rows, None] * link.value(tile.f)
         for a, inside in _bags_of(bag[rows]):
             eta[a] += each[inside].sum(axis=0)
-    value, d1, d2, by = _density(law, y, eta.T, own, unit, curvature=curvature)
+    value, d1, d2, by = _density(seen, eta.T, curvature=curvature)
 
     d_columns, d_w = xp.zeros(columns.shape), xp.zeros(params["w"].shape)
     d_theta, d_mean = xp.zeros(params["theta"].shape), xp.zeros(1)
@@ -364,9 +358,7 @@ def _bags_of(bag: np.ndarray) -> list[tuple[int, slice]]:
     return [(int(bag[i]), slice(i, j)) for i, j in pairwise(edges)]
 
 
-def _density(
-    law: Likelihood, y: Any, eta: Any, own: Mapping[str, float], unit: Any, *, curvature: bool
-) -> tuple[float, Any, Any, Arrays]:
+def _density(seen: Observation, eta: Any, *, curvature: bool) -> tuple[float, Any, Any, Arrays]:
     """Average the log density over the paths, ``eta`` (n_path, n_bag), with its derivatives.
 
     Returns
@@ -381,11 +373,10 @@ def _density(
     if not bool(xp.isfinite(eta).all()):
         msg = "a drawn aggregate is not finite: the fit diverged; lower the learning rate"
         raise NumericalError(msg)
-    if law.name != "normal":
-        check_positive(y, eta.mean(axis=0))
-        eta = xp.clip(eta, TINY, LARGEST_SHARE if law.averages else None)
+    seen.likelihood.check_mean(seen.y, eta.mean(axis=0))
+    eta = seen.likelihood.inside(eta, ROUNDED)
     n_path = eta.shape[0]
-    at = law.terms(y, eta, own, unit, order=3 if curvature else 1)
+    at = seen.terms(eta, order=3 if curvature else 1)
     value = float(at.value.sum()) / n_path
     if not np.isfinite(value):
         msg = "the objective is not finite: the fit diverged; lower the learning rate"

@@ -41,14 +41,14 @@ STRIP = 128  # columns of a strip of Q's triangle
 
 @dataclass
 class PixelPass:
-    """The forward pass over the pixels of one block, ready for one way back.
+    """The forward pass over the pixels of one block, ready for one backward pass.
 
     Attributes
     ----------
     m, s : (n_pix,) float64
         Mean and variance of ``f`` under q.
     k, kq : (n_pix, n_ind)
-        ``K`` and ``K Q``; the way back overwrites the latter.
+        ``K`` and ``K Q``; the backward pass overwrites the latter.
     """
 
     kernel: Kernel
@@ -75,17 +75,17 @@ class PixelPass:
         xp = namespace(self.z)
         kernel, dtype = self.kernel, self.z.dtype
         theta, w, alpha, q = self.low
-        take = xp.empty if self.arena is None else self.arena.take
+        allocate = xp.empty if self.arena is None else self.arena.allocate
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
-        d_q = squares(self.k, -d_s, take)
+        d_q = squares(self.k, -d_s, allocate)
         for number, rows in enumerate(_row_tiles(self.z.shape[0], _rows(xp))):
             mark = None if self.arena is None else self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
             if xp is np:
                 d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
-                add_outer(d_k, gm, alpha, take(d_k.shape, dtype))
+                add_outer(d_k, gm, alpha, allocate(d_k.shape, dtype))
             else:
                 d_k = _d_kernel(d_k, d_s[rows].astype(dtype)[:, None], gm[:, None], alpha[None])
             if pairs is not None:
@@ -96,10 +96,10 @@ class PixelPass:
             cache = (
                 self.caches[number]
                 if self.caches is not None
-                else kernel.forward(theta, self.z[rows], w, take)[1]
+                else kernel.forward(theta, self.z[rows], w, allocate)[1]
             )
             tile_theta, tile_w = kernel.backward(
-                theta, self.z[rows], w, cache, d_k, want_w=True, take=take
+                theta, self.z[rows], w, cache, d_k, want_w=True, allocate=allocate
             )
             d_theta += tile_theta
             d_w += tile_w
@@ -131,7 +131,7 @@ def forward(
         ``q`` (n_ind, n_ind).
     z : (n_pix, n_dim) float array
     learn : bool
-        Keep what the way back needs.
+        Keep what the backward pass needs.
     arena : Arena, optional
         Where the matrices live, until it is started anew; in new memory where not given.
     """
@@ -140,19 +140,19 @@ def forward(
         keep_freed_memory()
     low = _low(params, z)
     theta, w, alpha, q = low
-    take = xp.empty if arena is None else arena.take
+    allocate = xp.empty if arena is None else arena.allocate
     n_pix, n_ind = z.shape[0], w.shape[0]
     strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     kept = n_pix if learn else 0
-    k_all, kq_all = take((kept, n_ind), z.dtype), take((kept, n_ind), z.dtype)
+    k_all, kq_all = allocate((kept, n_ind), z.dtype), allocate((kept, n_ind), z.dtype)
     caches: list[Any] | None = (
         [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
     )
     for rows in _row_tiles(n_pix, _rows(xp)):
         mark = None if arena is None else arena.mark()
-        k, cache = kernel.forward(theta, z[rows], w, take)
-        kq = kq_all[rows] if learn else take(k.shape, k.dtype)
+        k, cache = kernel.forward(theta, z[rows], w, allocate)
+        kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
             xp.matmul(k, q, out=kq)
         else:  # T for Q: the variance is the same
@@ -193,10 +193,11 @@ def _rows(xp: Any) -> int:
     return ROWS if xp is np else DEVICE_ROWS
 
 
-def squares(k: Any, weight: Any, take: Any) -> Any:
+def squares(k: Any, weight: Any, allocate: Any) -> Any:
     """Return ``K' diag(weight) K``, float64, by symmetric updates: half of a product's work.
 
-    Rows of positive and of negative weight are added up apart; under most laws whole bags agree.
+    Rows of positive and of negative weight are added up apart; under most likelihoods whole bags
+    agree.
     """
     xp = namespace(k)
     n_ind = k.shape[1]
@@ -206,7 +207,7 @@ def squares(k: Any, weight: Any, take: Any) -> Any:
             total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
         return 0.5 * (total + total.T)
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
-    buffer = take((min(SQUARED, k.shape[0]), n_ind), k.dtype)
+    buffer = allocate((min(SQUARED, k.shape[0]), n_ind), k.dtype)
     for rows in _row_tiles(k.shape[0], SQUARED):
         at = weight[rows]
         for sign in (1.0, -1.0):
@@ -250,3 +251,25 @@ class PairAdjoint:
     rows: Any
     gk: Any
     d_theta: Any
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """The objective's part of some bags, and its adjoints.
+
+    Attributes
+    ----------
+    value : float
+        Sum over the bags, nats.
+    d_m, d_s : (n_pix,) float64
+    pairs : PairAdjoint or None
+        Through the covariances inside the bags.
+    by : dict of float
+        By the likelihood's parameters.
+    """
+
+    value: float
+    d_m: Any
+    d_s: Any
+    pairs: PairAdjoint | None
+    by: dict[str, float]

@@ -1,4 +1,4 @@
-r"""Prior densities of the kernel's and the law's parameters, for their MAP estimates.
+r"""Prior densities of the kernel's and the likelihood's parameters, for their MAP estimates.
 
 A hundred areas do not determine twenty length-scales, and a bound has ridges along which a kernel
 degenerates (a range of one pixel, a variance of thousands). Penalised-complexity priors (Simpson et
@@ -21,9 +21,10 @@ import numpy as np
 
 from models.gp.kernel_sums import Product, Sum
 from models.gp.kernels import Kernel, Linear, Radial
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
-LARGE_SD: dict[str, float] = {"exp": 1.0, "square": 0.5, "identity": 3.0, "probit": 1.0}
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
 # Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
 # disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
@@ -42,7 +43,7 @@ def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.n
         It sets the scale of a large deviation of ``f``.
     """
     value, grad = 0.0, np.zeros_like(theta)
-    rate_sd = -np.log(TAIL) / LARGE_SD[link]
+    rate_sd = -np.log(TAIL) / find_link(link).large_sd
     for leaf, part in _leaves(kernel, 0):
         at = theta[part]
         n_variance = leaf.n_theta if isinstance(leaf, Linear) else 1
@@ -60,18 +61,21 @@ def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.n
     return value, grad
 
 
-def log_prior_noise(own: Mapping[str, Any]) -> tuple[float, dict[str, np.ndarray]]:
-    """Return the log density of a law's own parameters and its gradient; (1,) arrays.
+def log_prior_noise(
+    likelihood: Likelihood, params: Mapping[str, Any]
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Return the log density of a likelihood's parameters and its gradient; (1,) arrays.
 
-    The size of the negative binomial and the deviation of area effects have priors (by the
-    deviation of the factor that they stand for); the noise of the normal law has none.
+    Parameters that stand for a factor on the mean have priors, by that factor's deviation: the size
+    of the negative binomial and the deviation of area effects do, the normal noise does not.
     """
     rate = -np.log(TAIL_NOISE) / LARGE_NOISE
     value, grad = 0.0, {}
-    for name, power in (("log_size", -0.5), ("log_area_sd", 1.0)):
-        if name in own:
-            sd = np.exp(power * own[name])
-            value += float((power * own[name] - rate * sd).sum())
+    for name, parameter in likelihood.parameters.items():
+        power = parameter.excess_power
+        if power is not None:
+            sd = np.exp(power * params[name])
+            value += float((power * params[name] - rate * sd).sum())
             grad[name] = power * (1.0 - rate * sd)
     return value, grad
 

@@ -9,9 +9,8 @@ import numpy as np
 from models.backend.arrays import fused, like, namespace
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Summary
-from models.likelihoods.counts import Likelihood
-
-NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
 
 
 def scaling_of(sample: Summary, base: float) -> Arrays:
@@ -23,36 +22,6 @@ def scaling_of(sample: Summary, base: float) -> Arrays:
         spread = np.sqrt(((sample.coords - centre) ** 2).mean())
         fixed["coord_scale"] = np.array([spread if spread > 0 else 1.0])
     return fixed
-
-
-def starting_scale(law: Likelihood, sample: Summary) -> tuple[float, float, dict[str, float]]:
-    """Return the base rate, the level of ``Psi(f)`` in its units, and the law's parameters.
-
-    Raises
-    ------
-    BagsError
-        If the responses say nothing of a rate.
-    """
-    own = dict(law.start)
-    total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
-    if total_weight <= 0:
-        msg = "the training bags have no weight; check the population"
-        raise BagsError(msg)
-    if law.averages:
-        if sample.trials is None:
-            msg = "the binomial likelihood needs the number tested in each bag; give trials"
-            raise BagsError(msg)
-        return 1.0, (total_y + 0.5) / (float(sample.trials.sum()) + 1.0), own
-    if law.name == "normal":
-        used = sample.weight > 0
-        each = sample.y[used] / sample.weight[used]
-        base = float(each.std()) or 1.0
-        own["log_noise"] = float(np.log(NOISE_SHARE * base**2 * sample.n_pix / sample.n_bag))
-        return base, total_y / total_weight / base, own
-    if total_y <= 0:
-        msg = "every training bag counts 0; there is no rate to learn"
-        raise BagsError(msg)
-    return total_y / total_weight, 1.0, own
 
 
 def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
@@ -87,3 +56,20 @@ def _scaled(x: Any, mean: Any, sd: Any, dtype: Any) -> Any:
     np.subtract(x, mean, out=z, casting="same_kind")
     z /= sd.astype(dtype)
     return z
+
+
+def kernel_of(text: str, fixed: Arrays) -> Kernel:
+    """Build the kernel that a description means for inputs so scaled."""
+    n_feat = fixed["x_mean"].shape[0]
+    return parse_kernel(text, n_feat, has_coords="coord_scale" in fixed)
+
+
+def named_kernel(kernel: Kernel, theta: np.ndarray, fixed: Arrays) -> dict[str, float]:
+    """Return a kernel's parameters by name; length-scales of space in km, not as scaled."""
+    values = dict(zip(kernel.names, np.exp(theta).tolist(), strict=True))
+    if "coord_scale" in fixed:
+        scale = float(fixed["coord_scale"][0])
+        for name in values:
+            if "_space" in name and ".lengthscale" in name:
+                values[name] *= scale
+    return values

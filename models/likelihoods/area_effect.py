@@ -1,11 +1,11 @@
 r"""A log-normal effect of each area, integrated out.
 
-``y ~ law(eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates
-and the law's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With ``t = log
-eta - tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a one-dimensional
-integral, done by Gauss-Hermite quadrature around its mode, and its derivatives by ``t`` are
-cumulants of the posterior of ``u``: ``g' = (E u - t) / tau^2``, ``g'' = Var u / tau^4 - 1 /
-tau^2``, and so on.
+``y ~ p(y | eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates
+and the likelihood's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With
+``t = log eta - tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a
+one-dimensional integral, done by Gauss-Hermite quadrature around its mode, and its derivatives by
+``t`` are cumulants of the posterior of ``u``: ``g' = (E u - t) / tau^2``,
+``g'' = Var u / tau^4 - 1 / tau^2``, and so on.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
-from models.likelihoods.counts import Likelihood, Terms
+from models.core.protocol import Summary, override
+from models.likelihoods.likelihood import TINY, Likelihood, Parameter, Terms
 
 N_NODE = 24
 NEWTON_STEPS = 30
 START_SD = 0.3
 LONGEST_STEP = 3.0
-TINY = 1e-100
 
 
 class AreaEffect(Likelihood):
-    """A law with a log-normal area effect on its mean.
+    """A likelihood with a log-normal area effect on its mean.
 
     Parameters
     ----------
     base : Likelihood
-        Law of the response given the area's mean; log-concave in the mean's logarithm.
+        Of the response given the area's mean; log-concave in the mean's logarithm.
     """
 
     name = "area_effect"
@@ -40,36 +40,50 @@ class AreaEffect(Likelihood):
     def __init__(self, base: Likelihood) -> None:
         self.base = base
         self.links = base.links  # type: ignore[misc]
+        self.responses = base.responses  # type: ignore[misc]
+        self.aggregates = base.aggregates  # type: ignore[misc]
+        self.counts = base.counts  # type: ignore[misc]
         self.averages = base.averages  # type: ignore[misc]
-        self.start = {**base.start, "log_area_sd": float(np.log(START_SD))}
+        self.needs_trials = base.needs_trials  # type: ignore[misc]
+        self.parameters = {
+            **base.parameters,
+            "log_area_sd": Parameter(float(np.log(START_SD)), 1.0),
+        }
 
     def __str__(self) -> str:
         """Return the base's name and its own."""
         return f"{self.base}+{self.name}"
 
-    def unit(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        """See :class:`Likelihood`."""
-        return self.base.unit(weight, offsets, trials)
+    @override
+    def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
+        base_rate, level, params = self.base.starting_scale(sample)
+        return base_rate, level, {**self.start(), **params}
 
+    @override
+    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        return self.base.bag_data(weight, offsets, trials)
+
+    @override
     def draw(
-        self, eta: np.ndarray, own: Mapping[str, float], unit: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        """See :class:`Likelihood`."""
-        tau = float(np.exp(own["log_area_sd"]))
+        tau = float(np.exp(params["log_area_sd"]))
         effect = np.exp(tau * rng.standard_normal(eta.shape) - 0.5 * tau**2)
-        return self.base.draw(eta * effect, own, unit, rng)
+        return self.base.draw(eta * effect, params, bag_data, rng)
 
-    def terms(self, y: Any, eta: Any, own: Mapping[str, float], unit: Any, order: int = 1) -> Terms:
-        """See :class:`Likelihood`."""
+    @override
+    def terms(
+        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
-        tau2 = float(np.exp(2.0 * own["log_area_sd"]))
+        tau2 = float(np.exp(2.0 * params["log_area_sd"]))
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
-        mode, sd = self._mode(y, t, own, unit, tau2)
+        mode, sd = self._mode(y, t, params, bag_data, tau2)
         shape = (N_NODE,) + (1,) * t.ndim
         node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
         u = mode + np.sqrt(2.0) * sd * node
-        at = self.base.terms(y, xp.exp(u), own, unit, order=1)
+        at = self.base.terms(y, xp.exp(u), params, bag_data, order=1)
         log_each = at.value - 0.5 * (u - t) ** 2 / tau2 + xp.log(weight) + node**2
         top = log_each.max(axis=0)
         share = xp.exp(log_each - top)
@@ -107,7 +121,7 @@ class AreaEffect(Likelihood):
         )
 
     def _mode(
-        self, y: Any, t: Any, own: Mapping[str, float], unit: Any, tau2: float
+        self, y: Any, t: Any, params: Mapping[str, float], bag_data: Any, tau2: float
     ) -> tuple[Any, Any]:
         """Find the mode of the integrand and its Laplace deviation by Newton's method."""
         xp = namespace(t)
@@ -117,7 +131,7 @@ class AreaEffect(Likelihood):
         u = xp.clip(t, at_data - 6.0 * np.sqrt(tau2), at_data + 6.0 * np.sqrt(tau2))
         for _ in range(NEWTON_STEPS):
             eta = xp.exp(u)
-            at = self.base.terms(y, eta, own, unit, order=3)
+            at = self.base.terms(y, eta, params, bag_data, order=3)
             slope = at.d1 * eta - (u - t) / tau2
             curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / tau2
             step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)

@@ -1,4 +1,4 @@
-r"""Laws of a bag's response given its evidence ``s``, under a Gaussian ``q(s) = N(m, var)``.
+r"""Likelihoods of a bag's response given its evidence ``s``, under a Gaussian ``q(s) = N(m, var)``.
 
 Each gives ``E log p(y | s)``, or a bound on it, with its slopes by ``m`` and ``var``. Seen from
 there it is a quadratic in ``s`` (a *site*),
@@ -6,9 +6,9 @@ there it is a quadratic in ``s`` (a *site*),
     log p(y | s)  ~  a + h s - w s^2 / 2,    w = -2 d/dvar,   h = d/dm + w m,
 
 which has the same expectation and slopes; sites add up to the natural parameters of ``q(v)``. For
-Jaakkola's bound and for normal noise the quadratic bounds, or is, the law, so that the ``q(v)``
-that the sites ask for is the optimum and the bound cannot fall; for the probit it is a step of
-natural gradient ascent (Khan & Lin 2017).
+Jaakkola's bound and for normal noise the quadratic bounds, or is, the likelihood, so that the
+``q(v)`` that the sites ask for is the optimum and the bound cannot fall; for the probit it is a
+step of natural gradient ascent (Khan & Lin 2017).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from functools import cache
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
+
+from models.core.protocol import override
 
 REACH = 9.0  # deviations of the Gaussian that the quadrature covers
 WIDTHS = np.linspace(-REACH, REACH, 13)
@@ -56,27 +58,26 @@ class Site:
         return self.value - self.d_m * m - 0.5 * self.precision() * (m * m - var)
 
 
-class EvidenceLaw(ABC):
-    """A law of the response given the evidence."""
+class EvidenceLikelihood(ABC):
+    """A likelihood of the response given the evidence."""
 
     @abstractmethod
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
         """Evaluate at responses ``y`` and evidence ``N(m, var)``, each (n_bag,).
 
-        ``noise`` is the variance of the response, for laws that have one.
+        ``noise`` is the variance of the response, for likelihoods that have one.
         """
 
 
-class Logistic(EvidenceLaw):
+class Logistic(EvidenceLikelihood):
     r"""``P(y = 1 | s) = 1 / (1 + e^-s)``, by the bound of Jaakkola and Jordan (2000).
 
     ``log p >= y s - (s + xi) / 2 + log sigma(xi) - lambda(xi) (s^2 - xi^2)`` (the paper prints the
     bound with a ``T`` too many) at its optimum ``xi^2 = E s^2``, where the last term is nothing.
     """
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`."""
-        del noise
         return self.site_at(y, m, var, np.sqrt(m * m + var))
 
     def site_at(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, xi: np.ndarray) -> Site:
@@ -86,16 +87,16 @@ class Logistic(EvidenceLaw):
         return Site(value, y - 0.5 - 2.0 * curve * m, -curve)
 
 
-class Probit(EvidenceLaw):
+class Probit(EvidenceLikelihood):
     """``P(y = 1 | s) = Phi(s)``: a label that says whether ``s`` plus unit white noise is positive.
 
     The paper's SVI variant adds noise of variance ``1 / alpha`` as well; the sum of the two is one
     noise, and its scale that of ``f``.
     """
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`: by quadrature."""
-        del noise
+        """By quadrature."""
         sign = 2.0 * y - 1.0
         s, weight = nodes(sign * m, var)
         log_p = log_ndtr(s)
@@ -106,16 +107,20 @@ class Probit(EvidenceLaw):
         return Site(value, sign * slope, 0.5 * curve)
 
 
-class Normal(EvidenceLaw):
+class Normal(EvidenceLikelihood):
     """``y ~ N(s, noise)``: bags of real numbers (the paper's footnote 1)."""
 
+    @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
-        """See :class:`EvidenceLaw`."""
         value = -0.5 * ((y - m) ** 2 + var) / noise - 0.5 * (LOG_2PI + np.log(noise))
         return Site(value, (y - m) / noise, np.full_like(m, -0.5 / noise))
 
 
-LAWS: dict[str, EvidenceLaw] = {"logistic": Logistic(), "probit": Probit(), "normal": Normal()}
+EVIDENCE_LIKELIHOODS: dict[str, EvidenceLikelihood] = {
+    "logistic": Logistic(),
+    "probit": Probit(),
+    "normal": Normal(),
+}
 
 
 def lam(xi: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""Links ``Psi`` from the latent surface to a rate: their moments under a Gaussian, and their laws.
+r"""Links ``Psi`` from the latent surface to a rate: moments and distributions under a Gaussian.
 
 With ``f ~ N(m, s)`` the numbers ``a_k = E Psi^(k)(f) = d^k E Psi(f) / dm^k`` give everything a bag
 needs: the mean ``a_0``, and, for jointly Gaussian ``f_i, f_j`` with covariance ``S``, Mehler's
@@ -19,6 +19,7 @@ import numpy as np
 
 from models.backend.arrays import namespace, ndtr, ndtri, owens_t
 from models.core.errors import ParameterError
+from models.core.protocol import override
 
 NEWTON_STEPS = 60
 PROBIT_TERMS = 6
@@ -33,10 +34,19 @@ class Link(ABC):
     name : str
     n_term : int or None
         Terms of Mehler's series; None for the exponential, whose series is summed.
+    estimator : str
+        What ``estimator="auto"`` of :class:`models.VBAgg` means under it.
+    start_variance : float
+        Prior variance of ``f`` that a fit starts at.
+    large_sd : float
+        A large deviation of ``f``, for the weak priors (:mod:`models.gp.priors`).
     """
 
     name: ClassVar[str]
     n_term: ClassVar[int | None]
+    estimator: ClassVar[str] = "second_order"
+    start_variance: ClassVar[float] = 1.0
+    large_sd: ClassVar[float] = 1.0
 
     @abstractmethod
     def value(self, f: Any) -> Any:
@@ -80,73 +90,80 @@ class Exp(Link):
 
     name = "exp"
     n_term = None
+    estimator = "log_normal"
 
+    @override
     def value(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return namespace(f).exp(f)
 
     slope = value
 
+    @override
     def inverse(self, level: float) -> float:
-        """See :class:`Link`."""
         return float(np.log(level))
 
+    @override
     def start(self, level: float) -> float:
-        """See :class:`Link`: leaves room for half of a variance of 1."""
+        """Leaves room for half of a variance of 1."""
         return self.inverse(level) - 0.5
 
+    @override
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
-        """See :class:`Link`: all the same."""
+        """All the same."""
         mean = namespace(m).exp(m + 0.5 * s)
         return [mean] * (order + 1)
 
+    @override
     def sd(self, m: Any, s: Any) -> Any:
-        """See :class:`Link`."""
         return self.mean(m, s) * np.sqrt(np.expm1(s))
 
+    @override
     def quantile(self, m: Any, s: Any, q: float) -> Any:
-        """See :class:`Link`."""
         return np.exp(m + np.sqrt(s) * ndtri(q))
 
+    @override
     def exceed(self, m: Any, s: Any, c: Any) -> Any:
-        """See :class:`Link`."""
         return ndtr((m - np.log(np.maximum(c, 0.0))) / np.sqrt(s))
 
 
 class Square(Link):
-    """``Psi(f) = f^2``: a scaled non-central chi-square law with one degree of freedom."""
+    """``Psi(f) = f^2``: a scaled non-central chi-square distribution with one degree of freedom."""
 
     name = "square"
     n_term = 2
+    start_variance = 0.2
+    large_sd = 0.5
 
+    @override
     def value(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return f * f
 
+    @override
     def slope(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return 2.0 * f
 
+    @override
     def inverse(self, level: float) -> float:
-        """See :class:`Link`: the positive branch."""
+        """Return the positive branch."""
         return float(np.sqrt(level))
 
+    @override
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
-        """See :class:`Link`."""
         xp = namespace(m)
         known = [m * m + s, 2.0 * m, xp.full_like(m, 2.0)]
         return (known + [xp.zeros_like(m)] * max(0, order - 2))[: order + 1]
 
+    @override
     def sd(self, m: Any, s: Any) -> Any:
-        """See :class:`Link`."""
         return np.sqrt(4 * m**2 * s + 2 * s**2)
 
+    @override
     def quantile(self, m: Any, s: Any, q: float) -> Any:
-        """See :class:`Link`: Newton on the folded normal law."""
+        """Newton on the folded normal distribution."""
         return _folded_quantile(np.abs(m), np.sqrt(s), q) ** 2
 
+    @override
     def exceed(self, m: Any, s: Any, c: Any) -> Any:
-        """See :class:`Link`."""
         sd, root = np.sqrt(s), np.sqrt(np.maximum(c, 0.0))
         return ndtr((m - root) / sd) + ndtr((-m - root) / sd)
 
@@ -156,37 +173,36 @@ class Identity(Link):
 
     name = "identity"
     n_term = 1
+    large_sd = 3.0
 
+    @override
     def value(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return f
 
+    @override
     def slope(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return namespace(f).ones_like(f)
 
+    @override
     def inverse(self, level: float) -> float:
-        """See :class:`Link`."""
         return level
 
+    @override
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
-        """See :class:`Link`."""
-        del s
         xp = namespace(m)
         known = [m, xp.ones_like(m)]
         return (known + [xp.zeros_like(m)] * max(0, order - 1))[: order + 1]
 
+    @override
     def sd(self, m: Any, s: Any) -> Any:
-        """See :class:`Link`."""
-        del m
         return np.sqrt(s)
 
+    @override
     def quantile(self, m: Any, s: Any, q: float) -> Any:
-        """See :class:`Link`."""
         return m + np.sqrt(s) * ndtri(q)
 
+    @override
     def exceed(self, m: Any, s: Any, c: Any) -> Any:
-        """See :class:`Link`."""
         return ndtr((m - c) / np.sqrt(s))
 
 
@@ -196,20 +212,21 @@ class Probit(Link):
     name = "probit"
     n_term = PROBIT_TERMS
 
+    @override
     def value(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return ndtr(f)
 
+    @override
     def slope(self, f: Any) -> Any:
-        """See :class:`Link`."""
         return namespace(f).exp(-0.5 * f * f) / SQRT_2PI
 
+    @override
     def inverse(self, level: float) -> float:
-        """See :class:`Link`."""
         return float(ndtri(min(max(level, 1e-6), 1 - 1e-6)))
 
+    @override
     def moments(self, m: Any, s: Any, order: int) -> list[Any]:
-        """See :class:`Link`: ``Phi(h)``, ``h = m / sqrt(1 + s)``, and Hermite polynomials."""
+        """``Phi(h)``, ``h = m / sqrt(1 + s)``, and Hermite polynomials."""
         xp = namespace(m)
         r = 1.0 / xp.sqrt(1.0 + s)
         h = m * r
@@ -223,19 +240,20 @@ class Probit(Link):
             scaled = -scaled * r
         return out
 
+    @override
     def sd(self, m: Any, s: Any) -> Any:
-        """See :class:`Link`: by Owen's T function."""
+        """By Owen's T function."""
         h = m / np.sqrt(1.0 + s)
         mean = ndtr(h)
         second = mean - 2.0 * owens_t(h, 1.0 / np.sqrt(1.0 + 2.0 * s))
         return np.sqrt(np.maximum(second - mean**2, 0.0))
 
+    @override
     def quantile(self, m: Any, s: Any, q: float) -> Any:
-        """See :class:`Link`."""
         return ndtr(m + np.sqrt(s) * ndtri(q))
 
+    @override
     def exceed(self, m: Any, s: Any, c: Any) -> Any:
-        """See :class:`Link`."""
         return ndtr((m - ndtri(np.clip(c, 0.0, 1.0))) / np.sqrt(s))
 
 

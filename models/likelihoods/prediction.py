@@ -1,15 +1,15 @@
 """What a model says of pixels and of bags, with its uncertainty.
 
-A pixel's rate has a closed-form law: log-normal under the exponential link, a scaled non-central
-chi-square with one degree of freedom under the square link (Law et al. 2018, section 3), normal, or
-the normal distribution function of a normal. A sum over pixels has none, and is described by joint
-draws.
+A pixel's rate has a closed-form distribution: log-normal under the exponential link, a scaled
+non-central chi-square with one degree of freedom under the square link (Law et al. 2018, section
+3), normal, or the normal distribution function of a normal. A sum over pixels has none, and is
+described by joint draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,16 @@ from scipy.special import logsumexp
 
 from models.backend.arrays import to_host
 from models.core.errors import ParameterError
-from models.likelihoods.counts import LIKELIHOODS, Likelihood
+from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
+from models.likelihoods.poisson import Poisson
 
 TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The law of each pixel's rate, ``scale * Psi(f)``, ``f ~ N(m, s)``.
+    """Distribution of each pixel's rate, ``scale * Psi(f)``, ``f ~ N(m, s)``.
 
     Attributes
     ----------
@@ -88,18 +89,18 @@ class BagPrediction:
     Attributes
     ----------
     draws : (n_draws, n_bag) float64
-    law : Likelihood
+    likelihood : Likelihood
         Of the response around its aggregate.
-    own : dict of float
-        The law's parameters.
-    unit : (n_bag,)
-        What the law needs to know of each bag.
+    params : dict of float
+        The likelihood's parameters.
+    bag_data : (n_bag,)
+        What the likelihood needs to know of each bag.
     """
 
     draws: np.ndarray
-    law: Likelihood = LIKELIHOODS["poisson"]
-    own: Mapping[str, float] = field(default_factory=dict)
-    unit: Any = 1.0
+    likelihood: Likelihood = Poisson()  # noqa: RUF009 (immutable)
+    params: Mapping[str, float] = field(default_factory=dict)
+    bag_data: Any = 1.0
 
     @property
     def mean(self) -> np.ndarray:
@@ -121,15 +122,15 @@ class BagPrediction:
         return (self.draws > c).mean(axis=0)
 
     def observed(self, rng: np.random.Generator) -> BagPrediction:
-        """Draw a response from the law around each drawn aggregate."""
-        drawn = self.law.draw(self.draws, self.own, self.unit, rng)
-        return BagPrediction(drawn, self.law, self.own, self.unit)
+        """Draw a response around each drawn aggregate."""
+        drawn = self.likelihood.draw(self.draws, self.params, self.bag_data, rng)
+        return replace(self, draws=drawn)
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
         """Log predictive density of the responses ``y`` (n_bag,), averaged over the draws, nats."""
         y = np.asarray(y, dtype=np.float64)
-        eta = self.draws if self.law.name == "normal" else np.maximum(self.draws, TINY)
-        each = self.law.terms(y, eta, self.own, self.unit).value
+        eta = np.maximum(self.draws, TINY) if self.likelihood.positive else self.draws
+        each = self.likelihood.terms(y, eta, self.params, self.bag_data).value
         return np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0]))
 
 

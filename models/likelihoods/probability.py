@@ -1,4 +1,4 @@
-r"""What a classifier says of pixels and of bags: the law of a probability.
+r"""What a classifier says of pixels and of bags: the distribution of a probability.
 
 A latent Gaussian behind a sigmoid or a normal distribution function has its quantiles in closed
 form; its mean and deviation are one-dimensional Gaussian integrals, done by Gauss-Hermite
@@ -26,7 +26,7 @@ LatentLink = Literal["logistic", "probit"]
 
 
 class LabelScores:
-    """What every law of a probability can say of labels that came true."""
+    """What every distribution of a probability can say of labels that came true."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -41,7 +41,7 @@ class LabelScores:
 
 @dataclass(frozen=True)
 class Probability(LabelScores):
-    """The law of ``sigma(f)``, ``f ~ N(m, s)``, one for each pixel or bag.
+    """The distribution of ``sigma(f)``, ``f ~ N(m, s)``, one for each pixel or bag.
 
     Attributes
     ----------

@@ -1,10 +1,11 @@
-r"""The law of a bag's probability under a joint Gaussian posterior of its latent values.
+r"""The distribution of a bag's probability under a joint Gaussian posterior of its latent values.
 
     f_b ~ N(m, S),   m = mu + K alpha,   S = k(X, X) - K Q K'   (Kim & De la Torre 2010, eq. 14)
 
-Under the soft-max law it is ``sigma(log sum exp f)``, whose law is drawn. Under the witness law it
-is ``sigma(p'f)``, with the shares ``p`` of eq. (17) at ``m``, and fixed, as they are in training:
-``p'f`` is one normal number. Eq. (15), the probability at the mode, is there beside them.
+Under the soft-max likelihood it is ``sigma(log sum exp f)``, whose distribution is drawn. Under the
+witness likelihood it is ``sigma(p'f)``, with the shares ``p`` of eq. (17) at ``m``, and fixed, as
+they are in training: ``p'f`` is one normal number. Eq. (15), the probability at the mode, is there
+beside them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def predict_bags(
     rng: np.random.Generator | None,
     seed: int,
 ) -> Probability | ProbabilityDraws:
-    """Predict the label of each bag (eq. 14): draws, or the witness law, which has no need of them.
+    """Predict the label of each bag (eq. 14): draws, which the witness likelihood does not need.
 
     Parameters
     ----------
@@ -97,14 +98,3 @@ def mode_probability(params: Arrays, m: np.ndarray, offsets: np.ndarray) -> np.n
         here = m[first:stop]
         at[a] = witness_share(here, heat) @ here if heat > 0 else logsumexp(here)
     return np.asarray(expit(at))
-
-
-def named_kernel(kernel: Kernel, params: Arrays) -> dict[str, float]:
-    """Name the mean and the kernel's parameters; length-scales of space in km."""
-    values = dict(zip(kernel.names, np.exp(params["theta"]).tolist(), strict=True))
-    if "coord_scale" in params:
-        scale = float(params["coord_scale"][0])
-        for name in values:
-            if "_space" in name and ".lengthscale" in name:
-                values[name] *= scale
-    return {"mean": float(params["mean"][0]), **values}

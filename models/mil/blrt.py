@@ -9,25 +9,27 @@ bags: every one sees all of them, and each is grown by itself, from its own seed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
 from models.backend.blas import in_threads
 from models.core.block import BagBlock, check_labels, refuse_missing
 from models.core.errors import BagsError, ParameterError, UnsupportedError
-from models.core.protocol import Arrays, State, Sweep
+from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
 from models.mil.forest import Grower, TreeMap, ask_tree
+from models.training.parameters import Count
 
 CRITERIA = {"gini": 0, "information_gain": 1, "variance": 2}
 VARIANTS = {"relative": 0, "absolute": 1, "relic": 2}
-TASKS = ("binary", "multiclass", "regression")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BLRT(Classifier):
     """Forest of bag-level randomized trees; labels bags, and bags alone.
 
@@ -71,32 +73,23 @@ class BLRT(Classifier):
     applications, 2000 (RELIC).
     """
 
-    sweep: Sweep = "single"
+    kind = "blrt"
+    about = "bag-level randomised trees: no scaling, no tuning; all instances in memory"
+    source = "Komarek and Somol 2018"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {"task": ("multiclass", "regression")}
+    sweep: ClassVar[Sweep] = "single"
     on_device: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("bags",)
 
-    def __init__(
-        self,
-        *,
-        n_trees: int = 500,
-        n_features: int | None = None,
-        n_thresholds: int = 8,
-        criterion: str = "information_gain",
-        variant: str = "relative",
-        task: str = "binary",
-        missing: bool = False,
-        categorical: Sequence[int] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.n_trees = n_trees
-        self.n_features = n_features
-        self.n_thresholds = n_thresholds
-        self.criterion = criterion
-        self.variant = variant
-        self.task = task
-        self.missing = missing
-        self.categorical = categorical
-        self.seed = seed
+    n_trees: Count = 500
+    n_features: Count | None = None
+    n_thresholds: Count = 8
+    criterion: Literal["information_gain", "gini"] = "information_gain"
+    variant: Literal["relative", "absolute", "relic"] = "relative"
+    task: Literal["binary", "multiclass", "regression"] = "binary"
+    missing: bool = False
+    categorical: Sequence[int] | None = None
+    seed: int = 0
 
     def fit(  # type: ignore[override]
         self, bags: BagBlock, *, n_thread: int | None = None, tree_map: TreeMap | None = None
@@ -124,7 +117,8 @@ class BLRT(Classifier):
         BagsError
             If a label does not fit the task, or a value is missing and ``missing`` is false.
         """
-        self.check_params(bags.x.shape[1])
+        self.check_params()
+        self._check_columns(bags.x.shape[1])
         classes = self._classes(bags.y)
         grower, categories = self._grower(bags, classes)
         seeds = [
@@ -164,17 +158,8 @@ class BLRT(Classifier):
         self.history_, self.converged_ = [{"epoch": 1, "bound": bound}], True
         return self
 
-    def check_params(self, n_feat: int) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
+    def _check_columns(self, n_feat: int) -> None:
         wrong = None
-        known = {"criterion": ("information_gain", "gini"), "variant": VARIANTS, "task": TASKS}
-        for name, choices in known.items():
-            if getattr(self, name) not in choices:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-        for name in ("n_trees", "n_thresholds", "n_features"):
-            value = getattr(self, name)
-            if value is not None and (value != int(value) or value < 1):
-                wrong = f"{name}: {value} is not a whole number of at least 1"
         if self.n_features is not None and self.n_features > n_feat:
             wrong = f"n_features: {self.n_features}, but the bags have {n_feat}; give no more"
         for column in self.categorical or ():
@@ -224,8 +209,8 @@ class BLRT(Classifier):
             refuse_missing(bags)
         return np.array(bags.x.T, dtype=np.float64, order="C")
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.params, **state.fixed}
 
     def predict_bags(  # type: ignore[override]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Classifier(Estimator):
     is an instance, whoever lives there.
     """
 
-    responses: ClassVar[str] = "labels"
+    responses: ClassVar[Literal["counts", "labels"]] = "labels"
 
     def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Self:
         """Fit to labelled bags in memory.

@@ -1,13 +1,13 @@
-r"""Expected log-likelihood of a bag's label under the joint Gaussian law of its latent values.
+r"""Expected log likelihood of a bag's label under jointly Gaussian latent values.
 
-Soft-max law, ``A = log sum exp f``, ``f ~ N(m, S)``: drawn, with the same noise in every step. The
-adjoints are Price's, ``d/dm E h = E grad h`` and ``d/dS E h = E hess h / 2``, the second of them
-without taking the square root of ``S`` back. A bag of one instance is integrated by Gauss-Hermite
-quadrature. Bags too large to draw are bounded, by Jensen's inequality on either side:
+Soft-max likelihood, ``A = log sum exp f``, ``f ~ N(m, S)``: drawn, with the same noise in every
+step. The adjoints are Price's, ``d/dm E h = E grad h`` and ``d/dS E h = E hess h / 2``, the second
+of them without taking the square root of ``S`` back. A bag of one instance is integrated by
+Gauss-Hermite quadrature. Bags too large to draw are bounded, by Jensen's inequality on either side:
 
     E log sigma(t A) >= [t = 1] log sum exp m - log(1 + sum exp(m + s / 2)).
 
-Witness law: ``g = p'f`` is one normal number, with the shares ``p`` held at those of ``m``.
+Witness likelihood: ``g = p'f`` is one normal number, with the shares ``p`` held at those of ``m``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp
 
-from models.aggregate.bag_variance import bag_variance
-from models.aggregate.objective import Aggregated
-from models.gp.pixel_pass import PairAdjoint, PixelPass
+from models.gp.bag_variance import bag_variance
+from models.gp.pixel_pass import Aggregated, PairAdjoint, PixelPass
 from models.likelihoods.links import find_link
 from models.mil.soft_max import Sizes, witness_shares
 
@@ -46,10 +45,10 @@ def soft_max(
     offsets: np.ndarray,
     bag: np.ndarray,
     n_samples: int,
-    most: int,
+    max_pixels: int,
     seed: int,
 ) -> Aggregated:
-    """Estimate the sum over bags under the soft-max law, with its adjoints.
+    """Estimate the sum over bags under the soft-max likelihood, with its adjoints.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ def soft_max(
     offsets : (n_bag + 1,) int
     n_samples : int
         Even: half of the draws are the others' mirror images.
-    most : int
+    max_pixels : int
         Bags of more instances are bounded.
     seed : int
     """
@@ -74,7 +73,7 @@ def soft_max(
     nodes, gks, d_theta = [], [], np.zeros(theta.shape)
     for a in np.flatnonzero(sizes > 1):
         here = slice(int(offsets[a]), int(offsets[a + 1]))
-        if sizes[a] > most:
+        if sizes[a] > max_pixels:
             value, d_m[here], d_s[here] = _bounded(sign[a], fwd.m[here], fwd.s[here])
             total += value
             continue
@@ -135,9 +134,9 @@ def witness(
     offsets: np.ndarray,
     bag: np.ndarray,
     inverse_temperature: float,
-    most: int,
+    max_pixels: int,
 ) -> Aggregated:
-    """Compute the sum over bags under the witness law, with its adjoints.
+    """Compute the sum over bags under the witness likelihood, with its adjoints.
 
     Parameters
     ----------
@@ -145,12 +144,12 @@ def witness(
         As of :func:`soft_max`.
     inverse_temperature : float
         ``lambda`` of eq. (17).
-    most : int
+    max_pixels : int
         Nodes that the pairs of a larger bag are taken from, see :mod:`bag_variance`.
     """
     share = witness_shares(Sizes.of(offsets), fwd.m, inverse_temperature)
     g_mean = np.add.reduceat(share * fwd.m, offsets[:-1])
-    variance = bag_variance(fwd, find_link("identity"), share, offsets, bag, most)
+    variance = bag_variance(fwd, find_link("identity"), share, offsets, bag, max_pixels)
     each, by_mean, by_var = logistic(sign, g_mean, np.maximum(variance.value, 0.0))
     sizes = np.diff(offsets)
     return Aggregated(

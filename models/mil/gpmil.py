@@ -1,14 +1,16 @@
 r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 2010).
 
-A bag is as positive as the largest of its latent values. The soft-max law (eq. 5) and the witness
-law (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the kernel's
-parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n`` the number
-of training instances: beyond ``MOST`` of them see :class:`models.mil.gpmil_sparse.GPMILS`.
+A bag is as positive as the largest of its latent values. The soft-max likelihood (eq. 5) and the
+witness likelihood (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the
+kernel's parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n``
+the number of training instances: beyond ``MOST`` of them see
+:class:`models.mil.gpmil_sparse.GPMILS`.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,28 +18,23 @@ import numpy as np
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError, ParameterError
-from models.core.protocol import Arrays, State, Sweep
+from models.core.protocol import Arrays, State, Sweep, override
 from models.gp import pixel_pass
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.likelihoods.probability import Probability, ProbabilityDraws
-from models.mil.bag_posterior import mode_probability, named_kernel, predict_bags
+from models.mil.bag_posterior import mode_probability, predict_bags
 from models.mil.classifier import Classifier
 from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
 from models.mil.gpmil_search import Searcher
 from models.mil.soft_max import Sizes
 from models.training.loop import BagsSource
+from models.training.parameters import Count, Positive
 
 MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
-CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("softmax", "witness"),
-    "scaling": ("deviation", "range"),
-    "priors": ("weak", "none"),
-    "projection": ("whole", "blocks"),
-}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPMIL(Classifier):
     """Gaussian process for labels of bags, exact in the instances.
 
@@ -58,8 +55,8 @@ class GPMIL(Classifier):
     learn_mean : bool
         Learn a constant mean of the latent function; else it is 0, as in the paper.
     projection : {"whole", "blocks"}
-        Of the soft-max law's Hessian, which need not be positive definite: of the whole Hessian of
-        the posterior, where it is not (the paper's), or of each bag's part.
+        Of the soft-max likelihood's Hessian, which need not be positive definite: of the whole
+        Hessian of the posterior, where it is not (the paper's), or of each bag's part.
     coldest : float
         Inverse temperature ``lambda`` that the witness shares are annealed to, from 0.1 by factors
         of 10: they are then the soft-max of ``lambda f``.
@@ -67,7 +64,7 @@ class GPMIL(Classifier):
         Starts of the search over hyperparameters; the best evidence wins.
     max_epochs : int
         Most steps of each search over hyperparameters: quasi-Newton, by exact gradients; under
-        the witness law, by the simplex method where there are at most four.
+        the witness likelihood, by the simplex method where there are at most four.
     tolerance : float
         Slope of the evidence by a logarithm of a hyperparameter at which it is at its top, nats.
     n_draws : int
@@ -80,55 +77,25 @@ class GPMIL(Classifier):
         See :class:`models.training.estimator.Estimator`; the bound is the evidence, nats.
     """
 
+    kind = "gpmil"
+    about = "exact GP, soft-max of the instances; kernel by evidence; some thousand instances"
+    source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "single"
     on_device: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        likelihood: Literal["softmax", "witness"] = "softmax",
-        kernel: str = "rbf",
-        scaling: Literal["deviation", "range"] = "deviation",
-        priors: Literal["weak", "none"] = "weak",
-        learn_variance: bool = True,
-        learn_mean: bool = True,
-        projection: Literal["whole", "blocks"] = "whole",
-        coldest: float = 10.0,
-        n_starts: int = 1,
-        max_epochs: int = 50,
-        tolerance: float = 0.01,
-        n_draws: int = 500,
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.kernel = kernel
-        self.scaling = scaling
-        self.priors = priors
-        self.learn_variance = learn_variance
-        self.learn_mean = learn_mean
-        self.projection = projection
-        self.coldest = coldest
-        self.n_starts = n_starts
-        self.max_epochs = max_epochs
-        self.tolerance = tolerance
-        self.n_draws = n_draws
-        self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise ParameterError(msg)
-        for name in ("n_starts", "max_epochs", "n_draws"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                msg = f"{name}: {value} is not a whole number of at least 1"
-                raise ParameterError(msg)
-        for name in ("tolerance", "coldest"):
-            if not getattr(self, name) > 0:
-                msg = f"{name}: {getattr(self, name)} is not above 0"
-                raise ParameterError(msg)
+    likelihood: Literal["softmax", "witness"] = "softmax"
+    kernel: str = "rbf"
+    scaling: Literal["deviation", "range"] = "deviation"
+    priors: Literal["weak", "none"] = "weak"
+    learn_variance: bool = True
+    learn_mean: bool = True
+    projection: Literal["whole", "blocks"] = "whole"
+    coldest: Positive = 10.0
+    n_starts: Count = 1
+    max_epochs: Count = 50
+    tolerance: Positive = 0.01
+    n_draws: Count = 500
+    seed: int = 0
 
     def fit(
         self,
@@ -219,8 +186,8 @@ class GPMIL(Classifier):
 
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         return {**state.fixed, **state.params}
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
@@ -241,9 +208,10 @@ class GPMIL(Classifier):
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> Probability | ProbabilityDraws:
-        """Return the law of the probability that each bag is positive (eq. 14).
+        """Return the distribution of the probability that each bag is positive (eq. 14).
 
-        Draws under the soft-max law; under the witness law, the law of one normal number's sigmoid.
+        Draws under the soft-max likelihood; under the witness likelihood, the distribution of one
+        normal number's sigmoid.
 
         Parameters
         ----------
@@ -274,8 +242,8 @@ class GPMIL(Classifier):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         params = self.fitted_params()
-        return named_kernel(self._kernel(params), params)
+        named = named_kernel(self._kernel(params), params["theta"], params)
+        return {"mean": float(params["mean"][0]), **named}
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)

@@ -1,8 +1,9 @@
-r"""The evidence of GPMIL and its gradient, under the soft-max and the witness law.
+r"""The evidence of GPMIL and its gradient, under the soft-max and the witness likelihood.
 
-Given the witness shares ``p`` of eq. (17), the witness law (eq. 18) sees a bag by one number,
-``g_b = sum_i p_i f_i``, and is ordinary logistic classification of ``n_bag`` points with the kernel
-matrix ``P' K P``: Laplace's approximation then costs that of the bags, not of the instances.
+Given the witness shares ``p`` of eq. (17), the witness likelihood (eq. 18) sees a bag by one
+number, ``g_b = sum_i p_i f_i``, and is ordinary logistic classification of ``n_bag`` points with
+the kernel matrix ``P' K P``: Laplace's approximation then costs that of the bags, not of the
+instances.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WARMEST, COOLING = 0.1, 10.0  # lambda of eq. (17) at the first stage, and its f
 MAX_STAGES = 12
 MAX_TURNS = 20  # of shares and posterior at one temperature
 DAMPING = 0.5
-AGREE = 0.01  # most that a share is from its temperature's law when they agree
+AGREE = 0.01  # most that a share is from its temperature's when they agree
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def posterior(
     point : (n_theta + 1,) float64
         Logarithms of the kernel's parameters, and the mean.
     share : (n_pix,) float64 or None
-        Witness shares, held fixed; the soft-max law where None.
+        Witness shares, held fixed; the soft-max likelihood where None.
     projection : {"blocks", "whole"}
         See :func:`models.mil.laplace.approximate`.
     learn : bool

@@ -1,11 +1,11 @@
 r"""Searches for the hyperparameters of GPMIL that maximise its evidence (eq. 13).
 
-Under the soft-max law the evidence has an exact gradient, and L-BFGS climbs it. Under the witness
-law the shares depend on the kernel too, through the annealing. Held while the kernel moves and
-annealed while it stands (algorithm 1 read literally), they settle at longer length-scales and a
-lower evidence than the best; so the shares are annealed anew at every point, and the simplex method
-searches without a gradient where there are at most ``FEW`` hyperparameters. With more of them the
-literal alternation is all there is.
+Under the soft-max likelihood the evidence has an exact gradient, and L-BFGS climbs it. Under the
+witness likelihood the shares depend on the kernel too, through the annealing. Held while the kernel
+moves and annealed while it stands (algorithm 1 read literally), they settle at longer length-scales
+and a lower evidence than the best; so the shares are annealed anew at every point, and the simplex
+method searches without a gradient where there are at most ``FEW`` hyperparameters. With more of
+them the literal alternation is all there is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from models.core.errors import NumericalError
 from models.mil.gpmil_evidence import Problem, anneal, log_prior, posterior
 from models.mil.laplace import Projection
 
-MAX_ROUNDS = 12  # of annealing and search under the witness law
+MAX_ROUNDS = 12  # of annealing and search under the witness likelihood
 SAME = 0.01  # move of a hyperparameter between rounds below which they have settled
 UNUSABLE = 1e6  # nats that a point without evidence is taken to be worse than the start
 FEW = 4  # hyperparameters that the simplex method can do
@@ -37,7 +37,7 @@ class Search:
     point : (n_theta + 1,) float64
     evidence : float
     share : (n_pix,) float64 or None
-        Witness shares; None under the soft-max law.
+        Witness shares; None under the soft-max likelihood.
     history : list of dict
     converged : bool
     """
@@ -60,7 +60,7 @@ class Searcher:
         Which of the kernel's parameters and the mean are learnt.
     projection : {"whole", "blocks"}
     coldest : float or None
-        Last inverse temperature of the witness law; the soft-max law where None.
+        Last inverse temperature of the witness likelihood; the soft-max likelihood where None.
     weak_priors : bool
         See :func:`models.mil.gpmil_evidence.log_prior`.
     max_steps : int

@@ -1,42 +1,38 @@
-r"""GPMIL-S: the laws of GPMIL (Kim & De la Torre 2010) on a sparse variational Gaussian process.
+r"""GPMIL-S: the likelihoods of GPMIL (Kim & De la Torre 2010) on a sparse variational GP.
 
 The bound is ``sum_b E_q log P(T_b | f_b) - KL(q(u) || p(u))``, a sum over bags: the training loop
 feeds it in blocks, from memory or from a store. :mod:`expected_max` says how the expectation
-under the joint law of a bag's latent values is taken.
+under the joint distribution of a bag's latent values is taken.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.core.block import BagBlock
-from models.core.errors import NumericalError, ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.errors import NumericalError
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pixel_pass, sparse_gp
-from models.gp.inducing_points import choose_landmarks
-from models.gp.kernel_text import parse_kernel
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.sparse_gp import Factored, Whitened
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil import expected_max
-from models.mil.bag_posterior import mode_probability, named_kernel, predict_bags
+from models.mil.bag_posterior import mode_probability, predict_bags
 from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.gpmil_evidence import log_prior, scale_by_range
 from models.training.optim import adam_step
+from models.training.parameters import Count, Positive, Precision, Range
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "likelihood": ("softmax", "witness"),
-    "scaling": ("deviation", "range"),
-    "priors": ("weak", "none"),
-    "dtype": ("float64", "float32"),
-}
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 WARMEST, COOLING = 0.1, 10.0  # inverse temperatures of the witness shares (section 4)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPMILS(Classifier):
     """Sparse Gaussian process for labels of bags, for any number of instances.
 
@@ -45,7 +41,7 @@ class GPMILS(Classifier):
     likelihood : {"softmax", "witness"}
         See :class:`models.mil.gpmil.GPMIL`.
     n_inducing : int
-        Number of landmarks; fewer where there are fewer distinct instances.
+        Number of inducing points; fewer where there are fewer distinct instances.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
     scaling : {"deviation", "range"}
@@ -58,17 +54,17 @@ class GPMILS(Classifier):
     learn_mean : bool
         Learn a constant mean of the latent function; else it is 0, as in the paper.
     learn_inducing : bool
-        Move the landmarks during the fit; else they stay where k-means++ put them.
+        Move the inducing points during the fit; else they stay where k-means++ put them.
     coldest : float
         Inverse temperature that the witness shares are annealed to.
     anneal_epochs : int
         Epochs at each temperature before the last.
     n_samples : int
-        Draws of a bag's latent values for its expected soft-max law, in pairs: even. They are the
-        same in every step.
+        Draws of a bag's latent values for its expected soft-max likelihood, in pairs: even. They
+        are the same in every step.
     pair_pixels : int
-        Largest bag whose instances are drawn together; the soft-max law of larger ones is bounded,
-        the witness law's variance taken from so many of its pixels.
+        Largest bag whose instances are drawn together; the soft-max likelihood of larger ones is
+        bounded, the witness likelihood's variance taken from so many of its pixels.
     batch_bags, max_epochs, learning_rate, tolerance, natural_rate, dtype, seed
         See :class:`models.aggregate.vbagg.VBAgg`.
     n_draws : int
@@ -80,91 +76,44 @@ class GPMILS(Classifier):
         See :class:`models.training.estimator.Estimator`.
     """
 
+    kind = "gpmil_s"
+    about = "the same on a sparse GP; any size"
+    source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "minibatch"
     on_device: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        likelihood: Literal["softmax", "witness"] = "softmax",
-        n_inducing: int = 200,
-        kernel: str = "rbf",
-        scaling: Literal["deviation", "range"] = "deviation",
-        priors: Literal["weak", "none"] = "weak",
-        learn_kernel: bool = True,
-        learn_mean: bool = True,
-        learn_inducing: bool = True,
-        coldest: float = 10.0,
-        anneal_epochs: int = 10,
-        n_samples: int = 64,
-        pair_pixels: int = 256,
-        batch_bags: int = 32,
-        max_epochs: int = 300,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-3,
-        natural_rate: float = 0.5,
-        n_draws: int = 500,
-        dtype: Literal["float64", "float32"] = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.scaling = scaling
-        self.priors = priors
-        self.learn_kernel = learn_kernel
-        self.learn_mean = learn_mean
-        self.learn_inducing = learn_inducing
-        self.coldest = coldest
-        self.anneal_epochs = anneal_epochs
-        self.n_samples = n_samples
-        self.pair_pixels = pair_pixels
-        self.batch_bags = batch_bags
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.natural_rate = natural_rate
-        self.n_draws = n_draws
-        self.dtype = dtype
-        self.seed = seed
-
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                msg = f"{name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise ParameterError(msg)
-        wrong = None
-        counts = (
-            "n_inducing",
-            "batch_bags",
-            "max_epochs",
-            "pair_pixels",
-            "anneal_epochs",
-            "n_draws",
-        )
-        for name in counts:
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        if self.n_samples not in range(2, 100_000, 2):
-            wrong = f"n_samples: {self.n_samples} is not an even number from 2 to 99998"
-        for name in ("learning_rate", "tolerance", "natural_rate", "coldest"):
-            if not getattr(self, name) > 0:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if wrong:
-            raise ParameterError(wrong)
+    likelihood: Literal["softmax", "witness"] = "softmax"
+    n_inducing: Count = 200
+    kernel: str = "rbf"
+    scaling: Literal["deviation", "range"] = "deviation"
+    priors: Literal["weak", "none"] = "weak"
+    learn_kernel: bool = True
+    learn_mean: bool = True
+    learn_inducing: bool = True
+    coldest: Positive = 10.0
+    anneal_epochs: Count = 10
+    n_samples: Annotated[int, Range(2, 99998, even=True)] = 64
+    pair_pixels: Count = 256
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-3
+    natural_rate: Positive = 0.5
+    n_draws: Count = 500
+    dtype: Precision = "float64"
+    seed: int = 0
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: landmarks by k-means++, the mean at 0."""
+        """Inducing points by k-means++, the mean at 0."""
         self.check_params()
         sample = without_unused_coords(sample, self.kernel)
         fixed = scaling_of(sample, 1.0)
         if self.scaling == "range":
             fixed = scale_by_range(fixed, sample.x)
-        w = choose_landmarks(
+        w = choose_inducing_points(
             scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         params = {
@@ -176,8 +125,9 @@ class GPMILS(Classifier):
         }
         return State(params, fixed, {"epochs": np.zeros(1)}, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`: ``theta w mean alpha q`` and the scalings."""
+        """``theta w mean alpha q`` and the scalings."""
         params = state.params
         fac = self._factored(params, state.fixed)[2]
         return {
@@ -190,8 +140,9 @@ class GPMILS(Classifier):
             "inverse_temperature": np.array([self._heat(float(state.memory["epochs"][0]))]),
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: the bound, and its adjoints by ``params``."""
+        """Sum the bound, and its adjoints by ``params``."""
         z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
         fwd = pixel_pass.forward(self._kernel(params), self._low(params), z)
         sign = 2.0 * block.y - 1.0
@@ -208,8 +159,9 @@ class GPMILS(Classifier):
         sums = fwd.backward(term.d_m, term.d_s, term.pairs)
         return Stats(term.value, block.n_bag, sums), local
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a natural step on q(u), Adam on the rest."""
+        """Take a natural step on q(u), and one of Adam on the rest."""
         params = state.params
         whitened = Whitened(params["v_mean"], params["root"])
         k_ww, cache, fac = self._factored(params, state.fixed)
@@ -262,7 +214,7 @@ class GPMILS(Classifier):
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> Probability | ProbabilityDraws:
-        """Return the law of the probability that each bag is positive.
+        """Return the distribution of the probability that each bag is positive.
 
         See :meth:`models.mil.gpmil.GPMIL.predict_bags`.
         """
@@ -283,22 +235,22 @@ class GPMILS(Classifier):
         Length-scales of space are in km; those of covariates in standard deviations.
         """
         params = self.fitted_params()
-        return named_kernel(self._kernel(params), params)
+        named = named_kernel(self._kernel(params), params["theta"], params)
+        return {"mean": float(params["mean"][0]), **named}
 
     def _moments(self, params: Arrays, x: Any, coords: Any) -> pixel_pass.PixelPass:
         z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
         return pixel_pass.forward(self._kernel(params), self._low(params), z, learn=False)
 
     def _heat(self, epochs: float) -> float:
-        """Return the inverse temperature of the witness shares; 0 under the soft-max law."""
+        """Return the inverse temperature of the witness shares; 0 under the soft-max likelihood."""
         if self.likelihood == "softmax":
             return 0.0
         # A little slack: epochs are added up from shares of them.
         return min(self.coldest, WARMEST * COOLING ** int(epochs / self.anneal_epochs + 1e-6))
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _low(self, params: Arrays) -> Arrays:
         names = ("w", "alpha", "q")

@@ -1,4 +1,4 @@
-r"""Laplace's approximation to a Gaussian process behind the soft-max law of bags.
+r"""Laplace's approximation to a Gaussian process behind the soft-max likelihood of bags.
 
 The mode of ``S(f) = sum_b l_b(f) + (f - mu)' K^-1 (f - mu) / 2`` (Kim & De la Torre 2010, eqs.
 9-10), the Gaussian around it (eqs. 11-12) and the evidence (eq. 13). Everything is done in the
@@ -145,7 +145,10 @@ def find_mode(
         direction = -solve_lower(factor, solve_lower(factor, gradient), transposed=True)
         decrement = -float(gradient @ direction)
         if decrement < SMALL * max(1.0, damping):
-            escaped = _escape(lower, mean, sizes, sign, v, curvature, objective, damping)
+            # A damped step may end at a saddle; an undamped one ends at a minimum.
+            escaped = None
+            if damping > 0.0:
+                escaped = _escape(lower, mean, sizes, sign, v, curvature, objective)
             if escaped is None:
                 return Mode(v, f, terms, objective, True, step)
             there, damping = escaped, 0.0
@@ -212,11 +215,8 @@ def _escape(
     v: np.ndarray,
     curvature: np.ndarray,
     objective: float,
-    damping: float,
 ) -> np.ndarray | None:
     """Leave a saddle along its most negative curvature; None at a minimum, but for rounding."""
-    if damping == 0.0:
-        return None
     values, vectors = scipy.linalg.eigh(curvature, subset_by_index=[0, 0])
     if values[0] > -FLAT:
         return None

@@ -12,19 +12,18 @@ one number an instance, stays with its block.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.backend.arrays import as_array, to_host
 from models.core.block import BagBlock, check_labels
-from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
-from models.gp.inducing_points import choose_landmarks
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
-from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.likelihoods.probability import Probability, ProbabilityDraws
@@ -35,20 +34,21 @@ from models.mil.label_factors import label_terms, start_logits, update_logits
 from models.mil.psi_prior import PriorDraws
 from models.mil.sigmoid_densities import Density, find_density
 from models.training.optim import adam_step
+from models.training.parameters import Count, NotNegative, Positive, Precision, Range
 
 SETTLED = 1e-3  # nats a bag and sweep: a smaller rise, and the kernel may move
 LOG_2 = float(np.log(2.0))
-RULES = ("any", "largest")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PsiVGPMIL(Classifier):
     """Sparse Gaussian process classifier of instances, learnt from the labels of bags.
 
     Parameters
     ----------
     density : str
-        ``hyperbolic_secant`` (PG-VGPMIL, the logistic law), ``gamma`` (G-VGPMIL), ``student_t``, or
-        what :func:`models.mil.sigmoid_densities.register_density` was given.
+        ``hyperbolic_secant`` (PG-VGPMIL, the logistic likelihood), ``gamma`` (G-VGPMIL),
+        ``student_t``, or what :func:`models.mil.sigmoid_densities.register_density` was given.
     alpha, beta : float
         Of ``gamma``.
     saturation : float
@@ -104,92 +104,58 @@ class PsiVGPMIL(Classifier):
         stands still.
     """
 
-    sweep: Sweep = "full"
+    kind = "psi_vgpmil"
+    about = (
+        "sparse GP of the instances, an area positive if one of them is; options: {density: gamma} "
+        "is G-VGPMIL; any size"
+    )
+    source = "Castro-Macias et al. 2024"
+    sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
+    batch_bags = 1
 
-    def __init__(
-        self,
-        *,
-        density: str = "hyperbolic_secant",
-        alpha: float = 1.0,
-        beta: float = 4.0,
-        saturation: float = 4.0,
-        log_h: float = 27.631021115928547,
-        n_inducing: int = 100,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        lengthscale: float = 1.0,
-        intercept_sd: float = 3.0,
-        start: float = 0.5,
-        learn_kernel: bool = False,
-        n_prior_draws: int = 64,
-        bag_rule: str = "largest",
-        n_draws: int = 500,
-        max_epochs: int = 100,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-4,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.density = density
-        self.alpha = alpha
-        self.beta = beta
-        self.saturation = saturation
-        self.log_h = log_h
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.variance = variance
-        self.lengthscale = lengthscale
-        self.intercept_sd = intercept_sd
-        self.start = start
-        self.learn_kernel = learn_kernel
-        self.n_prior_draws = n_prior_draws
-        self.bag_rule = bag_rule
-        self.n_draws = n_draws
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-        self.batch_bags = 1
+    density: str = "hyperbolic_secant"
+    alpha: float = 1.0
+    beta: float = 4.0
+    saturation: Positive = 4.0
+    log_h: Positive = 27.631021115928547
+    n_inducing: Count = 100
+    kernel: str = "rbf"
+    variance: Positive = 1.0
+    lengthscale: Positive = 1.0
+    intercept_sd: NotNegative = 3.0
+    start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
+    learn_kernel: bool = False
+    n_prior_draws: Count = 64
+    bag_rule: Literal["any", "largest"] = "largest"
+    n_draws: Count = 500
+    max_epochs: Count = 100
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-4
+    dtype: Precision = "float64"
+    seed: int = 0
 
     def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
         """Fit to labelled bags in memory; see :class:`models.mil.classifier.Classifier`."""
         self.check_params()
         return super().fit(bags, n_thread=n_thread, **how)
 
+    @override
     def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
+        super().check_params()
         find_density(self.density, self.alpha, self.beta)
-        wrong = None
-        for name, known in (("bag_rule", RULES), ("dtype", ("float64", "float32"))):
-            if getattr(self, name) not in known:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
-        for name in ("n_inducing", "max_epochs", "batch_bags", "n_prior_draws", "n_draws"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        positive = ("log_h", "saturation", "variance", "lengthscale", "learning_rate", "tolerance")
-        for name in positive:
-            if not 0 < getattr(self, name) < np.inf:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if not 0 < self.start < 1:
-            wrong = f"start: {self.start} is not a probability between 0 and 1"
-        if not 0 <= self.intercept_sd < np.inf:
-            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
-        if wrong:
-            raise ParameterError(wrong)
 
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: inducing points by k-means, ``q(u)`` at the prior."""
+        """Inducing points by k-means, ``q(u)`` at the prior."""
         self.check_params()
         check_labels(sample.y)
         sample = without_unused_coords(sample, self.kernel)
         fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = _landmarks_of_both(z, sample.bag_y, self.n_inducing, rng)
+        w = _inducing_points_of_both(z, sample.bag_y, self.n_inducing, rng)
         n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {
             "v_mean": np.zeros(n_value),
@@ -202,12 +168,12 @@ class PsiVGPMIL(Classifier):
             "settled": np.zeros(1),
             "bound": np.full(1, -np.inf),
             # Of the prior draws at this kernel; NaN until a sweep has summed them.
-            "totals": np.full(self.n_prior_draws, 0.0 if self._law.logistic else np.nan),
+            "totals": np.full(self.n_prior_draws, 0.0 if self._density.logistic else np.nan),
         }
         return State(params, fixed, memory, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         params, memory = state.params, state.memory
         totals, known = memory["totals"], not np.isnan(memory["totals"]).any()
         learns = bool(self.learn_kernel and memory["settled"][0] and known)
@@ -223,14 +189,15 @@ class PsiVGPMIL(Classifier):
             "share": psi_prior.shares(totals) if known else np.zeros_like(totals),
         }
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: what the instances ask of ``q(u)``.
+        """Sum what the instances ask of ``q(u)``.
 
         ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
         are then 1/2 and say nothing, where the numbers that they start from would all say no.
         """
-        law, z, run = self._law, self._inputs(params, block), self._pass(params)
-        found = run.forward(z, lambda m, s: law.theta(np.sqrt(m * m + s)))
+        density, z, run = self._density, self._inputs(params, block), self._pass(params)
+        found = run.forward(z, lambda m, s: density.theta(np.sqrt(m * m + s)))
         # Numbers of single instances are the host's: the rounds through each bag are made there.
         m, s, r = to_host(found.m), to_host(found.s), to_host(found.r)
         y = to_host(block.y)
@@ -238,8 +205,8 @@ class PsiVGPMIL(Classifier):
         pi, labels = label_terms(logit, y, block.offsets, self.log_h)
         h, square = pi - 0.5, m**2 + s
         c = np.sqrt(square)
-        theta = law.theta(c)
-        log_psi = float(law.log_ratio(c).sum()) - LOG_2 * block.n_pix
+        theta = density.theta(c)
+        log_psi = float(density.log_ratio(c).sum()) - LOG_2 * block.n_pix
         sums = {
             "precision": found.precision,
             "linear": run.weighted_sum(z, found, h),
@@ -248,22 +215,23 @@ class PsiVGPMIL(Classifier):
             "square": np.array([m @ m, block.n_pix]),
         }
         if params["learns"][0]:
-            d_m, d_s = law.expected_slopes(m, s)
+            d_m, d_s = density.expected_slopes(m, s)
             sums |= run.backward(z, h + d_m, d_s)
-        if not law.logistic and self.learn_kernel:
+        if not density.logistic and self.learn_kernel:
             sums |= self._prior_sums(params, z)
         bound = labels + log_psi + float(h @ m)
         return Stats(bound, block.n_bag, sums), {"logit": logit}
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: ``q(u)`` jumps to its optimum (eqs. 26-27).
+        """``q(u)`` jumps to its optimum (eqs. 26-27).
 
         The bound is that of the new ``q(u)`` with the ``pi`` and ``c`` of this sweep.
         """
         params, memory, sums = dict(state.params), dict(state.memory), stats.sums
         if self._saturated(sums):
             return state, Info(float(memory["bound"][0]), stopped=self._too_far)
-        params["v_mean"], params["root"], bound = _asked(sums).posterior()
+        params["v_mean"], params["root"], bound = _site_sums(sums).posterior()
         if self.learn_kernel:
             if np.isnan(memory["totals"]).any():
                 memory["totals"] = sums["totals"]
@@ -289,21 +257,21 @@ class PsiVGPMIL(Classifier):
         d_k = lower_backward(self._lower_inv(state), sums["lower"])
         by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
         grad = sums["theta"] + by_w
-        return np.asarray(grad if self._law.logistic else grad - sums["log_z_slope"])
+        return np.asarray(grad if self._density.logistic else grad - sums["log_z_slope"])
 
     # -- what users call -----------------------------------------------------------------------
 
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability:
-        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         found = self._pass(params).forward(
             scaled_inputs(params, x, coords, np.dtype(self.dtype)), None
         )
         return Probability("logistic", to_host(found.m), to_host(found.s))
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the law of the probability that each instance is positive (eqs. 31-33).
+        """Return the distribution of the probability that each instance is positive (eqs. 31-33).
 
         Parameters
         ----------
@@ -338,11 +306,7 @@ class PsiVGPMIL(Classifier):
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the intercept and the kernel's parameters by name; space in km."""
         state = self.fitted_state()
-        values = np.exp(state.params["theta"]).tolist()
-        named = dict(zip(self._kernel(state.fixed).names, values, strict=True))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:
-                named[name] *= float(state.fixed["coord_scale"][0])
+        named = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
         if self.intercept_sd > 0:
             named["intercept"] = self.intercept_sd * float(state.params["v_mean"][-1])
         return named
@@ -350,7 +314,7 @@ class PsiVGPMIL(Classifier):
     # -- parts ---------------------------------------------------------------------------------
 
     @property
-    def _law(self) -> Density:
+    def _density(self) -> Density:
         return find_density(self.density, self.alpha, self.beta)
 
     def _start(self, kernel: Kernel) -> np.ndarray:
@@ -367,7 +331,7 @@ class PsiVGPMIL(Classifier):
 
     def _saturated(self, sums: Arrays) -> bool:
         total, n_pix = sums["square"]
-        return not self._law.logistic and bool(total > n_pix * self.saturation**2)
+        return not self._density.logistic and bool(total > n_pix * self.saturation**2)
 
     def _logits(
         self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
@@ -389,9 +353,9 @@ class PsiVGPMIL(Classifier):
                 self.seed,
             )
             if params["learns"][0]:
-                sums["log_z_slope"] = draws.gradient(z, self._law, params["share"])
+                sums["log_z_slope"] = draws.gradient(z, self._density, params["share"])
             else:
-                sums["totals"] = draws.totals(z, self._law)
+                sums["totals"] = draws.totals(z, self._density)
         return sums
 
     def _move_kernel(
@@ -400,7 +364,9 @@ class PsiVGPMIL(Classifier):
         grad = {"theta": self.kernel_gradient(state, sums)}
         moves = memory["moves"]
         new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
-        totals = memory["totals"] if self._law.logistic else np.full_like(memory["totals"], np.nan)
+        totals = (
+            memory["totals"] if self._density.logistic else np.full_like(memory["totals"], np.nan)
+        )
         return new, {**moments, "moves": moves + 1, "totals": totals}
 
     def _lower_inv(self, state: State) -> np.ndarray:
@@ -410,8 +376,7 @@ class PsiVGPMIL(Classifier):
         return factorise(kernel.matrix(params["theta"], params["w"], params["w"]), prior).lower_inv
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
         return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))
@@ -420,20 +385,20 @@ class PsiVGPMIL(Classifier):
         return InstancePass(self._kernel(params), params, self.intercept_sd, self.dtype)
 
 
-def _asked(sums: Arrays) -> SiteSums:
+def _site_sums(sums: Arrays) -> SiteSums:
     constant, residual = float(sums["constant"][0]), float(sums["residual"][0])
     return SiteSums(constant, residual, sums["precision"], sums["linear"])
 
 
-def _landmarks_of_both(
+def _inducing_points_of_both(
     z: np.ndarray, bag_y: np.ndarray | None, n_inducing: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return half of the inducing points from positive bags and half from negative, distinct."""
     if bag_y is None or n_inducing < 2 or np.ptp(bag_y) == 0:
-        return choose_landmarks(z, n_inducing, rng)
+        return choose_inducing_points(z, n_inducing, rng)
     half = n_inducing // 2
     parts = [
-        choose_landmarks(z[bag_y > 0.5], half, rng),
-        choose_landmarks(z[bag_y <= 0.5], n_inducing - half, rng),
+        choose_inducing_points(z[bag_y > 0.5], half, rng),
+        choose_inducing_points(z[bag_y <= 0.5], n_inducing - half, rng),
     ]
     return np.unique(np.concatenate(parts), axis=0)

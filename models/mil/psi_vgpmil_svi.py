@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from models.core.errors import ParameterError
-from models.core.protocol import Info, State, Stats, Sweep
+from models.core.protocol import Info, State, Stats, Sweep, override
 from models.gp.sparse_gp import Whitened
 from models.mil.label_factors import MOST_SWEEPS, start_logits, update_logits
 from models.mil.psi_vgpmil import PsiVGPMIL
+from models.training.parameters import Count, Positive, Precision, Range, Share
 
 KERNEL_SHARE = 0.1  # of a step's rate, that Adam on the kernel has
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PsiVGPMILSVI(PsiVGPMIL):
     """psi-VGPMIL by stochastic variational inference (Hoffman et al. 2013) on batches of bags.
 
@@ -41,73 +43,31 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         sum over batches.
     """
 
-    sweep: Sweep = "minibatch"
+    kind = "psi_vgpmil_svi"
+    about = "the same by stochastic steps, for stores too large for many passes"
+    source = "Castro-Macias et al. 2024"
+    sweep: ClassVar[Sweep] = "minibatch"
     keeps_local: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        density: str = "hyperbolic_secant",
-        alpha: float = 1.0,
-        beta: float = 4.0,
-        saturation: float = 4.0,
-        log_h: float = 27.631021115928547,
-        n_inducing: int = 100,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        lengthscale: float = 1.0,
-        intercept_sd: float = 3.0,
-        start: float = 0.5,
-        learn_kernel: bool = False,
-        bag_rule: str = "largest",
-        n_draws: int = 500,
-        batch_bags: int = 32,
-        max_epochs: int = 100,
-        learning_rate: float = 0.5,
-        decay: float = 0.6,
-        tolerance: float = 1e-3,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            density=density,
-            alpha=alpha,
-            beta=beta,
-            saturation=saturation,
-            log_h=log_h,
-            n_inducing=n_inducing,
-            kernel=kernel,
-            variance=variance,
-            lengthscale=lengthscale,
-            intercept_sd=intercept_sd,
-            start=start,
-            learn_kernel=learn_kernel,
-            bag_rule=bag_rule,
-            n_draws=n_draws,
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            tolerance=tolerance,
-            dtype=dtype,
-            seed=seed,
-        )
-        self.batch_bags = batch_bags
-        self.decay = decay
+    n_prior_draws: Count = field(default=64, init=False)
+    batch_bags: Count = 32
+    max_epochs: Count = 100
+    learning_rate: Annotated[float, Range(0, 1, above=True)] = 0.5
+    decay: Share = 0.6
+    tolerance: Positive = 1e-3
+    dtype: Precision = "float64"
+    seed: int = 0
 
+    @override
     def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
         super().check_params()
-        wrong = None
-        if self.learning_rate > 1:
-            wrong = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
-        elif not 0 <= self.decay <= 1:
-            wrong = f"decay: {self.decay} is not between 0 and 1"
-        elif self.learn_kernel and not self._law.logistic:
-            wrong = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
-        if wrong:
-            raise ParameterError(wrong)
+        if self.learn_kernel and not self._density.logistic:
+            msg = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
+            raise ParameterError(msg)
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step from the sums over a batch.
+        """Take a step from the sums over a batch.
 
         The bound is that of ``q(u)`` before the step, estimated from the batch.
         """

@@ -1,6 +1,7 @@
-r"""Densities that stand for the hyperbolic secant in the logistic law (Castro-Macias et al. 2024).
+r"""Densities for the hyperbolic secant of the logistic likelihood (Castro-Macias et al. 2024).
 
-    p(y | f) ~ exp((y - 1/2) f) psi(f),    with the hyperbolic secant the logistic law itself.
+    p(y | f) ~ exp((y - 1/2) f) psi(f),    with the hyperbolic secant the logistic likelihood
+    itself.
 
 Any Gaussian scale mixture ``psi`` has the bound ``log psi(f) >= log psi(c) - theta(c) (f^2 - c^2)
 / 2`` with ``theta(c) = -psi'(c) / (c psi(c))``, the mean of the mixing variable (eqs. 28, 39, 64),
@@ -16,6 +17,7 @@ from functools import cache
 import numpy as np
 
 from models.core.errors import ParameterError
+from models.core.protocol import override
 
 N_NODE = 24
 NARROWEST = 1e-12  # variance that stands for a smaller one in a slope
@@ -74,17 +76,19 @@ class HyperbolicSecant(Density):
     """``1 / (2 pi cosh(c / 2))``: PG-VGPMIL, which is VGPMIL (section 3.1)."""
 
     @property
+    @override
     def logistic(self) -> bool:
-        """See :class:`Density`."""
         return True
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`: ``-log cosh(c / 2)``."""
+        """``-log cosh(c / 2)``."""
         a = np.abs(c)
         return np.log(2.0) - 0.5 * a - np.log1p(np.exp(-a))
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`: ``tanh(c / 2) / (2 c)``, 1/4 at 0."""
+        """``tanh(c / 2) / (2 c)``, 1/4 at 0."""
         small = np.abs(c) < SMALL
         safe = np.where(small, 1.0, c)
         return np.where(small, 0.25 - c * c / 48.0, 0.5 * np.tanh(0.5 * safe) / safe)
@@ -92,17 +96,17 @@ class HyperbolicSecant(Density):
 
 @dataclass(frozen=True)
 class Gamma(Density):
-    """``(beta + c^2 / 2)^-alpha``: mixing variables of a gamma law, G-VGPMIL (eq. 37)."""
+    """``(beta + c^2 / 2)^-alpha``: mixing variables of a gamma distribution, G-VGPMIL (eq. 37)."""
 
     alpha: float
     beta: float
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return -self.alpha * np.log1p(0.5 * c * c / self.beta)
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return self.alpha / (self.beta + 0.5 * c * c)
 
 
@@ -113,12 +117,12 @@ class StudentT(Density):
     nu: float
     scale: float
 
+    @override
     def log_ratio(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return -0.5 * (self.nu + 1.0) * np.log1p((c / self.scale) ** 2 / self.nu)
 
+    @override
     def theta(self, c: np.ndarray) -> np.ndarray:
-        """See :class:`Density`."""
         return (self.nu + 1.0) / (self.nu * self.scale**2 + c * c)
 
 
@@ -131,7 +135,7 @@ def _hermite() -> tuple[np.ndarray, np.ndarray]:
 HYPERBOLIC_SECANT = HyperbolicSecant()
 DENSITIES: dict[str, Density] = {
     "hyperbolic_secant": HYPERBOLIC_SECANT,
-    # Four degrees of freedom, and the logistic law's curvature at 0.
+    # Four degrees of freedom, and the logistic likelihood's curvature at 0.
     "student_t": StudentT(4.0, 5.0**0.5),
 }
 

@@ -1,4 +1,4 @@
-r"""The law of a bag's label by the soft-max of its latent values (Kim & De la Torre 2010, eq. 5).
+r"""Likelihood of a bag's label by the soft-max of its values (Kim & De la Torre 2010, eq. 5).
 
     P(T_b = t | f_b) = sigma(t A_b),    A_b = log sum_{i in b} exp f_i,    t in {-1, 1}.
 
@@ -9,7 +9,7 @@ With ``l = -log P = phi(A)`` and ``p = softmax(f_b)``, the derivatives inside a 
 
 ``H`` has negative eigenvalues where the bag is positive: ``l`` is not convex there. Bags of one
 size are worked on together, as stacks of small matrices. A bag of one instance is the ordinary
-logistic law.
+logistic likelihood.
 """
 
 from __future__ import annotations

@@ -11,34 +11,37 @@ as one more of them; :mod:`models.likelihoods.labels` says what the labels ask o
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.backend.arrays import as_array, gram, like, namespace, row_dot, to_host
 from models.core.block import BagBlock, check_labels
-from models.core.errors import BagsError, ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep
+from models.core.errors import BagsError
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp.evidence_pass import Evidence, EvidencePass
-from models.gp.inducing_points import choose_landmarks
-from models.gp.kernel_text import parse_kernel
+from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
-from models.likelihoods import labels as evidence_laws
+from models.likelihoods import labels
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
 from models.mil.classifier import Classifier, without_unused_coords
 from models.training.optim import adam_step
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
 GROW, SHRINK = 1.5, 0.5  # of a way that paid, or did not
 WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
-NOISE_SHARE = 0.25  # of the responses' variance, that the normal law's noise starts at
+NOISE_SHARE = 0.25  # of the responses' variance, that the normal noise starts at
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class VWSGP(Classifier):
     """Sparse Gaussian process whose sum over a bag decides its label; closed-form updates.
 
@@ -82,44 +85,32 @@ class VWSGP(Classifier):
     seed : int
     """
 
-    sweep: Sweep = "full"
+    kind = "vwsgp"
+    about = (
+        "an area's evidence is the sum of a sparse GP over it (options: {aggregate: mean} where "
+        "areas hold hundreds of pixels); closed form, one pass; any size"
+    )
+    source = "Kandemir et al. 2016"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {"likelihood": ("normal",)}
+    sweep: ClassVar[Sweep] = "full"
     keeps_local: ClassVar[bool] = True
     saves_local: ClassVar[bool] = False
-    laws: ClassVar[tuple[str, ...]] = ("logistic", "normal")
+    batch_bags = 1
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "logistic",
-        aggregate: str = "sum",
-        n_inducing: int = 50,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        learn_variance: bool | None = None,
-        intercept_sd: float = 3.0,
-        learn_kernel: bool = False,
-        accelerate: bool = True,
-        max_epochs: int = 100,
-        learning_rate: float = 0.05,
-        tolerance: float = 1e-4,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.aggregate = aggregate
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.variance = variance
-        self.learn_variance = learn_variance
-        self.intercept_sd = intercept_sd
-        self.learn_kernel = learn_kernel
-        self.accelerate = accelerate
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.tolerance = tolerance
-        self.dtype = dtype
-        self.seed = seed
-        self.batch_bags = 1
+    likelihood: Annotated[str, ("logistic", "normal")] = "logistic"
+    aggregate: Literal["sum", "mean"] = "sum"
+    n_inducing: Count = 50
+    kernel: str = "rbf"
+    variance: Positive = 1.0
+    learn_variance: bool | None = None
+    intercept_sd: NotNegative = 3.0
+    learn_kernel: bool = False
+    accelerate: bool = True
+    max_epochs: Count = 100
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 1e-4
+    dtype: Precision = "float64"
+    seed: int = 0
 
     def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
         """Fit to bags in memory; see :class:`models.mil.classifier.Classifier`.
@@ -131,32 +122,11 @@ class VWSGP(Classifier):
             check_labels(bags.y)
         return super(Classifier, self).fit(bags, n_thread=n_thread, **how)
 
-    def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
-        wrong = None
-        for name, known in (
-            ("likelihood", self.laws),
-            ("aggregate", ("sum", "mean")),
-            ("dtype", ("float64", "float32")),
-        ):
-            if getattr(self, name) not in known:
-                wrong = f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
-        for name in ("n_inducing", "max_epochs", "batch_bags"):
-            value = getattr(self, name)
-            if value != int(value) or value < 1:
-                wrong = f"{name}: {value} is not a whole number of at least 1"
-        for name in ("variance", "learning_rate", "tolerance"):
-            if not 0 < getattr(self, name) < np.inf:
-                wrong = f"{name}: {getattr(self, name)} is not above 0"
-        if not 0 <= self.intercept_sd < np.inf:
-            wrong = f"intercept_sd: {self.intercept_sd} is below 0"
-        if wrong:
-            raise ParameterError(wrong)
-
     # -- the contract with the training loop ---------------------------------------------------
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`Model`: inducing points by k-means, ``q`` at the prior."""
+        """Inducing points by k-means, ``q`` at the prior."""
         self.check_params()
         fixed = {"y_mean": np.zeros(1), "y_scale": np.ones(1)}
         if self.likelihood == "normal":
@@ -168,7 +138,7 @@ class VWSGP(Classifier):
             check_labels(sample.y)
         sample = without_unused_coords(sample, self.kernel)
         fixed |= {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
-        w = choose_landmarks(
+        w = choose_inducing_points(
             scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         n_value = w.shape[0] + int(self.intercept_sd > 0)
@@ -191,8 +161,8 @@ class VWSGP(Classifier):
         }
         return State(params, fixed, memory, rate=self.learning_rate)
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
         params, kernel = state.params, self._kernel(state.fixed)
         whitened, n_ind = _whitened(params), params["w"].shape[0]
         k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
@@ -215,12 +185,14 @@ class VWSGP(Classifier):
             "learns": state.memory["settled"],
         }
 
+    @override
     def needs_block(self, params: Arrays, local: Any) -> bool:
-        """See :class:`models.core.protocol.Model`: not while the kernel stands still."""
+        """Not while the kernel stands still."""
         return local is None or bool(params["learns"][0] or local["moves"] != params["moves"])
 
+    @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`: what the bags' labels ask of ``q``."""
+        """Sum what the bags' labels ask of ``q``."""
         z = run = None
         if self.needs_block(params, local):
             z, run = self._inputs(params, block), self._pass(params)
@@ -235,7 +207,7 @@ class VWSGP(Classifier):
         scale, y = float(params["scale"][0]), local["y"]
         c, r = self._loadings(scale * evidence.c), scale**2 * evidence.r
         m, var, half = _moments(params, c, r)
-        site = self._law.site(y, m, var, float(params["noise"][0]))
+        site = self._evidence_likelihood.site(y, m, var, float(params["noise"][0]))
         sites = [site, *self._tried(params, c, r, y, m, var)]
         w = np.array([each.precision() for each in sites])
         constant = np.array([each.constant(m, var) for each in sites])
@@ -261,8 +233,9 @@ class VWSGP(Classifier):
             )
         return Stats(float(site.value.sum()), y.shape[0], sums), local
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: ``q`` jumps to what the sites ask for.
+        """``q`` jumps to what the sites ask for.
 
         The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
         kernel stands still.
@@ -313,7 +286,7 @@ class VWSGP(Classifier):
         noise = float(sums["misfit"][0]) / n_bag
         for name in ("precision", "linear", "residual"):
             sums[name] = sums[name] * (before / noise)
-        norm = 0.5 * n_bag * (evidence_laws.LOG_2PI + np.log([before, noise]))
+        norm = 0.5 * n_bag * (labels.LOG_2PI + np.log([before, noise]))
         sums["constant"] = (sums["constant"] + norm[0]) * (before / noise) - norm[1]
         return np.log([noise])
 
@@ -325,14 +298,14 @@ class VWSGP(Classifier):
         y: np.ndarray,
         m: np.ndarray,
         var: np.ndarray,
-    ) -> list[evidence_laws.Site]:
+    ) -> list[labels.Site]:
         """Return sites at other ``xi`` than the best for this ``q``.
 
         Each ``xi`` makes a bound. The updates alone move ``xi`` slowly where labels are separable;
         a step as much longer as is found to pay takes several of them at once.
         """
-        law = self._law
-        if not self.accelerate or not isinstance(law, evidence_laws.Logistic):
+        likelihood = self._evidence_likelihood
+        if not self.accelerate or not isinstance(likelihood, labels.Logistic):
             return []
         square = m * m + var
         if params["step"][0] == 0:
@@ -344,7 +317,7 @@ class VWSGP(Classifier):
             xis = [np.sqrt(square * ratio ** float(params["stretch"][0]))]
             if self._learns_variance:  # a smaller prior needs smaller xi to be seen as better
                 xis += [np.sqrt(square) * np.exp(way * params["shift"][0]) for way in (-1, 1)]
-        return [law.site_at(y, m, var, xi) for xi in xis]
+        return [likelihood.site_at(y, m, var, xi) for xi in xis]
 
     def move_kernel(
         self, state: State, params: Arrays, memory: Arrays, sums: Arrays
@@ -360,7 +333,7 @@ class VWSGP(Classifier):
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability | Prediction:
-        """Return the law of each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
         xp, scale = namespace(z), float(params["scale"][0])
         m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])
@@ -373,7 +346,7 @@ class VWSGP(Classifier):
     def predict_pixels(  # type: ignore[override]
         self, x: np.ndarray, coords: np.ndarray | None = None
     ) -> Probability | Prediction:
-        """Return the law of ``sigma(intercept + f)`` of each instance.
+        """Return the distribution of ``sigma(intercept + f)`` of each instance.
 
         With ``likelihood="normal"``, of the response that a bag of this instance alone is expected
         to have.
@@ -388,11 +361,12 @@ class VWSGP(Classifier):
         return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def predict_bags(self, bags: BagBlock) -> Probability | Prediction:  # type: ignore[override]
-        """Return the law of ``sigma(s_b)`` of each bag, of any number of instances.
+        """Return the distribution of ``sigma(s_b)`` of each bag, of any number of instances.
 
         ``s_b`` is Gaussian; its variance holds the covariances between the bag's instances through
         the inducing values, which the paper's predictor leaves out, and their independent
-        residuals, as in the fit. With ``likelihood="normal"``, the law of the expected response.
+        residuals, as in the fit. With ``likelihood="normal"``, the distribution of the expected
+        response.
         """
         params = self.fitted_params()
         z = self._inputs(params, bags)
@@ -408,13 +382,9 @@ class VWSGP(Classifier):
         """
         state = self.fitted_state()
         params, fixed = state.params, state.fixed
-        values = np.exp(params["theta"]).tolist()
-        named = dict(zip(self._kernel(fixed).names, values, strict=True))
+        named = named_kernel(self._kernel(fixed), params["theta"], fixed)
         if self._learns_variance:
             named["variance_factor"] = float(np.exp(2.0 * params["log_scale"][0]))
-        for name in named:
-            if "_space" in name and ".lengthscale" in name:
-                named[name] *= float(fixed["coord_scale"][0])
         scale = float(fixed["y_scale"][0])
         if self.intercept_sd > 0:
             at = self.intercept_sd * float(params["v_mean"][-1])
@@ -430,8 +400,8 @@ class VWSGP(Classifier):
         return self.learn_variance
 
     @property
-    def _law(self) -> evidence_laws.EvidenceLaw:
-        return evidence_laws.LAWS[self.likelihood]
+    def _evidence_likelihood(self) -> labels.EvidenceLikelihood:
+        return labels.EVIDENCE_LIKELIHOODS[self.likelihood]
 
     def _predicted(self, params: Arrays, m: np.ndarray, s: np.ndarray) -> Probability | Prediction:
         if self.likelihood == "normal":
@@ -440,8 +410,7 @@ class VWSGP(Classifier):
         return Probability("probit" if self.likelihood == "probit" else "logistic", m, s)
 
     def _kernel(self, fixed: Arrays) -> Kernel:
-        n_feat = fixed["x_mean"].shape[0]
-        return parse_kernel(self.kernel, n_feat, has_coords="coord_scale" in fixed)
+        return kernel_of(self.kernel, fixed)
 
     def _scaled(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> np.ndarray:
         return scaled_inputs(params, x, coords, np.dtype(self.dtype))

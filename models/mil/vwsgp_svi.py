@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from models.core.errors import ParameterError
-from models.core.protocol import Info, State, Stats, Summary, Sweep
+from models.core.protocol import Info, State, Stats, Summary, Sweep, override
 from models.gp.sparse_gp import Whitened
 from models.mil.vwsgp import VWSGP
 from models.training.optim import adam_step
+from models.training.parameters import Count, NotNegative, Positive, Precision
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class VWSGPSVI(VWSGP):
     """VWSGP by stochastic variational inference on batches of bags.
 
     Where the closed form needs no learning rate, this needs one. It stands beside :class:`VWSGP`
-    for laws without a closed form (the probit), and to be compared with it.
+    for likelihoods without a closed form (the probit), and to be compared with it.
 
     Parameters
     ----------
@@ -35,66 +38,46 @@ dtype, seed
         As of :class:`VWSGP`; an epoch is one pass over all batches.
     """
 
-    sweep: Sweep = "minibatch"
-    laws: ClassVar[tuple[str, ...]] = ("probit", "logistic")
+    kind = "vwsgp_svi"
+    about = "the same by stochastic steps, probit too"
+    source = "Kandemir et al. 2016"
+    sweep: ClassVar[Sweep] = "minibatch"
 
-    def __init__(
-        self,
-        *,
-        likelihood: str = "probit",
-        aggregate: str = "sum",
-        n_inducing: int = 50,
-        kernel: str = "rbf",
-        variance: float = 1.0,
-        intercept_sd: float = 3.0,
-        learn_kernel: bool = False,
-        steps: str = "natural",
-        batch_bags: int = 32,
-        max_epochs: int = 100,
-        learning_rate: float = 0.1,
-        tolerance: float = 1e-3,
-        dtype: str = "float64",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            likelihood=likelihood,
-            aggregate=aggregate,
-            n_inducing=n_inducing,
-            kernel=kernel,
-            variance=variance,
-            intercept_sd=intercept_sd,
-            learn_variance=False,
-            learn_kernel=learn_kernel,
-            accelerate=False,
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            tolerance=tolerance,
-            dtype=dtype,
-            seed=seed,
-        )
-        self.steps = steps
-        self.batch_bags = batch_bags
+    likelihood: Annotated[str, ("probit", "logistic")] = "probit"
+    aggregate: Literal["sum", "mean"] = "sum"
+    n_inducing: Count = 50
+    kernel: str = "rbf"
+    variance: Positive = 1.0
+    intercept_sd: NotNegative = 3.0
+    learn_kernel: bool = False
+    steps: Literal["natural", "adam"] = "natural"
+    batch_bags: Count = 32
+    max_epochs: Count = 100
+    learning_rate: Positive = 0.1
+    tolerance: Positive = 1e-3
+    dtype: Precision = "float64"
+    seed: int = 0
+    learn_variance: bool | None = field(default=False, init=False)
+    accelerate: bool = field(default=False, init=False)
 
+    @override
     def check_params(self) -> None:
-        """Raise ParameterError if a parameter has an impossible value."""
         super().check_params()
-        wrong = None
-        if self.steps not in ("natural", "adam"):
-            wrong = f"steps: {self.steps!r} is not one of natural, adam"
-        elif self.steps == "natural" and self.learning_rate > 1:
-            wrong = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
-        if wrong:
-            raise ParameterError(wrong)
+        if self.steps == "natural" and self.learning_rate > 1:
+            msg = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
+            raise ParameterError(msg)
 
+    @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """See :class:`models.core.protocol.Model`: the kernel may move from the first step."""
+        """Let the kernel move from the first step."""
         state = super().init(sample, rng)
         if self.learn_kernel:
             state.memory["settled"] = np.ones(1)
         return state
 
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """See :class:`models.core.protocol.Model`: a step from the sums over a batch."""
+        """Take a step from the sums over a batch."""
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         whitened = Whitened(state.params["v_mean"], state.params["root"])
@@ -102,7 +85,7 @@ dtype, seed
         d_mean, d_cov = sums["slope"], -0.5 * sums["precision"][0]
         params, memory = dict(state.params), dict(state.memory)
         if self.steps == "natural":
-            # The laws are log-concave: what the labels ask for is always a precision.
+            # The likelihoods are log-concave: what the labels ask for is always a precision.
             stepped = whitened.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         else:

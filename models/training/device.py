@@ -21,7 +21,7 @@ import numpy as np
 from models.backend.arrays import ALIGNED, Device, count_devices, to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Stats
+from models.core.protocol import Arrays, Stats, override
 from models.training.loop import ThreadExecutor
 
 Wanted = Literal["auto", "cpu", "gpu"]
@@ -107,8 +107,8 @@ class JoinedSource:
         """Return the blocks that make joined block ``number``."""
         return [self._source.read(each) for each in self.members(number)]
 
+    @override
     def read(self, number: int) -> BagBlock:
-        """See :class:`models.training.loop.BlockSource`."""
         return BagBlock.join(self.parts(number))
 
     def read_ahead(self, numbers: Sequence[int]) -> None:
@@ -244,8 +244,8 @@ class OnDevice:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
+    @override
     def block_stats(self, params: Arrays, block: Any, local: Any) -> tuple[Stats, Any]:
-        """See :class:`models.core.protocol.Model`."""
         with self._turn, self._device:
             if block is not None:
                 self._device.arrived(block.sent)

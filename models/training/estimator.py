@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from models.core.block import BLOCK_BAGS, refuse_missing
 from models.core.errors import NotFittedError, ParameterError
 from models.core.persist import load_arrays, write_model
-from models.core.protocol import Arrays, State
+from models.core.protocol import Arrays, State, override
+from models.training.parameters import check_declared, parameter_names
 
 if TYPE_CHECKING:
     from models.core.block import BagBlock
@@ -20,13 +21,20 @@ if TYPE_CHECKING:
 class Estimator:
     """Base of the models that the training loop fits; scikit-learn's conventions.
 
-    Constructor arguments are kept under their own names and never changed; learnt attributes end
-    in an underscore.
+    A subclass is a keyword-only dataclass: its fields are the constructor's arguments, kept under
+    their own names and never changed, and their annotations declare what values they take
+    (:mod:`models.training.parameters`). Learnt attributes end in an underscore.
 
     Attributes
     ----------
+    kind : str
+        As ``model.kind`` of a configuration says it; empty for models in Python alone.
+    about, source : str
+        What it is and needs, and where it comes from: a line of ``disagg models``.
     responses : {"counts", "labels"}
         What a bag's ``y`` is.
+    unlabelled : dict of tuples
+        Of a model of labels, values of parameters under which ``y`` is no label of 0 and 1.
     predicts : tuple
         ``pixels``, ``bags``, or both.
     keeps_local, saves_local : bool
@@ -35,7 +43,11 @@ class Estimator:
         Whether its blocks can be computed on a GPU.
     """
 
-    responses: ClassVar[str] = "counts"
+    kind: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    responses: ClassVar[Literal["counts", "labels"]] = "counts"
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
     keeps_local: ClassVar[bool] = False
     on_device: ClassVar[bool] = True
@@ -54,8 +66,7 @@ class Estimator:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments (scikit-learn)."""
         del deep
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in parameter_names(type(self))}
 
     def set_params(self, **params: Any) -> Self:
         """Change constructor arguments (scikit-learn)."""
@@ -104,6 +115,10 @@ class Estimator:
             train(self, source, executor, training, **self.loop_params("train"))  # type: ignore[arg-type]
         return self.adopt(training)
 
+    def check_params(self) -> None:
+        """Raise ParameterError if a parameter has an impossible value."""
+        check_declared(self)
+
     def loop_params(self, which: str) -> dict[str, Any]:
         """Return the arguments of ``start_training`` or ``train`` that this model sets."""
         names = {
@@ -120,15 +135,13 @@ class Estimator:
         self.converged_ = training.converged
         return self
 
+    @override
     def block_params(self, state: State) -> Arrays:
-        """See :class:`models.core.protocol.Model`."""
-        del state
         msg = f"{type(self).__name__} does not say what its blocks need"
         raise TypeError(msg)
 
+    @override
     def needs_block(self, params: Arrays, local: Any) -> bool:
-        """See :class:`models.core.protocol.Model`."""
-        del params, local
         return True
 
     def named_hyperparameters(self) -> dict[str, float]:

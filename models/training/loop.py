@@ -19,12 +19,12 @@ import numpy as np
 
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
-from models.core.protocol import Arrays, Model, State, Stats, Summary
+from models.core.protocol import Arrays, Model, State, Stats, Summary, override
 from models.training.optim import Plateau
 from models.training.reduction import Partial, leaves, partial_sums, total
 from models.training.schedule import plan_epoch
 
-N_SAMPLE = 20_000  # pixels that landmarks are chosen from
+N_SAMPLE = 20_000  # pixels that inducing points are chosen from
 READ_AHEAD = 4  # blocks a thread
 Local = dict[int, Arrays]  # what a model keeps with each block
 
@@ -114,6 +114,9 @@ def start_training(
     return Training(replace(state, rate=learning_rate), Plateau(tolerance))
 
 
+# One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
+# small matrices of a step two threads are slower than one (measured: 20 ms against 2).
+@one_blas_thread()
 def train(
     model: Model,
     source: BlockSource,
@@ -147,35 +150,6 @@ def train(
     Training
         The same object; ``converged`` is a status, not an exception.
     """
-    # One BLAS thread everywhere: the numbers then depend on neither cores nor workers, and on the
-    # small matrices of a step two threads are slower than one (measured: 20 ms against 2).
-    with one_blas_thread():
-        return _run_epochs(
-            model,
-            source,
-            executor,
-            training,
-            seed,
-            learning_rate,
-            batch_bags,
-            max_epochs,
-            on_epoch,
-            on_step,
-        )
-
-
-def _run_epochs(
-    model: Model,
-    source: BlockSource,
-    executor: Executor,
-    training: Training,
-    seed: int,
-    learning_rate: float,
-    batch_bags: int,
-    max_epochs: int,
-    on_epoch: Callable[[Training], None] | None,
-    on_step: Callable[[StepReport], None] | None,
-) -> Training:
     block_bags = source.block_bags
     n_bag = int(block_bags.sum())
     while training.epoch < max_epochs and not (training.converged or training.stopped):
@@ -238,6 +212,7 @@ class ThreadExecutor:
         """Stop the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @override
     def sum(
         self,
         params: Arrays,
@@ -246,7 +221,6 @@ class ThreadExecutor:
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """See :class:`Executor`."""
         return total(self.partials(params, blocks, local, fresh, ahead))
 
     def partials(
@@ -329,8 +303,8 @@ class BagsSource:
         ]
         self.block_bags = np.array([len(members) for members in self._members])
 
+    @override
     def summary(self, rng: np.random.Generator) -> Summary:
-        """See :class:`BlockSource`."""
         bags = self._bags
         mean, sd = bags.x.mean(axis=0, dtype=np.float64), bags.x.std(axis=0, dtype=np.float64)
         rows = np.sort(rng.permutation(bags.n_pix)[:N_SAMPLE])
@@ -346,8 +320,8 @@ class BagsSource:
             bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
         )
 
+    @override
     def read(self, number: int) -> BagBlock:
-        """See :class:`BlockSource`."""
         bags, members = self._bags, self._members[number]
         pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
         offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
@@ -361,5 +335,6 @@ class BagsSource:
             None if bags.trials is None else bags.trials[members],
         )
 
+    @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """See :class:`BlockSource`; they are here."""
+        """They are here."""

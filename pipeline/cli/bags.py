@@ -129,9 +129,9 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 def _check_kind(kind: str) -> None:
     from geo.columns import choose
-    from pipeline.config.catalogue import CATALOGUE
+    from pipeline.config.catalogue import catalogue
 
-    names = [each.kind for each in CATALOGUE if each.learns_from == "labels"]
+    names = [each.kind for each in catalogue() if each.learns_from == "labels"]
     if kind not in names:
         raise InputError(
             Problem("--model", f"no model of labels {kind!r}", choose(kind, names, "model"))

@@ -205,10 +205,10 @@ def models(as_json: AsJson = False) -> None:
     """List the models: what each learns from, predicts and needs."""
     from dataclasses import asdict
 
-    from pipeline.config.catalogue import CATALOGUE
+    from pipeline.config.catalogue import catalogue
 
     if as_json:
-        Talk(as_json=True, quiet=False, verbose=False).give([asdict(each) for each in CATALOGUE])
+        Talk(as_json=True, quiet=False, verbose=False).give([asdict(each) for each in catalogue()])
         return
     from rich import box
     from rich.console import Console
@@ -217,7 +217,7 @@ def models(as_json: AsJson = False) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("model.kind", "learns from", "predicts", "what it is, and needs"):
         table.add_column(heading, no_wrap=heading != "what it is, and needs")
-    for each in CATALOGUE:
+    for each in catalogue():
         about = f"{each.about} [dim]({each.source})[/dim]"
         table.add_row(each.kind, each.learns_from, ", ".join(each.predicts), about)
     Console().print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 import typing
@@ -14,6 +13,7 @@ from pipeline.config.base import Section
 from pipeline.config.document import Document, Key, dotted
 from pipeline.config.input_schema import Covariate
 from pipeline.config.schema import Config
+from pipeline.config.suggestions import near, suggest_value
 
 _MEMBERS = {"FoldsFile", "int", "literal['auto']"}
 
@@ -80,8 +80,10 @@ def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document
     if kind == "extra_forbidden":
         return Problem(place, "unknown key", _suggest_key(last, parent, list(fields)))
     if kind == "missing":
-        near = [k for k in unknown if k[:-1] == parent and last in _near(str(k[-1]), list(fields))]
-        if near:  # the misspelt key says it already
+        misspelt = [
+            k for k in unknown if k[:-1] == parent and last in near(str(k[-1]), list(fields))
+        ]
+        if misspelt:  # the misspelt key says it already
             return None
         what = fields[last].description if last in fields else ""
         if last == "grid":
@@ -89,7 +91,7 @@ def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document
         return Problem(place, "missing", f"add '{last}: ...'" + (f" ({what})" if what else ""))
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
-        return Problem(place, f"{value!r} is not a choice", _suggest_value(value, choices))
+        return Problem(place, f"{value!r} is not a choice", suggest_value(value, choices))
     if kind == "disagg":
         return Problem(place, detail["ctx"]["found"] or _shown(value), detail["ctx"]["remedy"])
     return Problem(place, _shown(value), _remedy(kind, detail, last, fields))
@@ -131,18 +133,10 @@ def _remedy(kind: str, detail: Any, last: str, fields: dict[str, Any]) -> str:
     return f"give the {what}" if what else "correct it"
 
 
-def _near(word: str, words: list[str]) -> list[str]:
-    found = difflib.get_close_matches(word.lower(), words, 1, cutoff=0.6)
-    return (
-        found
-        or [w for w in words if len(word) > 2 and (w.startswith(word) or word.startswith(w))][:1]
-    )
-
-
 def _suggest_key(word: str, parent: Key, words: list[str]) -> str:
-    near = _near(word, words)
-    if near:
-        return f"did you mean {dotted((*parent, near[0]))}?"
+    found = near(word, words)
+    if found:
+        return f"did you mean {dotted((*parent, found[0]))}?"
     if not words:
         return "remove it"
     # Perhaps right, but a level too high or too low.
@@ -151,11 +145,3 @@ def _suggest_key(word: str, parent: Key, words: list[str]) -> str:
         if model is not None and word in model.model_fields and (section,) != parent:
             return f"did you mean {section}.{word}?"
     return f"remove it; {dotted(parent) or 'a configuration'} has {', '.join(words)}"
-
-
-def _suggest_value(value: Any, choices: list[str]) -> str:
-    near = _near(value, choices) if isinstance(value, str) else []
-    if len(choices) == 1:
-        return f"use {choices[0]}"
-    known = f"choose from {', '.join(choices)}"
-    return f"did you mean {near[0]}? ({known})" if near else known

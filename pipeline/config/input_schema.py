@@ -23,7 +23,7 @@ class Counts(Section):
 
     path: InputPath | None = Field(None, description="table of counts: CSV or Parquet")
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
-    value: str = Field(description="column with the counts")
+    value: str = Field(description="column with the counts, or the areas' values")
     tested: str | None = Field(
         None, description="column with the numbers tested, for the binomial likelihood"
     )

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
-    FIT_KEYS,
-    MODEL_KEYS,
     constructor_names,
     learns_from,
     model_class,
 )
-from pipeline.config.model_schema import is_changed
+from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, is_changed
 
 if TYPE_CHECKING:
     from models.training.estimator import Estimator

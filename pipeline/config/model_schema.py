@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
-    FIT_KEYS,
-    MODEL_KEYS,
     constructor_names,
     learns_from,
+    model_class,
     unknown_option,
     unusable_options,
 )
+from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import Number, Seed, Whole
+
+if TYPE_CHECKING:
+    from models.likelihoods.likelihood import Likelihood
 
 
 def _kernel(value: str) -> str:
@@ -34,22 +38,45 @@ def _kernel(value: str) -> str:
     return value
 
 
+def _chosen(value: str, choices: Iterable[str]) -> str:
+    choices = tuple(choices)
+    if value not in choices:
+        raise config_error(found=f"{value!r} is not a choice", remedy=suggest_value(value, choices))
+    return value
+
+
+def _likelihood(value: str) -> str:
+    from models.likelihoods.registry import LIKELIHOODS
+
+    return _chosen(value, LIKELIHOODS)
+
+
+def _link(value: str) -> str:
+    from models.likelihoods.links import LINKS
+
+    return _chosen(value, ("auto", *LINKS))
+
+
+def _kind(value: str) -> str:
+    from models.training.registry import kinds
+
+    return _chosen(value, kinds())
+
+
 class ModelSpec(Section):
     """``model``: which model, and its structure."""
 
-    kind: Literal[
-        "vbagg", "nystrom", "network", "bag_pixel", "constant",
-        "psi_vgpmil", "psi_vgpmil_svi", "vwsgp", "vwsgp_svi", "gpmil", "gpmil_s", "blrt",
-    ] = Field(
+    kind: Annotated[str, AfterValidator(_kind)] = Field(
         "vbagg",
-        description="the model: vbagg and its baselines learn from counts, the second row from "
-        "labels; `disagg models` says what each predicts",
-    )  # fmt: skip
-    likelihood: Literal["poisson", "negative_binomial", "binomial"] = Field(
-        "poisson",
-        description="distribution of the counts around their mean; binomial: positives of tested",
+        description="the model: vbagg and its baselines learn from counts, others from labels; "
+        "`disagg models` says what each is and predicts",
     )
-    link: Literal["auto", "square", "exp", "probit"] = Field(
+    likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
+        "poisson",
+        description="distribution of the responses around their mean: poisson or negative_binomial "
+        "counts, binomial positives of tested, normal or exponential values",
+    )
+    link: Annotated[str, AfterValidator(_link)] = Field(
         "auto", description="from the latent field to a rate; auto suits the likelihood"
     )
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
@@ -84,44 +111,49 @@ class ModelSpec(Section):
     @property
     def responses(self) -> Literal["counts", "labels"]:
         """What the model learns from: the section of the configuration that it needs."""
-        from pipeline.config.catalogue import learns_from
-
         return learns_from(self.kind)
 
     @property
     def has_area_effect(self) -> bool:
         """``area_effect``, ``auto`` resolved."""
         if self.area_effect == "auto":
-            return self.likelihood == "poisson"
+            return self.response.area_effect_by_default
         return self.area_effect
+
+    @property
+    def response(self) -> Likelihood:
+        """The likelihood of an area's response, by name."""
+        from models.likelihoods.registry import LIKELIHOODS
+
+        return LIKELIHOODS[self.likelihood]
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelSpec:
         from models.core.errors import ParameterError
-        from models.likelihoods.counts import LIKELIHOODS
 
         wrong = misplaced(self)
         if wrong is not None:
             raise config_error(found=wrong[0], remedy=wrong[1])
-        links = LIKELIHOODS[self.likelihood].links
+        links = self.response.links
         if self.link not in ("auto", *links):
             raise config_error(
                 found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",
                 remedy=f"give link: {' or '.join(links)}",
             )
-        if self.kind == "vbagg":
-            from models import VBAgg
-
+        if learns_from(self.kind) == "counts":
+            chosen = {
+                "likelihood": self.likelihood,
+                "link": self.link,
+                "estimator": self.estimator,
+                "area_effect": self.has_area_effect,
+            }
+            known = constructor_names(self.kind)
+            taken = {name: value for name, value in chosen.items() if name in known}
             try:
-                VBAgg(
-                    likelihood=self.likelihood,
-                    link=self.link,
-                    estimator=self.estimator,
-                    area_effect=self.has_area_effect,
-                ).check_params()
+                model_class(self.kind)(**{**taken, **self.options}).check_params()
             except ParameterError as error:
                 found, _, remedy = str(error).partition("; ")
-                raise config_error(found=found, remedy=remedy) from None
+                raise config_error(found=found, remedy=remedy or "correct it") from None
         return self
 
 
@@ -137,6 +169,10 @@ class Fit(Section):
         0.01, description="rise of the bound, nats an area and epoch, that still is progress"
     )
     seed: Seed = Field(0, description="seed of everything random in the fit")
+
+
+MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))
+FIT_KEYS = tuple(Fit.model_fields)
 
 
 def misplaced(spec: ModelSpec) -> tuple[str, str] | None:

@@ -224,9 +224,12 @@ class Config(Section):
     def _tested(self) -> Config:
         if self.counts is None:
             return self
-        if (self.counts.tested is not None) != (self.model.likelihood == "binomial"):
+        if (self.counts.tested is not None) != self.model.response.needs_trials:
+            from models.likelihoods.registry import LIKELIHOODS
+
+            names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
             raise config_error(
-                found="counts.tested and model.likelihood: binomial, one without the other",
+                found=f"counts.tested and model.likelihood: {names}, one without the other",
                 remedy="give both for positives among tested people, neither for cases",
             )
         return self

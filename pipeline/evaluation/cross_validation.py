@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
 from pipeline.core.errors import StoreError
 from pipeline.evaluation.scores import count_log_density
@@ -198,6 +199,36 @@ def hold_out_constant(
                 expected=expected,
                 counts=rng.poisson(expected).astype(np.float64),
                 log_density=count_log_density(y[held_out], mean, size),
+            )
+        )
+    return AreaDraws.concatenate(parts)
+
+
+def hold_out_mean(
+    fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
+) -> AreaDraws:
+    """Predict each fold by the one rate of the training areas, for values that are no counts.
+
+    An area's value is its exposure times a normal rate, with the mean and the variance of the rates
+    of the training areas. Arguments and result are those of :func:`hold_out_constant`.
+    """
+    parts = []
+    for number in range(int(fold.max()) + 1):
+        held_out = fold == number
+        used = ~held_out & (people > 0)
+        rate = float(y[used].sum() / people[used].sum())
+        spread = float(np.std(y[used] / people[used])) or 1.0
+        mean, sd = rate * people[held_out], spread * people[held_out]
+        noise = np.random.default_rng([seed, 3, number]).standard_normal((n_draws, mean.shape[0]))
+        parts.append(
+            AreaDraws(
+                bag=np.flatnonzero(held_out),
+                y=y[held_out],
+                people=people[held_out],
+                mean=mean,
+                expected=np.tile(mean, (n_draws, 1)),
+                counts=mean + sd * noise,
+                log_density=norm.logpdf(y[held_out], mean, sd),
             )
         )
     return AreaDraws.concatenate(parts)

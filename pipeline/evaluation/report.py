@@ -55,6 +55,8 @@ def area_table(report: dict[str, Any]) -> Table:
     columns = _held_out_columns(report)
     table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
     for name, path in _LINES:
+        if path[0] not in report["in_sample"]:  # of responses that are no counts
+            continue
         table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
     for level in report["in_sample"]["intervals"]:
         path = ("intervals", level, "coverage")

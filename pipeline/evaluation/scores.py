@@ -129,7 +129,9 @@ def mae(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.mean(np.abs(a - b)))
 
 
-def point_scores(y: np.ndarray, mean: np.ndarray, people: np.ndarray) -> dict[str, Any]:
+def point_scores(
+    y: np.ndarray, mean: np.ndarray, people: np.ndarray, *, counts: bool = True
+) -> dict[str, Any]:
     """Scores of expected counts against observed ones.
 
     Logarithms are of counts and expectations plus one half, so that zeros have one.
@@ -140,6 +142,8 @@ def point_scores(y: np.ndarray, mean: np.ndarray, people: np.ndarray) -> dict[st
         Observed and expected counts.
     people : (n_bag,) array
         Exposure; a rate is a count over its exposure.
+    counts : bool
+        Whether they are counts; other values have no ``poisson_deviance`` and no ``log_counts``.
 
     Returns
     -------
@@ -150,13 +154,12 @@ def point_scores(y: np.ndarray, mean: np.ndarray, people: np.ndarray) -> dict[st
     people = np.where(people > 0, people, np.nan)
     rate, expected = y / people, mean / people
     known = np.isfinite(rate) & np.isfinite(expected)
-    log_y, log_mean = np.log(np.clip(y, 0, None) + 0.5), np.log(np.clip(mean, 0, None) + 0.5)
-    pairs = {
-        "counts": (y, mean),
-        "rates": (rate[known], expected[known]),
-        "log_counts": (log_y, log_mean),
-    }
-    result: dict[str, Any] = {"poisson_deviance": float(poisson_deviance(y, mean).mean())}
+    pairs = {"counts": (y, mean), "rates": (rate[known], expected[known])}
+    result: dict[str, Any] = {}
+    if counts:
+        log_y, log_mean = np.log(np.clip(y, 0, None) + 0.5), np.log(np.clip(mean, 0, None) + 0.5)
+        pairs["log_counts"] = (log_y, log_mean)
+        result["poisson_deviance"] = float(poisson_deviance(y, mean).mean())
     for name, (observed, fitted) in pairs.items():
         empty = observed.shape[0] == 0
         result[name] = {

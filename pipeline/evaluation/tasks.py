@@ -13,7 +13,12 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from pipeline.config.schema import Config
-from pipeline.evaluation.cross_validation import CountPredictor, Predictor, hold_out_constant
+from pipeline.evaluation.cross_validation import (
+    CountPredictor,
+    Predictor,
+    hold_out_constant,
+    hold_out_mean,
+)
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.scores import (
     LEVELS,
@@ -46,6 +51,15 @@ _ABOUT_COUNTS = {
     "prediction however small the counts; `closed` is the share inside the closed interval, "
     "which covers too much where counts are small",
     "constant": "one rate for all training areas, negative binomial counts around it",
+    **_ABOUT_FOLDS,
+}
+
+_ABOUT_VALUES = {
+    "counts": "values of an area; expected values are means over joint draws",
+    "rates": "values per unit of exposure (person, or km2 without a population)",
+    "nll": "minus the log predictive density of a value, mean over areas, nats",
+    "coverage": "share of observations inside central predictive intervals",
+    "constant": "one rate for all training areas, normal rates around it",
     **_ABOUT_FOLDS,
 }
 
@@ -108,7 +122,7 @@ def evaluation_task(config: Config, store: Any) -> EvaluationTask:
 
 @dataclass(frozen=True)
 class CountTask:
-    """Evaluation of models of counts.
+    """Evaluation of models of counts, and of values that are no counts.
 
     Attributes
     ----------
@@ -118,7 +132,15 @@ class CountTask:
 
     config: Config
     store: Any
-    about: ClassVar[dict[str, str]] = _ABOUT_COUNTS
+
+    @property
+    def about(self) -> dict[str, str]:
+        """See :class:`EvaluationTask`."""
+        return _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+
+    @property
+    def _counts(self) -> bool:
+        return self.config.model.response.counts
 
     @property
     def predictor(self) -> CountPredictor:
@@ -136,18 +158,19 @@ class CountTask:
 
     def score(self, predictions: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
-        return score(predictions, self._levels)
+        return score(predictions, self._levels, counts=self._counts)
 
     def constant(self, fold: np.ndarray) -> AreaDraws:
         """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.evaluate.seed
         store = self.store
-        return hold_out_constant(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
+        hold_out = hold_out_constant if self._counts else hold_out_mean
+        return hold_out(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
 
     def fold_row(self, predictions: AreaDraws, constant: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
         interval = self.config.output.interval
-        own = score(predictions, [interval])
+        own = score(predictions, [interval], counts=self._counts)
         return {
             "n_areas": own["n_areas"],
             "nll": own["nll"],
@@ -157,8 +180,10 @@ class CountTask:
             "coverage": own["intervals"][f"{interval:g}"]["coverage"],
         }
 
-    def truth(self, model: Any, source: Any, advance: Advance) -> Scores:
-        """See :class:`EvaluationTask`."""
+    def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
+        """See :class:`EvaluationTask`: rates are compared by their logarithms."""
+        if not self.config.model.response.positive:
+            return None
         return compare_with_truth(model, self.store, source, self._levels, advance=advance)
 
     def headline(self, report: Scores) -> Scores:
@@ -249,12 +274,17 @@ class LabelTask:
         return result
 
 
-def score(draws: AreaDraws, levels: list[float]) -> Scores:
-    """Return every score of areas' counts, as :mod:`pipeline.evaluation.scores` names them."""
+def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scores:
+    """Return every score of areas, as :mod:`pipeline.evaluation.scores` names them.
+
+    Scores that only counts have (the Poisson deviance, logarithms of counts, the density by
+    moments) are left out of other responses.
+    """
+    moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
     return {
         "n_areas": int(draws.y.shape[0]),
-        **point_scores(draws.y, draws.mean, draws.people),
+        **point_scores(draws.y, draws.mean, draws.people, counts=counts),
         **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
-        "nll_moments": float(-moment_log_density(draws.y, draws.expected).mean()),
+        **(moments if counts else {}),
         "pit_histogram": pit_histogram(draws.counts, draws.y),
     }

@@ -148,13 +148,19 @@ def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem])
     n_before = len(problems)
     counts = read_counts(
         spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True,
-        only=_only(config),
+        only=_only(config), signed=_signed(config),
     )  # fmt: skip
-    if counts is not None and len(problems) == n_before and not (counts > 0).any():
+    nothing = counts is not None and not _signed(config) and not (counts > 0).any()
+    if nothing and len(problems) == n_before:
         place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
+
+
+def _signed(config: Config) -> bool:
+    """Tell whether the areas' responses may be negative."""
+    return config.model.response.responses[0] < 0
 
 
 def _only(config: Config) -> tuple[str, str] | None:

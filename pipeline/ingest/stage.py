@@ -308,7 +308,7 @@ def _select(
     quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
     # Areas whose polygon could not be measured were reported when it was read.
     empty = (size == 0) & ~quiet & _measurable(areas)
-    ill = np.zeros(n_area, bool) if y is None else y > 0
+    ill = np.zeros(n_area, bool) if y is None else y != 0
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
     # Without a population every pixel counts as peopled, and an area can be dry all the same.

@@ -133,7 +133,7 @@ def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> 
     trials = None
     if config.labels is not None:
         y = (np.arange(n_bag + 1) % 2).astype(np.float64)
-    elif config.model.likelihood == "binomial":
+    elif config.model.response.needs_trials:
         trials = np.full(n_bag + 1, 100.0)
         y = np.minimum(y, 99.0)
     return Bags(

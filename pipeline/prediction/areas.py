@@ -92,8 +92,8 @@ def draw_areas(
         # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
         # of other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
-        # A proportion's aggregate is a mean, and those tested are the exposure.
-        tested = part.trials if prediction.law.averages else None
+        # The aggregate is then a probability, and those tested are the exposure.
+        tested = part.trials if prediction.likelihood.needs_trials else None
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         return AreaDraws(
             bag=np.asarray(part.bag, dtype=np.int64),

@@ -114,8 +114,11 @@ def render_preview(config: Config, directory: Path) -> None:
     _draw_map(left, mean, rings, first)
     _draw_map(middle, spread, rings, second)
     _scale_bar(left, mean)
-    draw_areas = _draw_labels if labels else _draw_counts
-    draw_areas(right, areas, config.output.interval)
+    if labels:
+        _draw_labels(right, areas, config.output.interval)
+    else:
+        counts = config.model.response.counts
+        _draw_responses(right, areas, config.output.interval, counts=counts)
     path = directory / PREVIEW.file
     figure.savefig(path, metadata={"Software": None, "Title": config.name})
 
@@ -239,16 +242,18 @@ def _scale_bar(axes: Axes, shown: Overview) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def _draw_counts(axes: Axes, areas: Any, interval: float) -> None:
-    """Draw observed counts against fitted ones, with the predictive interval of each."""
+def _draw_responses(axes: Axes, areas: Any, interval: float, *, counts: bool) -> None:
+    """Draw observed responses against fitted ones, with the predictive interval of each."""
     known = areas[np.isfinite(areas["fitted"])]
     observed, fitted = known["observed"].to_numpy(), known["fitted"].to_numpy()
     lower, upper = known["count_lower"].to_numpy(), known["count_upper"].to_numpy()
-    _prepare_plot(axes, "Areas: observed and fitted counts", "fitted cases", "observed cases")
+    noun, many = ("cases", "counts") if counts else ("values", "values")
+    title = f"Areas: observed and fitted {many}"
+    _prepare_plot(axes, title, f"fitted {noun}", f"observed {noun}")
     if known.empty:
         return
     # Logarithms have no zero: zero counts and bounds sit on the axis, half a case.
-    floor = 0.5
+    floor = 0.5 if counts else None
     x, y = np.clip(fitted, floor, None), np.clip(observed, floor, None)
     low, high = np.clip(lower, floor, None), np.clip(upper, floor, None)
     inside = (lower <= observed) & (observed <= upper)
@@ -258,9 +263,22 @@ def _draw_counts(axes: Axes, areas: Any, interval: float) -> None:
     style: dict[str, Any] = {"s": size, "linewidths": 0.3, "edgecolors": "white", "zorder": 3}
     axes.scatter(x[inside], y[inside], color=BLUE, label="inside", **style)
     axes.scatter(x[~inside], y[~inside], color=RED, label="outside", **style)
-    ends = [min(x.min(), y.min()) / 1.4, max(x.max(), y.max()) * 1.4]
+    ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    if counts:
+        ends = [ends[0] / 1.4, ends[1] * 1.4]
+        _logarithmic(axes, ends)
+    else:
+        margin = 0.05 * (ends[1] - ends[0]) or 1.0
+        ends = [ends[0] - margin, ends[1] + margin]
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set(xlim=ends, ylim=ends)
+    share = f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
+    _legend(axes, share, "upper left")
+
+
+def _logarithmic(axes: Axes, ends: list[float]) -> None:
+    """Give both axes a logarithmic scale and few, plain ticks."""
+    axes.set(xscale="log", yscale="log")
     decades = np.log10(ends[1] / ends[0])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0)))
@@ -269,8 +287,6 @@ def _draw_counts(axes: Axes, areas: Any, interval: float) -> None:
             LogFormatterSciNotation() if wide else StrMethodFormatter("{x:,g}")
         )
         axis.set_minor_formatter("")
-    share = f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
-    _legend(axes, share, "upper left")
 
 
 def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:

@@ -256,6 +256,8 @@ PRODUCTS: list[Product] = [
         description="expected cases",
         unit="cases",
         values=lambda p, people, _: p.mean * people,
+        # A pixel's share of a value that is no count is no number of cases.
+        wanted=lambda config: config.labels is None and config.model.response.counts,
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",
@@ -301,10 +303,14 @@ def register(product: Product) -> None:
 
 
 def rate_unit(config: Config) -> str:
-    """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population."""
+    """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population.
+
+    Responses that are no counts, such as normal ones, have a ``value per 1,000 people``.
+    """
     per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
     what = "people" if config.population is not None else "km2"
-    return " ".join(part for part in ("cases per", per, what) if part)
+    noun = "cases per" if config.model.response.counts else "value per"
+    return " ".join(part for part in (noun, per, what) if part)
 
 
 def layers(config: Config, store: Any = None) -> list[Layer]:

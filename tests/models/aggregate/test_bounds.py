@@ -12,13 +12,13 @@ from scipy.special import gammaln, roots_hermite
 from scipy.stats import multivariate_normal, norm
 
 from models import Bags, VBAgg
-from models.aggregate import bag_variance, bounds
-from models.aggregate import moment_matching as expected
-from models.gp import pixel_pass, sparse_gp
+from models.aggregate import bounds, moment_matching
+from models.gp import bag_variance, pixel_pass, sparse_gp
 from models.gp.kernel_text import parse_kernel
 from models.gp.sparse_gp import Whitened
-from models.likelihoods.counts import LIKELIHOODS
 from models.likelihoods.links import find_link
+from models.likelihoods.observation import Observation
+from models.likelihoods.registry import LIKELIHOODS
 from models.training.loop import BagsSource, start_training
 
 
@@ -42,12 +42,15 @@ def _log_count(y, rate, size):
     )
 
 
-LAWS = {None: "poisson", 3.0: "negative_binomial", 400.0: "negative_binomial"}
+NAMES = {None: "poisson", 3.0: "negative_binomial", 400.0: "negative_binomial"}
 
 
-def _law(size):
-    law = LIKELIHOODS[LAWS[size]]
-    return law, {} if size is None else {"log_size": np.log(size)}
+def _seen(size, link, y, p):
+    """One bag of counts, of a negative binomial size or Poisson."""
+    likelihood = LIKELIHOODS[NAMES.get(size, size)]
+    params = {"log_size": np.log(size)} if isinstance(size, float) else {}
+    offsets, one = np.array([0, p.size]), np.ones(1)
+    return Observation(likelihood, find_link(link), params, y, p, offsets, np.arange(1), one)
 
 
 @pytest.mark.parametrize("link", ["exp", "square"])
@@ -61,10 +64,8 @@ def test_lemmas_are_below_and_near_the_expected_log_likelihood(size, link):
     rate = find_link(link).value(f) @ p
     y = np.array([9.5 if link == "exp" else 180.0])
     each = _log_count(y[0], rate, size)
-    law, own = _law(size)
-    bound = bounds.lower_bound(
-        law, find_link(link), y, p, np.array([0, 6]), m, np.diag(cov).copy(), own, np.ones(1)
-    ).value.sum()
+    seen = _seen(size, link, y, p)
+    bound = bounds.lower_bound(seen, m, np.diag(cov).copy()).value.sum()
     error = each.std() / np.sqrt(each.size)
     assert bound < each.mean() + 4 * error
     # Lemma 2 pays for the spread of every pixel: 1.5 nats here.
@@ -78,23 +79,14 @@ def test_bound_of_the_exponential_law_is_below_and_near_the_expectation():
     f = m + rng.standard_normal((400_000, 6)) @ root.T
     rate = np.exp(f) @ p
     each = -np.log(rate) - 12.0 / rate
-    bound = bounds.lower_bound(
-        LIKELIHOODS["exponential"],
-        find_link("exp"),
-        np.array([12.0]),
-        p,
-        np.array([0, 6]),
-        m,
-        np.diag(root @ root.T).copy(),
-        {},
-        np.ones(1),
-    ).value.sum()
+    seen = _seen("exponential", "exp", np.array([12.0]), p)
+    bound = bounds.lower_bound(seen, m, np.diag(root @ root.T).copy()).value.sum()
     assert bound < each.mean() + 4 * each.std() / 632
     assert bound > each.mean() - 0.1
 
 
 @pytest.mark.parametrize("size", [None, 3.0, 400.0])
-@pytest.mark.parametrize("rule", [expected.second_order, expected.log_normal])
+@pytest.mark.parametrize("rule", [moment_matching.second_order, moment_matching.log_normal])
 @pytest.mark.parametrize("link", ["exp", "square"])
 def test_estimates_by_two_moments_are_near_the_expectation(rule, size, link):
     rng = np.random.default_rng(1)
@@ -103,9 +95,8 @@ def test_estimates_by_two_moments_are_near_the_expectation(rule, size, link):
     f = m + rng.standard_normal((400_000, 6)) @ root.T
     rate = find_link(link).value(f) @ p
     each = _log_count(30.0, rate, size)
-    law, own = _law(size)
-    moments = (np.array([30.0]), np.array([rate.mean()]), np.array([rate.var()]))
-    estimate = rule(law, *moments, own, np.ones(1)).value.sum()
+    moments = (np.array([rate.mean()]), np.array([rate.var()]))
+    estimate = rule(_seen(size, link, np.array([30.0]), p), *moments).value.sum()
     assert estimate == pytest.approx(each.mean(), abs=0.1 if link == "exp" else 0.02)
 
 
@@ -113,9 +104,8 @@ def test_estimates_by_two_moments_are_near_the_expectation(rule, size, link):
 def test_log_normal_estimate_is_exact_for_a_log_normal_aggregate(variance):
     # One pixel under the exponential link: E log p = y (m + log p) - p e^{m + s/2} - log y!.
     y, c = np.array([7.0]), np.array([5.0])
-    found = expected.log_normal(
-        LIKELIHOODS["poisson"], y, c, c**2 * np.expm1(variance), {}, np.ones(1)
-    )
+    seen = _seen(None, "exp", y, np.ones(1))
+    found = moment_matching.log_normal(seen, c, c**2 * np.expm1(variance))
     by_hand = 7 * (np.log(5) - 0.5 * variance) - 5 - gammaln(8)
     assert found.value[0] == pytest.approx(by_hand, rel=1e-9)
 

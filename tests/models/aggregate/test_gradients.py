@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from models import VBAgg
-from models.aggregate import bag_variance
-from models.gp import pixel_pass
+from models.gp import bag_variance, pixel_pass
 from models.training.loop import BagsSource, start_training
 
 KERNELS = (

@@ -15,15 +15,12 @@ import pytest
 
 import models
 from models import VBAgg
-from models.aggregate import bag_variance
 from models.aggregate.bag_pixel import BagPixel, Dasymetric
 from models.backend import arrays as xp
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Stats
-from models.gp import evidence_pass as bag_evidence
-from models.gp import pathwise as paths
-from models.gp import pixel_pass
+from models.gp import bag_variance, evidence_pass, pathwise, pixel_pass
 from models.training.loop import BagsSource, start_training
 from tests.models.backend import strict_cupy as strict
 
@@ -57,9 +54,9 @@ def cupy(request, monkeypatch):
     """The stand-in, or CuPy where there is a GPU; and tiles so small that there are several."""
     for module, name, value in (
         (pixel_pass, "DEVICE_ROWS", 50),
-        (bag_evidence, "DEVICE_ROWS", 20),
+        (evidence_pass, "DEVICE_ROWS", 20),
         (bag_variance, "PAIRS", 8),
-        (paths, "ROWS", 40),
+        (pathwise, "ROWS", 40),
         (xp, "CHUNK", 4),
     ):
         monkeypatch.setattr(module, name, value)

@@ -42,7 +42,7 @@ def _setting(text="additive", n_pix=61, n_ind=17, seed=0):
 def _poisoned():
     """An arena whose memory holds NaN: what is read before it is written shows."""
     arena = Arena()
-    arena.take((1 << 23,), np.float64)[:] = np.nan
+    arena.allocate((1 << 23,), np.float64)[:] = np.nan
     arena.start()
     return arena
 
@@ -69,7 +69,7 @@ def test_variance_by_half_of_the_product_is_the_quadratic_form(strip, monkeypatc
 def test_weighted_square_by_signs_is_the_sum_over_pixels(weight, squared, monkeypatch):
     monkeypatch.setattr(pixel_pass, "SQUARED", squared)
     k = np.random.default_rng(0).normal(size=(23, 6))
-    found = pixel_pass.squares(k, weight, _poisoned().take)
+    found = pixel_pass.squares(k, weight, _poisoned().allocate)
     wanted = sum(w * np.outer(row, row) for w, row in zip(weight, k, strict=True))
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
@@ -136,19 +136,19 @@ def test_blocks_on_any_number_of_threads_give_the_same_bits(dtype, make_bags):
 
 def test_arena_hands_out_apart_what_is_not_released():
     arena = Arena()
-    first = arena.take((3, 5), np.float32)
+    first = arena.allocate((3, 5), np.float32)
     mark = arena.mark()
-    second = arena.take((7,), np.float64)
-    large = arena.take((1 << 24,), np.float64)  # more than a buffer holds
+    second = arena.allocate((7,), np.float64)
+    large = arena.allocate((1 << 24,), np.float64)  # more than a buffer holds
     assert not any(
         np.shares_memory(a, b) for a, b in [(first, second), (first, large), (second, large)]
     )
     arena.release(mark)
-    again = arena.take((7,), np.float64)
+    again = arena.allocate((7,), np.float64)
     assert np.shares_memory(again, second)
     assert not np.shares_memory(again, first)
     arena.start()
-    assert np.shares_memory(arena.take((3, 5), np.float32), first)
+    assert np.shares_memory(arena.allocate((3, 5), np.float32), first)
 
 
 def test_half_products_of_the_driver_equal_whole_ones():

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from models import VBAgg
-from models.aggregate.objective import bag_weights
 from models.core.errors import ParameterError
-from models.gp import pathwise as paths
-from models.gp import sparse_gp
+from models.gp import pathwise, sparse_gp
 from models.gp.scaling import scaled_inputs
-from models.likelihoods.links import find_link
+from models.likelihoods.observation import Observation
 from models.training.loop import BagsSource, ThreadExecutor, start_training, train
 
 COMBINATIONS = [
@@ -60,7 +58,7 @@ def _objective(model, state, bags):
 def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_draws(
     likelihood, link, area_effect, kernel, monkeypatch, make_bags
 ):
-    monkeypatch.setattr(paths, "ROWS", 16)  # several tiles, bags across their edges
+    monkeypatch.setattr(pathwise, "ROWS", 16)  # several tiles, bags across their edges
     bags = make_bags(n_bag=8, largest=20)
     model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=3)
     state = _state(model, bags)
@@ -109,12 +107,10 @@ def _by_dense_draws(model, state, bags, n_draw, seed=3):
     value, vector = np.linalg.eigh(cov)
     root = vector * np.sqrt(np.maximum(value, 0))
     f = m + np.random.default_rng(seed).normal(size=(n_draw, m.shape[0])) @ root.T
-    law = model.law
-    p = bag_weights(law, bags.weight, bags.offsets, fixed["base_rate"][0])
-    eta = np.add.reduceat(p * find_link(model.link_name).value(f), bags.offsets[:-1], axis=1)
-    own = {name: float(params[name][0]) for name in law.start}
-    unit = law.unit(bags.weight, bags.offsets, bags.trials)
-    each = law.terms(bags.y, np.maximum(eta, 1e-100), own, unit).value.sum(axis=1)
+    likelihood, link = model.resolved_likelihood, model.resolved_link
+    seen = Observation.of(likelihood, link, {**fixed, **params}, bags)
+    eta = np.add.reduceat(seen.p * link.value(f), bags.offsets[:-1], axis=1)
+    each = seen.terms(np.maximum(eta, 1e-100)).value.sum(axis=1)
     return each.mean(), each.std() / np.sqrt(n_draw)
 
 
@@ -205,7 +201,7 @@ def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkey
     state = _state(model, bags)
     kept = _objective(model, state, bags)
     for name, value in (("KEEP", 0), ("ROWS", 7)):
-        monkeypatch.setattr(paths, name, value)
+        monkeypatch.setattr(pathwise, name, value)
         again = _objective(model, state, bags)
         assert again.bound == pytest.approx(kept.bound, rel=1e-12)
         for key, grad in kept.grad.items():

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from models import BagBlock, Bags, VBAgg
-from models.aggregate.bag_variance import bag_variance
 from models.core.errors import ParameterError
-from models.likelihoods.counts import LIKELIHOODS
+from models.gp.bag_variance import bag_variance
 from models.likelihoods.links import find_link
 from models.likelihoods.prediction import BagPrediction, Prediction
+from models.likelihoods.registry import LIKELIHOODS
 
 M = np.array([0.0, 0.3, 1.0, -1.2, 3.0])
 S = np.array([0.5, 0.04, 1e-6, 0.3, 2.0])

@@ -17,8 +17,7 @@ from models import Bags, PsiVGPMIL, PsiVGPMILSVI
 from models.core.errors import BagsError, ParameterError
 from models.gp.kernel_text import parse_kernel
 from models.gp.sparse_gp import JITTER, Whitened
-from models.mil import bag_draws
-from models.mil import sigmoid_densities as psi
+from models.mil import bag_draws, sigmoid_densities
 from models.mil.label_factors import label_terms, start_logits, update_logits
 from models.mil.psi_prior import PriorDraws, log_z
 from models.mil.sigmoid_densities import (
@@ -224,9 +223,11 @@ def test_theta_is_the_mean_of_the_mixing_variable():
 
 
 def test_a_density_of_ones_own_is_checked_and_used(monkeypatch):
-    monkeypatch.setattr(psi, "DENSITIES", dict(DENSITIES))
+    monkeypatch.setattr(sigmoid_densities, "DENSITIES", dict(DENSITIES))
 
-    class Sech(psi.Density):  # sech^2(c / 2): the logistic density, two such mixtures' product
+    class Sech(
+        sigmoid_densities.Density
+    ):  # sech^2(c / 2): the logistic density, two such mixtures' product
         def log_ratio(self, c):
             return 2 * HYPERBOLIC_SECANT.log_ratio(c)
 
@@ -241,7 +242,7 @@ def test_a_density_of_ones_own_is_checked_and_used(monkeypatch):
         def theta(self, c):
             return HYPERBOLIC_SECANT.theta(c)
 
-    class Light(psi.Density):  # exp(-c^4): lighter than any Gaussian
+    class Light(sigmoid_densities.Density):  # exp(-c^4): lighter than any Gaussian
         def log_ratio(self, c):
             return -(c**4)
 
@@ -416,7 +417,7 @@ def test_log_z_of_two_instances_is_a_double_integral():
     assert log_z(draws.totals(z, law)) == pytest.approx(exact, abs=0.004)
     assert abs(exact) > 0.15
     assert log_z(draws.totals(z, HYPERBOLIC_SECANT)) == pytest.approx(0, abs=1e-12)
-    assert model._law is HYPERBOLIC_SECANT
+    assert model._density is HYPERBOLIC_SECANT
 
 
 # -- blocks, batches ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from models.gp.evidence_pass import FEW, EvidencePass
 from models.gp.kernel_text import parse_kernel
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import JITTER, Whitened, factorise, lower_backward
-from models.likelihoods.labels import LAWS, lam, nodes
+from models.likelihoods.labels import EVIDENCE_LIKELIHOODS, lam, nodes
 from models.training.loop import BagsSource, ThreadExecutor, start_training, train
 
 
@@ -120,15 +120,15 @@ def test_evidence_is_the_dense_sum_and_its_adjoints_are_differences(
         assert grad[i] == pytest.approx(change / (2 * step), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", EVIDENCE_LIKELIHOODS)
 def test_slopes_of_the_laws_are_differences(law):
     rng = np.random.default_rng(1)
     y = (rng.random(30) < 0.5).astype(float)
     m, var = 4.0 * rng.normal(size=30), np.exp(2.0 * rng.normal(size=30))
-    site, step = LAWS[law].site(y, m, var, 0.7), 1e-6
+    site, step = EVIDENCE_LIKELIHOODS[law].site(y, m, var, 0.7), 1e-6
 
     def value(m, var):
-        return LAWS[law].site(y, m, var, 0.7).value
+        return EVIDENCE_LIKELIHOODS[law].site(y, m, var, 0.7).value
 
     by_m = (value(m + step, var) - value(m - step, var)) / (2 * step)
     by_var = (value(m, var + step) - value(m, var - step)) / (2 * step)
@@ -142,7 +142,7 @@ def test_slopes_of_the_laws_are_differences(law):
 
 @pytest.mark.parametrize(("m", "sd"), [(0.3, 1e-9), (-2.0, 0.1), (1.0, 3.0), (-40.0, 300.0)])
 def test_probit_by_adaptive_integration(m, sd):
-    site = LAWS["probit"].site(np.ones(1), np.array([m]), np.array([sd**2]), 1.0)
+    site = EVIDENCE_LIKELIHOODS["probit"].site(np.ones(1), np.array([m]), np.array([sd**2]), 1.0)
 
     def expected(of):
         cuts = np.unique(
@@ -162,7 +162,9 @@ def test_probit_by_adaptive_integration(m, sd):
 
 
 def test_probit_far_below_zero_is_a_parabola():
-    site = LAWS["probit"].site(np.ones(1), np.array([-5000.0]), np.array([300.0**2]), 1.0)
+    site = EVIDENCE_LIKELIHOODS["probit"].site(
+        np.ones(1), np.array([-5000.0]), np.array([300.0**2]), 1.0
+    )
     assert site.d_var[0] == pytest.approx(-0.5, rel=1e-6)  # -(s^2)/2 and a logarithm
     assert site.d_m[0] == pytest.approx(5000.0, rel=1e-6)
 
@@ -191,7 +193,9 @@ def test_the_bound_at_another_prior_variance_needs_no_new_sums():
         _, local = model.block_stats(params, block, None)
         c = np.concatenate([local["c"], np.full((bags.n_bag, 1), model.intercept_sd)], axis=1)
         xi = np.linspace(0.5, 3.0, bags.n_bag)
-        site = LAWS["logistic"].site_at(bags.y, np.zeros(bags.n_bag), np.ones(bags.n_bag), xi)
+        site = EVIDENCE_LIKELIHOODS["logistic"].site_at(
+            bags.y, np.zeros(bags.n_bag), np.ones(bags.n_bag), xi
+        )
         w, h = site.precision(), site.linear(np.zeros(bags.n_bag))
         constant = site.constant(np.zeros(bags.n_bag), np.ones(bags.n_bag)).sum()
         ends.append(SiteSums(constant, 0.5 * w @ local["r"], (c.T * w) @ c, h @ c))

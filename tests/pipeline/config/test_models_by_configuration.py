@@ -96,6 +96,53 @@ def test_more_positives_than_tested_is_told_by_area(files):
         ingest(StageContext(load_config(path)))
 
 
+def _values(files: Any, scale: float, shift: float) -> None:
+    """Give the areas values instead of counts: their own rate times their people."""
+    for k, name in enumerate(files.ids):
+        people = files.population[files.pixels(k)].sum()
+        files.cases[name] = f"{people * (scale * np.cos(k) + shift):.6g}"
+    files.counts()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "shift", "options"),
+    [("normal", -0.02, {"link": "identity"}), ("exponential", 0.2, {"estimator": "bound"})],
+)
+def test_values_that_are_no_counts_make_maps(likelihood, shift, options, files):
+    _values(files, 0.1, shift)
+    path = _run(files, model={"likelihood": likelihood, "inducing": 5, **options})
+    assert main(["run", str(path), "--quiet"]) == 0
+    out = files.directory / "out"
+    with rasterio.open(out / "rate_mean.tif") as tif:
+        rate = tif.read(1)
+        assert tif.units[0] == "value per 1,000 people"
+    assert np.nanmin(rate) < 0 if likelihood == "normal" else np.nanmin(rate) > 0
+    assert not (out / "cases_mean.tif").exists()  # a value is no number of cases
+    assert (out / "preview.png").is_file()
+    report = json.loads((out / "evaluation.json").read_text())
+    assert "poisson_deviance" not in report["in_sample"]
+    for scores in (report["held_out"]["area"]["model"], report["held_out"]["area"]["constant"]):
+        assert np.isfinite(scores["nll"])
+        assert scores["n_impossible"] == 0
+    table = (out / "areas.csv").read_text().splitlines()
+    assert len(table) == len(files.ids) + 1
+
+
+def test_negative_counts_are_refused(files):
+    _values(files, 0.1, -0.02)
+    with pytest.raises(InputError, match="is negative"):
+        ingest(StageContext(load_config(_run(files, model={"likelihood": "exponential"}))))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [("likelihood", "poison", r"did you mean poisson\?"), ("link", "sqare", r"mean square\?")],
+)
+def test_a_misspelt_likelihood_or_link_is_told_the_nearest(key, value, says, files):
+    with pytest.raises(InputError, match=says):
+        load_config(_run(files, model={key: value}))
+
+
 @pytest.mark.parametrize(
     ("sections", "says"),
     [

@@ -5,10 +5,11 @@ With ``S = k(X, X) - K Q K'`` inside a bag and ``a_k`` of :mod:`models.likelihoo
     V = Var sum_i p_i Psi(f_i) = sum_ij p_i p_j C_ij,    C_ij = sum_k a_k(i) a_k(j) S_ij^k / k!.
 
 All pairs of a bag couple: ``O(n_a^2 n_ind)``. They are visited in tiles, the upper triangle alone,
-and never held together. Bags of more than ``most`` pixels stand for themselves by ``most`` nodes
-drawn in proportion to ``p``, one from each of ``most`` strata of equal weight (pixels are stored in
-the order of the map, so strata are compact): the diagonal stays exact, and the pairs of nodes stand
-for all other pairs. ``docs/design/aggregates.md`` has the measured error.
+and never held together. Bags of more than ``max_pixels`` pixels stand for themselves by
+``max_pixels`` nodes drawn in proportion to ``p``, one from each of ``max_pixels`` strata of equal
+weight (pixels are stored in the order of the map, so strata are compact): the diagonal stays exact,
+and the pairs of nodes stand for all other pairs. ``docs/design/aggregates.md`` has the measured
+error.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class BagVariance:
 
 
 def bag_variance(
-    fwd: PixelPass, link: Link, p: Any, offsets: Any, bag: Any, most: int
+    fwd: PixelPass, link: Link, p: Any, offsets: Any, bag: Any, max_pixels: int
 ) -> BagVariance:
     """Compute ``V`` of each bag and its adjoints.
 
@@ -73,7 +74,7 @@ def bag_variance(
     offsets : (n_bag + 1,) int
     bag : (n_bag,) int
         Numbers of the bags in the data set: a bag's nodes are the same in every step and block.
-    most : int
+    max_pixels : int
         Nodes a bag; bags of no more pixels are exact.
     """
     xp = namespace(fwd.z)
@@ -81,10 +82,10 @@ def bag_variance(
     n_factor = 1 if link.n_term is None else link.n_term
     a = link.moments(fwd.m, fwd.s, n_factor + 2)
     factors, slopes, curves = a[1 : n_factor + 1], a[2 : n_factor + 2], a[3 : n_factor + 3]
-    own, own_m, own_s = _diagonal(link, factors, slopes, curves, fwd.s)
+    each, each_m, each_s = _diagonal(link, factors, slopes, curves, fwd.s)
     square = p * p
-    value = segment_sum(square * own, offsets)
-    d_m, d_s = square * own_m, square * own_s
+    value = segment_sum(square * each, offsets)
+    d_m, d_s = square * each_m, square * each_s
     host_p = to_host(p)
     n_bag = offsets.shape[0] - 1
     d_theta = xp.zeros((n_bag, fwd.params["theta"].shape[0]))
@@ -93,7 +94,7 @@ def bag_variance(
         lo, hi = int(offsets[a_bag]), int(offsets[a_bag + 1])
         if hi - lo < 2:
             continue
-        nodes, mass = choose_nodes(host_p[lo:hi], most, int(bag[a_bag]))
+        nodes, mass = choose_nodes(host_p[lo:hi], max_pixels, int(bag[a_bag]))
         if nodes.shape[0] < 2:
             continue
         nodes += lo
@@ -140,7 +141,7 @@ def _diagonal(
     return value, by_m, by_s
 
 
-def choose_nodes(p: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def choose_nodes(p: np.ndarray, max_pixels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Choose the pixels whose pairs stand for all pairs of the bag, and their masses.
 
     Returns
@@ -151,10 +152,12 @@ def choose_nodes(p: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.nd
         Scaled so that the products of different nodes add up to those of different pixels.
     """
     used = np.flatnonzero(p > 0)
-    if used.shape[0] <= most:
+    if used.shape[0] <= max_pixels:
         return used, p[used]
     edges = np.cumsum(p)
-    at = (np.arange(most) + np.random.default_rng(seed).random(most)) * (edges[-1] / most)
+    at = (np.arange(max_pixels) + np.random.default_rng(seed).random(max_pixels)) * (
+        edges[-1] / max_pixels
+    )
     drawn = np.minimum(np.searchsorted(edges, at, side="right"), used[-1])
     nodes, count = np.unique(drawn, return_counts=True)
     mass = count.astype(np.float64)

@@ -1,0 +1,125 @@
+"""What VBAgg and its baselines share: a likelihood of each bag given its aggregate."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from models.backend.arrays import as_array
+from models.core.block import BagBlock
+from models.core.errors import ParameterError
+from models.core.protocol import Arrays, Sweep, override
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.links import LINKS, Link, find_link
+from models.likelihoods.observation import own_params
+from models.likelihoods.prediction import BagPrediction, Prediction
+from models.likelihoods.registry import LIKELIHOODS, find_likelihood
+from models.training.estimator import Estimator
+
+
+class RateDraws(Protocol):
+    """Rate surfaces drawn from a fitted model: the same whatever the tiles."""
+
+    n_draws: int
+
+    def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
+        """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
+
+    def bag_counts(self, bags: BagBlock) -> np.ndarray:
+        """Aggregate the rates over each bag: (n_draws, n_bag)."""
+
+
+class AggregateModel(Estimator):
+    """Base of the models of bags whose response follows an aggregate of rates."""
+
+    sweep: ClassVar[Sweep] = "minibatch"
+    likelihood: str
+    link: str
+    area_effect: bool
+
+    @property
+    def resolved_likelihood(self) -> Likelihood:
+        """The likelihood of a bag's response, its area effect included."""
+        return find_likelihood(self.likelihood, area_effect=self.area_effect)
+
+    @property
+    def link_name(self) -> str:
+        """The link, ``auto`` resolved."""
+        return LIKELIHOODS[self.likelihood].links[0] if self.link == "auto" else self.link
+
+    @property
+    def resolved_link(self) -> Link:
+        """The link, ``auto`` resolved."""
+        return find_link(self.link_name)
+
+    @override
+    def check_params(self) -> None:
+        super().check_params()
+        links = find_likelihood(self.likelihood).links
+        if self.link not in ("auto", *LINKS):
+            msg = f"link: {self.link!r} is not one of auto, {', '.join(LINKS)}"
+            raise ParameterError(msg)
+        if self.link_name not in links:
+            msg = (
+                f"link: {self.link!r} does not go with the {self.likelihood} likelihood; "
+                f"use {' or '.join(links)}"
+            )
+            raise ParameterError(msg)
+        find_likelihood(self.likelihood, area_effect=self.area_effect)
+
+    @abstractmethod
+    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
+        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+
+    @abstractmethod
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
+        """Draw whole rate surfaces from the posterior."""
+
+    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Prediction:
+        """Predict the rate of each pixel, per unit of weight.
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Covariates as measured.
+        coords : (n_pix, 2), km
+            Needed where the model was fitted with coordinates.
+        """
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
+
+    def predict_bags(
+        self,
+        bags: BagBlock,
+        *,
+        n_draws: int = 500,
+        rng: np.random.Generator | None = None,
+        draws: Any = None,
+    ) -> BagPrediction:
+        """Return joint draws of the expected response of each bag.
+
+        Parameters
+        ----------
+        bags : BagBlock
+        n_draws : int
+        rng : numpy Generator, optional
+            Seeded by the model's ``seed`` where not given.
+        draws : RateDraws, optional
+            Functions drawn before: give the same ones for the blocks of one data set.
+        """
+        if draws is None:
+            draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
+        likelihood = self.resolved_likelihood
+        bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)
+        own = own_params(likelihood, self.fitted_state().params)
+        return BagPrediction(draws.bag_counts(bags), likelihood, own, bag_data)
+
+    @override
+    def named_hyperparameters(self) -> dict[str, float]:
+        params = self.fitted_state().params
+        own = {
+            name.removeprefix("log_"): float(np.exp(params[name][0]))
+            for name in self.resolved_likelihood.parameters
+        }
+        return {"mean": float(params["mean"][0]), **own}

@@ -1,0 +1,220 @@
+r"""What a likelihood tells of itself, and how its log density is evaluated.
+
+The aggregate of a bag is ``eta_a = sum_i p_i Psi(f_i)``. A likelihood knows
+``h(eta) = log p(y | eta)`` and its derivatives by ``eta`` and by the logarithms of its own
+parameters. What is expected of ``h`` under a posterior of ``f`` is the business of
+:mod:`models.aggregate.moment_matching` (any likelihood), :mod:`models.aggregate.bounds` (some) and
+:mod:`models.gp.pathwise` (draws; any likelihood). Counts need not be whole numbers (reported counts
+are often adjusted), hence ``gammaln`` for factorials.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from models.backend.arrays import namespace
+from models.core.errors import BagsError, NumericalError
+from models.core.protocol import Summary
+
+TINY = 1e-100
+
+# Which lower bound of ``E h`` a likelihood has, see :mod:`models.aggregate.bounds`.
+BoundForm = Literal["none", "logarithmic", "harmonic"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a likelihood: something positive, of which the fit learns the logarithm.
+
+    Attributes
+    ----------
+    start : float
+        Logarithm that the fit starts at.
+    excess_power : float or None
+        The parameter to this power is the deviation of a factor on the mean, which may vanish. The
+        weak priors shrink that deviation to 0. None: no prior, and no limit.
+    """
+
+    start: float
+    excess_power: float | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """``h`` and its derivatives, all of the shape of ``eta``.
+
+    Attributes
+    ----------
+    value, d1, d2, d3
+        ``h`` and its derivatives by ``eta``; the last two are None at order 1.
+    by, by_d2 : dict of arrays
+        Derivative of ``h``, and of its second derivative, by each parameter (a logarithm).
+    """
+
+    value: Any
+    d1: Any
+    d2: Any = None
+    d3: Any = None
+    by: dict[str, Any] = field(default_factory=dict)
+    by_d2: dict[str, Any] = field(default_factory=dict)
+
+
+class Likelihood(ABC):
+    """Distribution of a bag's response given its aggregate.
+
+    A subclass defines :meth:`terms` and :meth:`draw`, and changes those of the attributes that
+    differ from these defaults, which are those of counts.
+
+    Attributes
+    ----------
+    name : str
+        As ``likelihood=...`` and ``model.likelihood`` say it.
+    about : str
+        What a response is, in a few words.
+    links : tuple of str
+        Links that make sense under it, the default first.
+    parameters : dict of Parameter
+        By name, ``log_...``.
+    responses : (low, high)
+        Closed range of a response.
+    aggregates : (low, high)
+        Open range of the aggregate.
+    counts : bool
+        Whether a response is a number of cases; false where it is a value of the bag.
+    averages : bool
+        Whether the aggregate is the weighted mean over the bag, not the weighted sum.
+    needs_trials : bool
+        Whether ``y`` counts the positives among a number tested, which must be given. The
+        configuration calls the column ``counts.tested``.
+    takes_area_effect : bool
+        Whether a log-normal factor of each bag makes sense (:mod:`models.likelihoods.area_effect`).
+    area_effect_by_default : bool
+        Whether ``area_effect: auto`` gives it one.
+    bound_form : {"none", "logarithmic", "harmonic"}
+        The closed lower bound that ``estimator="bound"`` uses.
+    quadratic : bool
+        Whether ``h`` is quadratic in ``eta``: a natural step is then exact, however long.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str] = ""
+    links: ClassVar[tuple[str, ...]]
+    parameters: Mapping[str, Parameter] = {}
+    responses: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    aggregates: ClassVar[tuple[float, float]] = (0.0, np.inf)
+    counts: ClassVar[bool] = True
+    averages: ClassVar[bool] = False
+    needs_trials: ClassVar[bool] = False
+    takes_area_effect: ClassVar[bool] = True
+    area_effect_by_default: ClassVar[bool] = False
+    bound_form: ClassVar[BoundForm] = "none"
+    quadratic: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return self.name
+
+    @property
+    def positive(self) -> bool:
+        """Whether the aggregate is above 0."""
+        return self.aggregates[0] == 0.0
+
+    @abstractmethod
+    def terms(
+        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
+    ) -> Terms:
+        """Evaluate ``h``.
+
+        Parameters
+        ----------
+        y : (n_bag,)
+        eta : (..., n_bag), inside :attr:`aggregates`
+        params : dict of float
+            Logarithms of the parameters.
+        bag_data : (n_bag,)
+            What :meth:`bag_data` returned for these bags.
+        order : {1, 3}
+            Highest derivative by ``eta`` wanted.
+        """
+
+    @abstractmethod
+    def draw(
+        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw a response for each ``eta`` (n_draws, n_bag)."""
+
+    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        """Return what :meth:`terms` needs to know of each bag besides ``eta``: (n_bag,)."""
+        del trials
+        return namespace(weight).ones(offsets.shape[0] - 1)
+
+    def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
+        """Return the base rate, the level of ``Psi(f)`` in its units, and the parameters.
+
+        Raises
+        ------
+        BagsError
+            If a response is impossible, or the responses say nothing of a rate.
+        """
+        self.check_responses(sample)
+        total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
+        if total_y <= 0:
+            held = "counts" if self.counts else "is"
+            msg = f"every training bag {held} 0; there is no rate to learn"
+            raise BagsError(msg)
+        return total_y / total_weight, 1.0, self.start()
+
+    def start(self) -> dict[str, float]:
+        """Return the parameters that do not depend on the data at their start."""
+        return {name: parameter.start for name, parameter in self.parameters.items()}
+
+    def check_responses(self, sample: Summary) -> None:
+        """Raise BagsError if the bags have no weight, or one has an impossible response."""
+        low, high = self.responses
+        wrong = ~((sample.y >= low) & (sample.y <= high))
+        found = None
+        if not float(sample.weight.sum()) > 0:
+            found = "the training bags have no weight; check the population"
+        elif wrong.any():
+            bag = int(np.argmax(wrong))
+            most = "" if np.isinf(high) else f" and at most {high:g}"
+            found = (
+                f"y of training bag {bag} is {sample.y[bag]:g}, and a response of the {self} "
+                f"likelihood is at least {low:g}{most}; correct it, or use another likelihood"
+            )
+        elif self.needs_trials and sample.trials is None:
+            found = f"the {self} likelihood needs the number tested in each bag; give trials"
+        if found:
+            raise BagsError(found)
+
+    def inside(self, eta: Any, gap: float = 0.0) -> Any:
+        """Bring aggregates off the ends of their range: by ``TINY`` below and ``gap`` above."""
+        if not self.positive:
+            return eta
+        high = self.aggregates[1]
+        return namespace(eta).clip(eta, TINY, None if np.isinf(high) else high - gap)
+
+    def check_mean(self, y: Any, mean: Any) -> None:
+        """Raise NumericalError where a mean is not finite, or is 0 under a response above 0."""
+        xp = namespace(mean)
+        if not self.positive:
+            return
+        if not bool(xp.isfinite(mean).all()) or bool(((y > 0) & (mean <= 0)).any()):
+            msg = (
+                "the bound is not finite: the fit diverged, or a bag with cases has no weight; "
+                "lower the learning rate, or check the population"
+            )
+            raise NumericalError(msg)
+
+
+def log_and_ratio(y: Any, eta: Any) -> tuple[Any, Any]:
+    """Return ``log eta`` and ``y / eta``; both 0 where ``y`` is, which allows ``eta = 0``."""
+    xp = namespace(eta)
+    counted = xp.broadcast_to(y > 0, eta.shape)
+    safe = xp.where(counted, eta, 1.0)
+    return xp.log(safe), xp.where(counted, y / safe, 0.0)

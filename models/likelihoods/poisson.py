@@ -1,0 +1,38 @@
+"""Poisson counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from models.backend.arrays import gammaln
+from models.core.protocol import override
+from models.likelihoods.likelihood import Likelihood, Terms, log_and_ratio
+
+
+class Poisson(Likelihood):
+    """``y ~ Poisson(eta)``: ``h = y log eta - eta - log y!``."""
+
+    name = "poisson"
+    about = "counts whose variance is their mean, given the area's effect"
+    links = ("exp", "square")
+    area_effect_by_default = True  # real areas differ by more than Poisson counts do
+    bound_form = "logarithmic"
+
+    @override
+    def terms(
+        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
+    ) -> Terms:
+        log_eta, ratio = log_and_ratio(y, eta)
+        value = y * log_eta - eta - gammaln(y + 1.0)
+        if order == 1:
+            return Terms(value, ratio - 1.0)
+        return Terms(value, ratio - 1.0, -ratio / eta, 2.0 * ratio / eta**2)
+
+    @override
+    def draw(
+        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        return rng.poisson(eta).astype(np.float64)
