@@ -14,7 +14,7 @@ import pytest
 import rasterio
 from rio_cogeo import cog_validate
 
-from pipeline.core.progress import Silent
+from pipeline.config.context import StageContext
 from pipeline.prediction import products
 from pipeline.prediction.products import (
     Product,
@@ -25,7 +25,8 @@ from pipeline.prediction.products import (
     register,
 )
 from pipeline.prediction.stage import predict_stage
-from pipeline.run.record import output_fingerprints, stage_inputs
+from pipeline.run.fingerprints import Fingerprints
+from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
 
 RATE_RATIO = RasterProduct(
@@ -51,7 +52,7 @@ def test_a_product_from_outside_is_written_described_checked_and_cleaned_up(
     out = tmp_path / "out"
     shutil.copytree(world.directory / "out", out)
     config = world.with_config(output={"dir": str(out)})
-    summary = predict_stage(config, Silent())
+    summary = predict_stage(StageContext(config))
     path = out / "rate_ratio.tif"
     assert {"rate_ratio.tif", "rate_ratio.qml"} <= set(summary["files"])
     assert cog_validate(path, quiet=True)[0]
@@ -65,10 +66,10 @@ def test_a_product_from_outside_is_written_described_checked_and_cleaned_up(
     style = path.with_suffix(".qml").read_text()
     assert 'minimumValue="0" maximumValue="4"' in style
     assert 'label="4"' in style  # a ratio has no unit to show
-    assert "rate_ratio.tif" in output_fingerprints(STAGES["predict"].outputs, out)
+    assert "rate_ratio.tif" in Fingerprints(config).outputs(STAGES["predict"].outputs)
     assert is_product("rate_ratio.tif")
 
-    predict_stage(world.with_config(output={"dir": str(out), "rate_per": 1}), Silent())
+    predict_stage(StageContext(world.with_config(output={"dir": str(out), "rate_per": 1})))
     assert (out / "rate_mean.tif").is_file()
     assert not list(out.glob("rate_ratio*"))
 
