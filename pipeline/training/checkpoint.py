@@ -43,7 +43,6 @@ def save_checkpoint(
     Path
         The file.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     meta = {
         "version": VERSION,
         "fingerprint": fingerprint,
