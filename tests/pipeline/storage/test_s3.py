@@ -432,7 +432,7 @@ def test_runs_begun_again_and_again_end_with_the_right_maps(
     country, there, s3, tmp_path, capsys, seed
 ):
     """Few attempts in a heavy storm: runs stop with one line, on machine after machine."""
-    share = dict.fromkeys(("error", "reset", "late_reset", "short"), 0.06)
+    share = dict.fromkeys(("error", "reset", "late_reset", "short"), 0.08)
     stopped = 0
     with stormy(s3, Weather(seed=seed, **share)) as through:
         for k in range(60):
