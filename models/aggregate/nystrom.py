@@ -16,9 +16,9 @@ from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
+from models.gp.kernel_model import KernelModel
 from models.gp.kernels import Kernel
 from models.gp.priors import log_prior
-from models.gp.scaling import kernel_of, named_kernel
 from models.gp.sparse_gp import Factored, Whitened
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
@@ -26,7 +26,7 @@ ROWS = 1024
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Nystrom(PointModel):
+class Nystrom(KernelModel, PointModel):
     """Maximum a posteriori weights of the Nystrom features of a kernel.
 
     Parameters
@@ -47,7 +47,7 @@ class Nystrom(PointModel):
     """
 
     kind = "nystrom"
-    about = "baseline: landmarks' features, no spread"
+    about = "baseline: inducing points as features, no uncertainty"
     source = "Law et al. 2018"
     likelihood: str = "poisson"
     link: str = "auto"
@@ -81,7 +81,7 @@ class Nystrom(PointModel):
     @override
     def block_params(self, state: State) -> Arrays:
         """Add the weights at the inducing points, ``L^-T beta``."""
-        _, _, fac = self._factored(state.fixed, state.params)
+        fac = self._nystrom_factors(state.fixed, state.params)[2]
         return {**state.fixed, **state.params, "alpha": fac.alpha}
 
     @override
@@ -119,7 +119,7 @@ class Nystrom(PointModel):
         """Through ``alpha = L^-T beta`` as well."""
         value, grad = super().objective(state, stats, n_bag_total)
         params, kernel = state.params, self._kernel(state.fixed)
-        k_cache, white, fac = self._factored(state.fixed, params)
+        k_cache, white, fac = self._nystrom_factors(state.fixed, params)
         none = np.zeros_like(fac.lower)
         d_beta, _, d_k = sparse_gp.factorise_backward(fac, white, grad.pop("alpha"), none)
         by_theta, by_w = kernel.backward(
@@ -133,20 +133,11 @@ class Nystrom(PointModel):
         weights = -0.5 * float(params["beta"] @ params["beta"]) / self.prior_sd**2
         return value + prior + weights, grad
 
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return what was learnt of the likelihood and the kernel by name, in units as VBAgg's."""
-        params = self.fitted_params()
-        named = named_kernel(self._kernel(params), params["theta"], params)
-        return {**super().named_hyperparameters(), **named}
-
-    def _factored(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
+    def _nystrom_factors(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
         kernel, w = self._kernel(fixed), params["w"]
         k_ww, cache = kernel.forward(params["theta"], w, w)
         white = Whitened(params["beta"], np.zeros((w.shape[0], w.shape[0])))
         return cache, white, sparse_gp.factorise(k_ww, white)
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
 
 
 def _tiles(n_pix: int) -> list[slice]:

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.objective import finite
 from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
-from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
@@ -62,16 +62,6 @@ class PointModel(AggregateModel):
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
         """Return the adjoints of what :meth:`block_params` gives the surface."""
-
-    def log_prior(self, params: Arrays) -> tuple[float, Arrays]:
-        """Return the log density of the parameters, up to a constant, and its gradient."""
-        del params
-        return 0.0, {}
-
-    def driver_backward(self, params: Arrays, sums: Arrays) -> Arrays:
-        """Take the adjoints of the block's parameters to those of the state."""
-        del params
-        return {name: value for name, value in sums.items() if name != "penalty"}
 
     # -- the contract with the training loop -----------------------------------------------------
 
@@ -116,7 +106,7 @@ class PointModel(AggregateModel):
             penalty, slope = manifold_penalty(self._manifold_features(z.shape[1])(means), each)
             value -= scale * penalty
             d_f -= scale * spread(slope / sizes, block.offsets)
-        check_finite(value)
+        finite(value)
         sums = self.surface_backward(params, z, cache, d_f)
         sums["mean"] = d_f.sum(keepdims=True)
         sums.update({name: slope.sum(keepdims=True) for name, slope in at.by.items()})
@@ -133,13 +123,10 @@ class PointModel(AggregateModel):
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
         """Return the log posterior of all bags, up to a constant, and its gradient."""
+        del state
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        grad = self.driver_backward(state.params, sums)
-        prior, slopes = self.log_prior(state.params)
-        for name, slope in slopes.items():
-            grad[name] = grad[name] + slope
-        return factor * stats.bound + prior, grad
+        return factor * stats.bound, sums
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -189,13 +176,6 @@ class PointDraws:
         p = bag_weights(self._model.resolved_likelihood, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
-
-
-def check_finite(value: float) -> None:
-    """Raise NumericalError where an objective is not finite."""
-    if not np.isfinite(value):
-        msg = "the objective is not finite: the fit diverged; lower the learning rate"
-        raise NumericalError(msg)
 
 
 def manifold_penalty(phi: np.ndarray, f: np.ndarray) -> tuple[float, np.ndarray]:

@@ -143,16 +143,6 @@ def test_constant_knows_when_counts_are_no_wilder_than_poisson(make_bags):
         np.testing.assert_allclose(model.predict_pixels(tame.x).mean, rate, rtol=1e-4)
 
 
-def test_rates_within_bags_are_their_own(bags):
-    rates = Constant().rates_within(bags)
-    expected = np.bincount(
-        np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets)), rates * bags.weight
-    )
-    np.testing.assert_allclose(expected, bags.y, rtol=1e-12)
-    share = Constant(likelihood="binomial").rates_within(bags)
-    np.testing.assert_allclose(share[bags.offsets[:-1]], bags.y / bags.trials)
-
-
 def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     made = make_bags(n_bag=15, largest=6, awkward=False, rate=2.0)
     bags = Bags(made.x[:, :2], made.offsets, made.y, made.weight)
