@@ -15,8 +15,7 @@ import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
 from models.aggregate.objective import Estimation, aggregate, available
-from models.backend.arena import thread_arena
-from models.backend.arrays import namespace
+from models.backend.arena import arena_for
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
@@ -330,12 +329,8 @@ class VBAgg(KernelModel, AggregateModel):
 
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
         z = self._scaled(params, x, coords)
-        arena = thread_arena() if namespace(z) is np else None
-        if arena is not None:
-            arena.start()
-        return pixel_pass.forward(
-            self._kernel(params), self._low(params), z, learn=learn, arena=arena
-        )
+        kernel, low = self._kernel(params), self._low(params)
+        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
 
 
 class VBAggDraws:

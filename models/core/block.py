@@ -57,13 +57,17 @@ class BagBlock:
         """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
         if keep.all():
             return self
-        sizes = np.diff(self.offsets)
-        pixel = np.repeat(keep, sizes)
-        offsets = np.concatenate([[0], np.cumsum(sizes[keep])]).astype(np.int64)
+        return self.at(np.flatnonzero(keep))
+
+    def at(self, bags: np.ndarray) -> BagBlock:
+        """Return a block of the bags at places ``bags`` (n,) int, in that order."""
+        sizes = np.diff(self.offsets)[bags]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        trials = None if self.trials is None else self.trials[keep]
+        trials = None if self.trials is None else self.trials[bags]
         return BagBlock(
-            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep], trials
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[bags], self.bag[bags], trials
         )
 
     @staticmethod

@@ -322,18 +322,7 @@ class BagsSource:
 
     @override
     def read(self, number: int) -> BagBlock:
-        bags, members = self._bags, self._members[number]
-        pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
-        offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
-        return BagBlock(
-            bags.x[pixels],
-            bags.weight[pixels],
-            None if bags.coords is None else bags.coords[pixels],
-            offsets.astype(np.int64),
-            bags.y[members],
-            bags.bag[members],
-            None if bags.trials is None else bags.trials[members],
-        )
+        return self._bags.at(self._members[number])
 
     @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
