@@ -91,6 +91,12 @@ class Constant(PointModel):
         return Stats(value, block.n_bag, {**sums, "curve": 0.5 * (curve + curve.T)}), local
 
     @override
+    def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
+        value, grad = super().objective(state, stats, n_bag_total)
+        del grad["curve"]
+        return value, grad
+
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Take a step of Newton's method."""
         bound, slopes = self.objective(state, stats, n_bag_total)

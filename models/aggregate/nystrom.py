@@ -1,7 +1,8 @@
 r"""Nystrom MAP: a Gaussian process by explicit features of inducing points, no posterior.
 
 ``f = mean + Phi beta``, ``Phi = k(z, W) K_WW^{-1/2}``, ``beta ~ N(0, g^2 I)`` (Law et al. 2018, eq.
-28). Any root of ``K_WW^-1`` gives the same law; here it is the inverse of its Cholesky factor.
+28). Any root of ``K_WW^-1`` gives the same distribution; here it is the inverse of its Cholesky
+factor.
 """
 
 from __future__ import annotations

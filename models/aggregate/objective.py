@@ -1,7 +1,7 @@
-"""A bag's part of the objective, from the moments of ``f`` on its pixels: one way or another.
+"""A bag's part of the objective, from the moments of ``f`` on its pixels.
 
-The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` says what each costs and
-gets wrong. Draws of whole functions are in :mod:`models.gp.pathwise`.
+The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` compares their
+costs and errors. Draws of whole functions are in :mod:`models.gp.pathwise`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Models that say one surface and no more: the baselines of Law et al. (2018, app. B).
+r"""Models of one surface without a posterior: the baselines of Law et al. (2018, app. B).
 
 ``eta_a = sum_i p_i Psi(f_i)`` with ``f`` a parametric surface, fitted by maximum a posteriori
 through the same loop, likelihoods and links as :class:`models.VBAgg`. Optionally the surface is
@@ -40,13 +40,13 @@ ROUNDED = 1e-12  # from the upper end of an aggregate: the probit link rounds to
 
 
 class PointModel(AggregateModel):
-    """Base of the baselines: a subclass says its surface and how it is differentiated."""
+    """Base of the baselines: a subclass defines its surface and the surface's adjoints."""
 
     manifold: float = 0.0
     bag_manifold: float = 0.0
     dtype: str = "float64"
 
-    # -- what a subclass says --------------------------------------------------------------------
+    # -- what a subclass defines -----------------------------------------------------------------
 
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
         """Return the surface's own parameters, besides the mean."""
@@ -142,7 +142,7 @@ class PointModel(AggregateModel):
     # -- what users and the pipeline call ----------------------------------------------------------
 
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Return the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km; no spread."""
+        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km, of sd 0."""
         f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
         f = f + float(params["mean"][0])
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
@@ -155,7 +155,7 @@ class PointModel(AggregateModel):
 
 
 class PointDraws:
-    """One surface, said as often as draws are wanted.
+    """One surface, repeated for each draw.
 
     Attributes
     ----------

@@ -104,7 +104,7 @@ class Bags(BagBlock):
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood.
     allow_missing : bool
-        Let ``x`` hold NaN for what is unknown, for models that say they can do with it.
+        Let ``x`` hold NaN for what is unknown, for models that allow missing values.
 
     Raises
     ------
@@ -157,8 +157,8 @@ def _check(
     elif coords is not None and coords.shape != (x.shape[0], 2):
         found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
     elif (row := _unusable(x, allow_missing)) is not None:
-        held = "infinity" if allow_missing else "NaN or infinity"
-        found = f"x holds {held}, first in pixel {row}; leave such pixels out"
+        value = "infinity" if allow_missing else "NaN or infinity"
+        found = f"x holds {value}, first in pixel {row}; leave such pixels out"
     elif not np.isfinite(y).all():
         found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; drop that bag"
     elif not (np.isfinite(weight).all() and (weight >= 0).all()):
@@ -175,7 +175,7 @@ def _check(
 
 
 def _unusable(x: np.ndarray, allow_missing: bool) -> int | None:
-    """Return the first pixel with a covariate that no model can do with."""
+    """Return the first pixel with an unusable covariate, None where there is none."""
     usable = np.isfinite(x)
     if allow_missing:
         usable |= np.isnan(x)

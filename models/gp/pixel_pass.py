@@ -7,7 +7,7 @@ The block sees ``(theta, w, mean, alpha, Q)`` alone (see :mod:`sparse_gp`). With
 
 and ``d K`` goes through the kernel to its parameters and to ``w``. What flows back through the
 covariances inside the bags (:mod:`bag_variance`) joins at the pixels where they were taken.
-``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric
+``docs/design/speed.md`` explains why the pass runs in tiles, on kept buffers, and with symmetric
 updates.
 """
 

@@ -1,4 +1,4 @@
-r"""What a classifier says of pixels and of bags: the distribution of a probability.
+r"""Predictions of classifiers: distributions of probabilities of pixels and bags.
 
 A latent Gaussian behind a sigmoid or a normal distribution function has its quantiles in closed
 form; its mean and deviation are one-dimensional Gaussian integrals, done by Gauss-Hermite
@@ -26,7 +26,7 @@ LatentLink = Literal["logistic", "probit"]
 
 
 class LabelScores:
-    """What every distribution of a probability can say of labels that came true."""
+    """Scores of observed labels under any distribution of a probability."""
 
     @property
     def mean(self) -> np.ndarray:

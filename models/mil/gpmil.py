@@ -3,7 +3,7 @@ r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 
 A bag is as positive as the largest of its latent values. The soft-max likelihood (eq. 5) and the
 witness likelihood (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the
 kernel's parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n``
-the number of training instances: beyond ``MOST`` of them see
+the number of training instances: beyond ``MAX_PIXELS`` of them see
 :class:`models.mil.gpmil_sparse.GPMILS`.
 """
 
@@ -28,7 +28,7 @@ from models.mil.soft_max import Sizes
 from models.training.loop import BagsSource
 from models.training.parameters import Count, Positive
 
-MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
+MAX_PIXELS = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -122,10 +122,10 @@ class GPMIL(LatentGP):
             raise ParameterError(msg)
         self.check_params()
         check_labels(bags.y)
-        if bags.n_pix > MOST:
+        if bags.n_pix > MAX_PIXELS:
             msg = (
-                f"{bags.n_pix} instances are too many for GPMIL, whose matrices are as large as "
-                f"their number squared (at most {MOST}); use GPMILS (model.kind: gpmil_s)"
+                f"{bags.n_pix} instances are too many for GPMIL, which takes at most {MAX_PIXELS}; "
+                "use GPMILS (model.kind: gpmil_s)"
             )
             raise BagsError(msg)
         rng = np.random.default_rng([self.seed, 0])

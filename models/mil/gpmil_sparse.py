@@ -1,8 +1,8 @@
 r"""GPMIL-S: the likelihoods of GPMIL (Kim & De la Torre 2010) on a sparse variational GP.
 
 The bound is ``sum_b E_q log P(T_b | f_b) - KL(q(u) || p(u))``, a sum over bags: the training loop
-feeds it in blocks, from memory or from a store. :mod:`expected_max` says how the expectation
-under the joint distribution of a bag's latent values is taken.
+feeds it in blocks, from memory or from a store. :mod:`expected_max` computes the expectation
+under the joint distribution of a bag's latent values.
 """
 
 from __future__ import annotations

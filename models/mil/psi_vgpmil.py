@@ -69,9 +69,9 @@ class PsiVGPMIL(ClosedFormClassifier):
     intercept_sd : float
         Prior deviation of the intercept; 0 for none, as in the paper.
     start : float
-        The first ``pi`` of positive bags' instances. At 1/2 they pull at nothing, and the negative
-        bags say first where positives cannot be; near 1 all of them are positive until shown
-        otherwise.
+        The first ``pi`` of positive bags' instances. At 1/2 they carry no evidence, and the
+        negative bags alone shape the first ``q(u)``; near 1 all instances of positive bags start
+        as positive.
     learn_kernel : bool
         Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
     n_prior_draws : int
@@ -186,10 +186,10 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Sum what the instances ask of ``q(u)``.
+        """Sum the instances' sites, which determine ``q(u)``.
 
         ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
-        are then 1/2 and say nothing, where the numbers that they start from would all say no.
+        are then 1/2 and carry no evidence, where the starting values are evidence against them.
         """
         density, z, run = self._density, self._inputs(params, block), self._pass(params)
         found = run.forward(z, lambda m, s: density.theta(np.sqrt(m * m + s)))

@@ -10,7 +10,7 @@ import numpy as np
 from models.core.errors import ParameterError
 from models.core.protocol import Info, State, Stats, Sweep, override
 from models.gp.kernel_model import whitened
-from models.mil.label_factors import MOST_SWEEPS, start_logits, update_logits
+from models.mil.label_factors import MAX_SWEEPS, start_logits, update_logits
 from models.mil.psi_vgpmil import PsiVGPMIL
 from models.training.parameters import Count, Positive, Precision, Range, Share
 
@@ -62,7 +62,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
     def check_params(self) -> None:
         super().check_params()
         if self.learn_kernel and not self._density.logistic:
-            msg = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
+            msg = f"learn_kernel: density {self.density!r} needs full sweeps; use PsiVGPMIL"
             raise ParameterError(msg)
 
     @override
@@ -92,4 +92,4 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
     def _logits(self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: Any) -> np.ndarray:
         del before
         start = start_logits(self.start, y, offsets)
-        return update_logits(start, m, y, offsets, self.log_h, MOST_SWEEPS)
+        return update_logits(start, m, y, offsets, self.log_h, MAX_SWEEPS)

@@ -6,7 +6,7 @@ Evidence adds up over a bag, so that a bag's label sees the instances through on
 One pass over the instances makes the M + 1 numbers a bag of :mod:`evidence_pass`; they stay
 with the blocks, and every further update of ``q(u)`` costs O(n_bag M^2), whatever the instances.
 ``q`` is kept over the whitened inducing values, the intercept with its deviation before the labels
-as one more of them; :mod:`models.likelihoods.labels` says what the labels ask of it.
+as one more of them; :mod:`models.likelihoods.labels` gives the labels' sites.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class VWSGP(ClosedFormClassifier):
     likelihood : {"logistic", "normal"}
         ``normal``: a bag's ``y`` is a real number with noise, not a label (the paper's footnote 1).
     aggregate : {"sum", "mean"}
-        ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags of sizes
-        that say nothing of the label.
+        ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags whose
+        sizes do not inform about the label.
     n_inducing : int
         Number of inducing points; they stay where k-means puts them, as in the paper.
     kernel : str
@@ -163,7 +163,7 @@ class VWSGP(ClosedFormClassifier):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Sum what the bags' labels ask of ``q``."""
+        """Sum the sites of the bags' labels."""
         z = run = None
         if self.needs_block(params, local):
             z, run = self._inputs(params, block), self._pass(params)
@@ -206,7 +206,7 @@ class VWSGP(ClosedFormClassifier):
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """``q`` jumps to what the sites ask for.
+        """Set ``q`` to its optimum given the sites.
 
         The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
         kernel stands still.
@@ -214,22 +214,24 @@ class VWSGP(ClosedFormClassifier):
         params, memory, sums = dict(state.params), dict(state.memory), dict(stats.sums)
         if self._evidence_likelihood.has_noise:
             params["log_noise"] = self._best_noise(params, stats, sums)
-        asked = [
+        candidates = [
             SiteSums(*each, sums["linear"])
             for each in zip(sums["constant"], sums["residual"], sums["precision"], strict=True)
         ]
         if self._learns_variance:
             n_ind = params["w"].shape[0]
-            growth = [each.best_growth(n_ind) for each in asked]
-            asked = [each.grown(by, n_ind) for each, by in zip(asked, growth, strict=True)]
-        best = int(np.argmax([each.bound() for each in asked]))
+            growth = [each.best_growth(n_ind) for each in candidates]
+            candidates = [
+                each.grown(by, n_ind) for each, by in zip(candidates, growth, strict=True)
+            ]
+        best = int(np.argmax([each.bound() for each in candidates]))
         memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
-        params["v_mean"], params["root"], bound = asked[best].posterior()
+        params["v_mean"], params["root"], bound = candidates[best].posterior()
         if self._learns_variance:
             params["log_scale"] = params["log_scale"] + np.log(growth[best])
         if state.step == 0:  # what lies before is no way to go on along
             memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
-        elif len(asked) > 1:
+        elif len(candidates) > 1:
             for name, paid in (("stretch", best == 1), ("shift", best > 1)):
                 way = float(memory[name][0]) * (GROW if paid else SHRINK)
                 memory[name] = np.array([np.clip(way, *WAYS[name])])

@@ -67,7 +67,7 @@ dtype, seed
     def check_params(self) -> None:
         super().check_params()
         if self.steps == "natural" and self.learning_rate > 1:
-            msg = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
+            msg = f"learning_rate: {self.learning_rate} is above 1; natural steps take at most 1"
             raise ParameterError(msg)
 
     @override
@@ -88,7 +88,7 @@ dtype, seed
         d_mean, d_cov = sums["slope"], -0.5 * sums["precision"][0]
         params, memory = dict(state.params), dict(state.memory)
         if self.steps == "natural":
-            # The likelihoods are log-concave: what the labels ask for is always a precision.
+            # The likelihoods are log-concave: the sites' precision is always positive definite.
             stepped = q.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         else:

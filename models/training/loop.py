@@ -1,4 +1,4 @@
-"""The only training loop: every model goes through it, whatever feeds it and whoever computes.
+"""The training loop of all models, for any source of blocks and any executor.
 
 It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in a notebook and
 ``disagg run`` on a cluster are the same loop (docs/design/training.md).
@@ -37,17 +37,17 @@ class BlockSource(Protocol):
         """Number of training bags in each block: (n_block,) int."""
 
     def summary(self, rng: np.random.Generator) -> Summary:
-        """Return what models may know of the training data before they start."""
+        """Return the statistics that initialise a model."""
 
     def read(self, number: int) -> BagBlock:
         """Return block ``number``, training bags alone."""
 
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """Be told which blocks will be read next; they may be fetched meanwhile."""
+        """Announce the blocks to be read next, which the source may then fetch."""
 
 
 class Executor(Protocol):
-    """Computes the sums of blocks, somewhere."""
+    """Computes the sums of blocks."""
 
     def sum(
         self,
@@ -326,4 +326,4 @@ class BagsSource:
 
     @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """They are here."""
+        """Do nothing: all blocks are in memory."""
