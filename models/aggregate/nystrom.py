@@ -19,6 +19,7 @@ from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_model import KernelModel
 from models.gp.kernels import Kernel
+from models.gp.pixel_pass import row_tiles
 from models.gp.priors import log_prior
 from models.gp.sparse_gp import Factored, Whitened
 from models.training.parameters import Count, NotNegative, Positive, Precision
@@ -90,7 +91,7 @@ class Nystrom(KernelModel, PointModel):
         kernel = self._kernel(params)
         f = namespace(z).empty(z.shape[0])
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
-        for rows in _tiles(z.shape[0]):
+        for rows in row_tiles(z.shape[0], ROWS):
             f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
 
@@ -103,7 +104,7 @@ class Nystrom(KernelModel, PointModel):
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
         learnt = ("alpha", "theta", "w") if self.learn_inducing else ("alpha", "theta")
         sums = {name: namespace(z).zeros(params[name].shape) for name in learnt}
-        for rows in _tiles(z.shape[0]):
+        for rows in row_tiles(z.shape[0], ROWS):
             k, kept = kernel.forward(theta, z[rows], w)
             sums["alpha"] += k.T @ d_f[rows]
             d_k = d_f[rows, None] * alpha
@@ -139,7 +140,3 @@ class Nystrom(KernelModel, PointModel):
         k_ww, cache = kernel.forward(params["theta"], w, w)
         white = Whitened(params["beta"], np.zeros((w.shape[0], w.shape[0])))
         return cache, white, sparse_gp.factorise(k_ww, white)
-
-
-def _tiles(n_pix: int) -> list[slice]:
-    return [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]

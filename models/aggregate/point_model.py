@@ -141,8 +141,8 @@ class PointModel(AggregateModel):
 
     # -- what users and the pipeline call ----------------------------------------------------------
 
+    @override
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km, of sd 0."""
         f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
         f = f + float(params["mean"][0])
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
@@ -166,13 +166,13 @@ class PointDraws:
         self._model = model
         self.n_draws = n_draws
 
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        """Return the rates, per unit of weight: (n_draws, n_pix)."""
         mean = to_host(self._model.predict_pixels(x, coords).mean)
         return np.broadcast_to(mean, (self.n_draws, mean.shape[0]))
 
+    @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Aggregate the rates over each bag: (n_draws, n_bag)."""
         p = bag_weights(self._model.resolved_likelihood, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))

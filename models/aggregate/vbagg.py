@@ -291,8 +291,8 @@ class VBAgg(KernelModel, AggregateModel):
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
+    @override
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
         return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
 
@@ -347,14 +347,14 @@ class VBAggDraws:
         self._likelihood = likelihood
         self.n_draws = functions.n_draws
 
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
         z = scaled_inputs(self._fixed, x, coords, np.float64)
         f = self._functions.latent(z)
         return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
 
+    @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Aggregate the rates over each bag: (n_draws, n_bag), in memory free of n_pix."""
         z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
         p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
         return self._functions.bag_sums(z, p, bags.offsets)

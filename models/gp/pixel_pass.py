@@ -79,7 +79,7 @@ class PixelPass:
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
         d_q = squares(self.k, -d_s, allocate)
-        for number, rows in enumerate(_row_tiles(self.z.shape[0], _rows(xp))):
+        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp))):
             mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
@@ -149,7 +149,7 @@ def forward(
     caches: list[Any] | None = (
         [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
     )
-    for rows in _row_tiles(n_pix, _rows(xp)):
+    for rows in row_tiles(n_pix, _rows(xp)):
         mark = arena.mark()
         k, cache = kernel.forward(theta, z[rows], w, allocate)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
@@ -203,12 +203,12 @@ def squares(k: Any, weight: Any, allocate: Any) -> Any:
     n_ind = k.shape[1]
     total = xp.zeros((n_ind, n_ind))
     if xp is not np:  # nothing to be won: a look at the signs would hold up the device
-        for rows in _row_tiles(k.shape[0], DEVICE_ROWS):
+        for rows in row_tiles(k.shape[0], DEVICE_ROWS):
             total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
         return 0.5 * (total + total.T)
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
     buffer = allocate((min(SQUARED, k.shape[0]), n_ind), k.dtype)
-    for rows in _row_tiles(k.shape[0], SQUARED):
+    for rows in row_tiles(k.shape[0], SQUARED):
         at = weight[rows]
         for sign in (1.0, -1.0):
             chosen = at * sign > 0
@@ -239,7 +239,8 @@ def _strips(q: Any) -> list[tuple[int, Any]]:
     ]
 
 
-def _row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+def row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+    """Cut ``n_pix`` rows into slices of ``step`` (``ROWS`` where 0)."""
     step = step or ROWS
     return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]
 

@@ -174,7 +174,7 @@ def _narrow(m: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ``E sigma(f)`` and ``E sigma(f)^2`` by Gauss-Hermite quadrature."""
     mean, square = np.zeros_like(m), np.zeros_like(m)
     # By node: a table of pixels by nodes would not stay in the cache.
-    for node, weight in zip(*_hermite(), strict=True):
+    for node, weight in zip(*gauss_hermite(N_NODE), strict=True):
         p = expit(m + node * sd)
         mean += weight * p
         square += weight * p * p
@@ -198,6 +198,7 @@ def _wide(m: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _hermite() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODE)
+def gauss_hermite(n_node: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights that integrate over the standard normal distribution."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_node)
     return nodes, weights / weights.sum()

@@ -74,19 +74,19 @@ def predict_bags(
         return Probability("logistic", g_mean, g_var)
     draws = np.empty((n_draws, bags.n_bag))
     for a, (first, stop) in enumerate(edges):
-        own = rng or np.random.default_rng([seed, 3, int(bags.bag[a])])
+        source = rng or np.random.default_rng([seed, 3, int(bags.bag[a])])
         m, cov = joint_posterior(kernel, params, z[first:stop])
-        f = m + own.standard_normal((n_draws, stop - first)) @ _root(cov).T
+        f = m + source.standard_normal((n_draws, stop - first)) @ covariance_root(cov).T
         draws[:, a] = expit(logsumexp(f, axis=1))
     return ProbabilityDraws(draws)
 
 
-def _root(cov: np.ndarray) -> np.ndarray:
+def covariance_root(cov: np.ndarray, jitter: float = 0.0) -> np.ndarray:
     """Return ``R`` with ``R R' = cov``; instances that coincide, or nearly, make it singular."""
     try:
-        return np.asarray(np.linalg.cholesky(cov))
+        return np.asarray(np.linalg.cholesky(cov + jitter * np.eye(cov.shape[0])))
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(cov)
+        values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

@@ -259,10 +259,10 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability:
-        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         found = self._pass(params).forward(self._scaled(params, x, coords), None)
         return Probability("logistic", to_host(found.m), to_host(found.s))
 

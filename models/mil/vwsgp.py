@@ -285,10 +285,10 @@ class VWSGP(ClosedFormClassifier):
 
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability | Prediction:
-        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
         xp, scale = namespace(z), float(params["scale"][0])
         m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])

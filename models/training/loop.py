@@ -260,20 +260,12 @@ class ThreadExecutor:
                 if reading and reading[0] == number:
                     reading.pop(0)
                 self._source.read_ahead(reading[: READ_AHEAD * self._n_thread])
-                waiting.append((number, self._submit(params, number, kept.get(number))))
+                future = self._pool.submit(self._block_sums, params, number, kept.get(number))
+                waiting.append((number, future))
 
-    def _submit(
-        self, params: Arrays, number: int, local: Arrays | None
-    ) -> Future[tuple[Stats, Any]]:
-        return self._pool.submit(sums_of_block, self._model, params, self._source, number, local)
-
-
-def sums_of_block(
-    model: Model, params: Arrays, source: BlockSource, number: int, local: Arrays | None
-) -> tuple[Stats, Any]:
-    """Return the sums of one block, reading it where the model will look at it."""
-    block: Any = source.read(number) if model.needs_block(params, local) else None
-    return model.block_stats(params, block, local)
+    def _block_sums(self, params: Arrays, number: int, local: Arrays | None) -> tuple[Stats, Any]:
+        block: Any = self._source.read(number) if self._model.needs_block(params, local) else None
+        return self._model.block_stats(params, block, local)
 
 
 class BagsSource:
