@@ -1,4 +1,4 @@
-"""Models of bags: plain arrays in, posterior out; knows nothing of geography."""
+"""Models of bags: plain arrays in, posterior out, independent of geography."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     """
     meta = read_meta(Path(path))
     if meta["class"] not in CLASSES:
-        msg = f"{path}: holds a {meta['class']}; known are {', '.join(CLASSES)}"
+        msg = f"{path}: class {meta['class']} is unknown; register it, or use {', '.join(CLASSES)}"
         raise FormatError(msg)
     return CLASSES[meta["class"]].restore(Path(path), meta)

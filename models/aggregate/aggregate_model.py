@@ -13,7 +13,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Sweep, override
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
-from models.likelihoods.observation import own_params
+from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from models.training.estimator import Estimator
@@ -112,7 +112,7 @@ class AggregateModel(Estimator):
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood = self.resolved_likelihood
         bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)
-        own = own_params(likelihood, self.fitted_state().params)
+        own = likelihood_params(likelihood, self.fitted_state().params)
         return BagPrediction(draws.bag_counts(bags), likelihood, own, bag_data)
 
     @override

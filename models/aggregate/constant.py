@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from models.aggregate.point_model import PointModel, check_finite
+from models.aggregate.objective import finite
+from models.aggregate.point_model import PointModel
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
@@ -27,8 +28,8 @@ FARTHEST = 10.0
 class Constant(PointModel):
     """One rate for all pixels, by maximum likelihood, with the likelihood's parameters.
 
-    The paper's constant is two things: the rate of all training bags together, for bags not seen
-    (this model), and each training bag's own, for its pixels (:meth:`rates_within`).
+    The paper scores two constants: the rate of all training bags together, for bags not seen (this
+    model), and each training bag's observed rate, for its pixels.
 
     Fitted by Newton's method over all bags, one step an epoch: curvature by differences of the
     likelihood's slopes, its eigenvalues taken as negative so that a step climbs.
@@ -82,7 +83,7 @@ class Constant(PointModel):
 
         at = np.array([params[name][0] for name in names])
         value, grad = evaluate(at)
-        check_finite(value)
+        finite(value)
         curve = np.empty((at.shape[0], at.shape[0]))
         for row, ahead in zip(curve, STEP * np.eye(at.shape[0]), strict=True):
             row[:] = (evaluate(at + ahead)[1] - evaluate(at - ahead)[1]) / (2.0 * STEP)
@@ -90,8 +91,10 @@ class Constant(PointModel):
         return Stats(value, block.n_bag, {**sums, "curve": 0.5 * (curve + curve.T)}), local
 
     @override
-    def driver_backward(self, params: Arrays, sums: Arrays) -> Arrays:
-        return {name: sums[name] for name in params}
+    def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
+        value, grad = super().objective(state, stats, n_bag_total)
+        del grad["curve"]
+        return value, grad
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -110,15 +113,3 @@ class Constant(PointModel):
                 start = parameter.start
                 params[name] = np.clip(params[name], start - FARTHEST, start + FARTHEST)
         return State(params, state.fixed, {}, state.step + 1, state.rate), Info(bound)
-
-    def rates_within(self, bags: BagBlock) -> np.ndarray:
-        """Return each bag's own observed rate for its pixels, per unit of weight: (n_pix,).
-
-        What the paper scores as constant on training pixels; it needs no fit. Of proportions it is
-        the share of positives. NaN in bags without weight.
-        """
-        tested = bags.trials if self.resolved_likelihood.needs_trials else None
-        exposure = segment_sum(bags.weight, bags.offsets) if tested is None else tested
-        rate = np.full(bags.n_bag, np.nan)
-        np.divide(bags.y, exposure, out=rate, where=exposure > 0)
-        return np.repeat(rate, np.diff(bags.offsets))

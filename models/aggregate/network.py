@@ -9,7 +9,7 @@ import numpy as np
 
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like
-from models.core.protocol import Arrays, override
+from models.core.protocol import Arrays, State, Stats, override
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
 
@@ -30,7 +30,7 @@ class Network(PointModel):
     """
 
     kind = "network"
-    about = "baseline: one hidden layer, no spread"
+    about = "baseline: one hidden layer, no uncertainty"
     source = "Law et al. 2018"
     likelihood: str = "poisson"
     link: str = "auto"
@@ -76,10 +76,12 @@ class Network(PointModel):
         }
 
     @override
-    def log_prior(self, params: Arrays) -> tuple[float, Arrays]:
-        """Give the weights normal priors."""
-        value, grads = 0.0, {}
+    def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
+        """Add the normal priors of the weights."""
+        value, grad = super().objective(state, stats, n_bag_total)
+        prior = 0.0
         for name in ("inner", "outer"):
-            value -= 0.5 * self.weight_decay * float((params[name] ** 2).sum())
-            grads[name] = -self.weight_decay * params[name]
-        return value, grads
+            weights = state.params[name]
+            prior -= 0.5 * self.weight_decay * float((weights**2).sum())
+            grad[name] = grad[name] - self.weight_decay * weights
+        return value + prior, grad

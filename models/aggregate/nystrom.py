@@ -1,7 +1,8 @@
 r"""Nystrom MAP: a Gaussian process by explicit features of inducing points, no posterior.
 
 ``f = mean + Phi beta``, ``Phi = k(z, W) K_WW^{-1/2}``, ``beta ~ N(0, g^2 I)`` (Law et al. 2018, eq.
-28). Any root of ``K_WW^-1`` gives the same law; here it is the inverse of its Cholesky factor.
+28). Any root of ``K_WW^-1`` gives the same distribution; here it is the inverse of its Cholesky
+factor.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
+from models.gp.kernel_model import KernelModel
 from models.gp.kernels import Kernel
+from models.gp.pixel_pass import row_tiles
 from models.gp.priors import log_prior
-from models.gp.scaling import kernel_of, named_kernel
 from models.gp.sparse_gp import Factored, Whitened
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
@@ -26,7 +28,7 @@ ROWS = 1024
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Nystrom(PointModel):
+class Nystrom(KernelModel, PointModel):
     """Maximum a posteriori weights of the Nystrom features of a kernel.
 
     Parameters
@@ -47,7 +49,7 @@ class Nystrom(PointModel):
     """
 
     kind = "nystrom"
-    about = "baseline: landmarks' features, no spread"
+    about = "baseline: inducing points as features, no uncertainty"
     source = "Law et al. 2018"
     likelihood: str = "poisson"
     link: str = "auto"
@@ -81,7 +83,7 @@ class Nystrom(PointModel):
     @override
     def block_params(self, state: State) -> Arrays:
         """Add the weights at the inducing points, ``L^-T beta``."""
-        _, _, fac = self._factored(state.fixed, state.params)
+        fac = self._nystrom_factors(state.fixed, state.params)[2]
         return {**state.fixed, **state.params, "alpha": fac.alpha}
 
     @override
@@ -89,7 +91,7 @@ class Nystrom(PointModel):
         kernel = self._kernel(params)
         f = namespace(z).empty(z.shape[0])
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
-        for rows in _tiles(z.shape[0]):
+        for rows in row_tiles(z.shape[0], ROWS):
             f[rows] = kernel.matrix(params["theta"], z[rows], w) @ alpha
         return f, kernel
 
@@ -102,7 +104,7 @@ class Nystrom(PointModel):
         w, alpha = (like(params[name], z, z.dtype) for name in ("w", "alpha"))
         learnt = ("alpha", "theta", "w") if self.learn_inducing else ("alpha", "theta")
         sums = {name: namespace(z).zeros(params[name].shape) for name in learnt}
-        for rows in _tiles(z.shape[0]):
+        for rows in row_tiles(z.shape[0], ROWS):
             k, kept = kernel.forward(theta, z[rows], w)
             sums["alpha"] += k.T @ d_f[rows]
             d_k = d_f[rows, None] * alpha
@@ -119,7 +121,7 @@ class Nystrom(PointModel):
         """Through ``alpha = L^-T beta`` as well."""
         value, grad = super().objective(state, stats, n_bag_total)
         params, kernel = state.params, self._kernel(state.fixed)
-        k_cache, white, fac = self._factored(state.fixed, params)
+        k_cache, white, fac = self._nystrom_factors(state.fixed, params)
         none = np.zeros_like(fac.lower)
         d_beta, _, d_k = sparse_gp.factorise_backward(fac, white, grad.pop("alpha"), none)
         by_theta, by_w = kernel.backward(
@@ -133,21 +135,8 @@ class Nystrom(PointModel):
         weights = -0.5 * float(params["beta"] @ params["beta"]) / self.prior_sd**2
         return value + prior + weights, grad
 
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return what was learnt of the likelihood and the kernel by name, in units as VBAgg's."""
-        params = self.fitted_params()
-        named = named_kernel(self._kernel(params), params["theta"], params)
-        return {**super().named_hyperparameters(), **named}
-
-    def _factored(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
+    def _nystrom_factors(self, fixed: Arrays, params: Arrays) -> tuple[Any, Whitened, Factored]:
         kernel, w = self._kernel(fixed), params["w"]
         k_ww, cache = kernel.forward(params["theta"], w, w)
         white = Whitened(params["beta"], np.zeros((w.shape[0], w.shape[0])))
         return cache, white, sparse_gp.factorise(k_ww, white)
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
-
-
-def _tiles(n_pix: int) -> list[slice]:
-    return [slice(i, min(i + ROWS, n_pix)) for i in range(0, n_pix, ROWS)]

@@ -1,13 +1,13 @@
-"""A bag's part of the objective, from the moments of ``f`` on its pixels: one way or another.
+"""A bag's part of the objective, from the moments of ``f`` on its pixels.
 
-The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` says what each costs and
-gets wrong. Draws of whole functions are in :mod:`models.gp.pathwise`.
+The estimators of ``E_q log p(y | eta)``; ``docs/design/aggregates.md`` compares their
+costs and errors. Draws of whole functions are in :mod:`models.gp.pathwise`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from models.aggregate import bounds, moment_matching
 from models.backend.arrays import namespace, segment_sum, spread
@@ -47,7 +47,7 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     """
     if estimator == "bound":
         term = bounds.lower_bound(seen, fwd.m, fwd.s)
-        return Aggregated(_finite(term.value), term.d_m, term.d_s, None, term.by)
+        return Aggregated(finite(float(term.value.sum())), term.d_m, term.d_s, None, term.by)
     likelihood, p, offsets = seen.likelihood, seen.p, seen.offsets
     a0, a1, a2 = seen.link.moments(fwd.m, fwd.s, 2)
     mean = segment_sum(p * a0, offsets)
@@ -57,7 +57,7 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
     rule = moment_matching.log_normal if estimator == "log_normal" else moment_matching.second_order
     at = rule(seen, mean, variance.value)
-    value = _finite(at.value)
+    value = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
     by_spread = spread(at.by_variance, offsets)
     return Aggregated(
@@ -69,9 +69,9 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     )
 
 
-def _finite(value: Any) -> float:
-    total = float(value.sum())
-    if not math.isfinite(total):
+def finite(value: float) -> float:
+    """Return a part of the objective, or raise NumericalError where it is not finite."""
+    if not math.isfinite(value):
         msg = "the objective is not finite: the fit diverged; lower the learning rate"
         raise NumericalError(msg)
-    return total
+    return value

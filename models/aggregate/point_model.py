@@ -1,4 +1,4 @@
-r"""Models that say one surface and no more: the baselines of Law et al. (2018, app. B).
+r"""Models of one surface without a posterior: the baselines of Law et al. (2018, app. B).
 
 ``eta_a = sum_i p_i Psi(f_i)`` with ``f`` a parametric surface, fitted by maximum a posteriori
 through the same loop, likelihoods and links as :class:`models.VBAgg`. Optionally the surface is
@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.objective import finite
 from models.backend.arrays import like, segment_sum, spread, to_host
 from models.core.block import BagBlock
-from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
@@ -40,13 +40,13 @@ ROUNDED = 1e-12  # from the upper end of an aggregate: the probit link rounds to
 
 
 class PointModel(AggregateModel):
-    """Base of the baselines: a subclass says its surface and how it is differentiated."""
+    """Base of the baselines: a subclass defines its surface and the surface's adjoints."""
 
     manifold: float = 0.0
     bag_manifold: float = 0.0
     dtype: str = "float64"
 
-    # -- what a subclass says --------------------------------------------------------------------
+    # -- what a subclass defines -----------------------------------------------------------------
 
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
         """Return the surface's own parameters, besides the mean."""
@@ -62,16 +62,6 @@ class PointModel(AggregateModel):
         self, params: Arrays, z: np.ndarray, cache: Any, d_f: np.ndarray
     ) -> Arrays:
         """Return the adjoints of what :meth:`block_params` gives the surface."""
-
-    def log_prior(self, params: Arrays) -> tuple[float, Arrays]:
-        """Return the log density of the parameters, up to a constant, and its gradient."""
-        del params
-        return 0.0, {}
-
-    def driver_backward(self, params: Arrays, sums: Arrays) -> Arrays:
-        """Take the adjoints of the block's parameters to those of the state."""
-        del params
-        return {name: value for name, value in sums.items() if name != "penalty"}
 
     # -- the contract with the training loop -----------------------------------------------------
 
@@ -116,7 +106,7 @@ class PointModel(AggregateModel):
             penalty, slope = manifold_penalty(self._manifold_features(z.shape[1])(means), each)
             value -= scale * penalty
             d_f -= scale * spread(slope / sizes, block.offsets)
-        check_finite(value)
+        finite(value)
         sums = self.surface_backward(params, z, cache, d_f)
         sums["mean"] = d_f.sum(keepdims=True)
         sums.update({name: slope.sum(keepdims=True) for name, slope in at.by.items()})
@@ -133,13 +123,10 @@ class PointModel(AggregateModel):
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> tuple[float, Arrays]:
         """Return the log posterior of all bags, up to a constant, and its gradient."""
+        del state
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        grad = self.driver_backward(state.params, sums)
-        prior, slopes = self.log_prior(state.params)
-        for name, slope in slopes.items():
-            grad[name] = grad[name] + slope
-        return factor * stats.bound + prior, grad
+        return factor * stats.bound, sums
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -154,8 +141,8 @@ class PointModel(AggregateModel):
 
     # -- what users and the pipeline call ----------------------------------------------------------
 
+    @override
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Return the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km; no spread."""
         f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
         f = f + float(params["mean"][0])
         return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
@@ -168,7 +155,7 @@ class PointModel(AggregateModel):
 
 
 class PointDraws:
-    """One surface, said as often as draws are wanted.
+    """One surface, repeated for each draw.
 
     Attributes
     ----------
@@ -179,23 +166,16 @@ class PointDraws:
         self._model = model
         self.n_draws = n_draws
 
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        """Return the rates, per unit of weight: (n_draws, n_pix)."""
         mean = to_host(self._model.predict_pixels(x, coords).mean)
         return np.broadcast_to(mean, (self.n_draws, mean.shape[0]))
 
+    @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Aggregate the rates over each bag: (n_draws, n_bag)."""
         p = bag_weights(self._model.resolved_likelihood, bags.weight, bags.offsets, 1.0)
         mean = self._model.predict_pixels(bags.x, bags.coords).mean
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
-
-
-def check_finite(value: float) -> None:
-    """Raise NumericalError where an objective is not finite."""
-    if not np.isfinite(value):
-        msg = "the objective is not finite: the fit diverged; lower the learning rate"
-        raise NumericalError(msg)
 
 
 def manifold_penalty(phi: np.ndarray, f: np.ndarray) -> tuple[float, np.ndarray]:

@@ -15,19 +15,18 @@ import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
 from models.aggregate.objective import Estimation, aggregate, available
-from models.backend.arena import thread_arena
-from models.backend.arrays import namespace
+from models.backend.arena import arena_for
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import FunctionDraws, Surface, draw_functions
 from models.gp.inducing_points import choose_inducing_points
+from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients
 from models.gp.priors import log_prior, log_prior_noise
-from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
-from models.gp.sparse_gp import Factored, Whitened
+from models.gp.scaling import scaled_inputs, scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 from models.likelihoods.observation import Observation, bag_weights
@@ -59,7 +58,7 @@ class Objective:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class VBAgg(AggregateModel):
+class VBAgg(KernelModel, AggregateModel):
     """Sparse variational GP for responses known by bag.
 
     Parameters
@@ -190,14 +189,14 @@ class VBAgg(AggregateModel):
     @override
     def block_params(self, state: State) -> Arrays:
         """``theta w mean alpha q`` and the scalings."""
-        params, whitened = state.params, _whitened(state.params)
+        params = state.params
         kernel = self._kernel(state.fixed)
         k_ww, _, fac = self._factored(kernel, params)
         drawn: Arrays = {}
         if self.estimator_name == "monte_carlo":
             step = np.array([self.seed, state.step])
             draws = self._draws(kernel, params, step)
-            made = pathwise.condition(draws, fac, whitened, k_ww, params["w"])
+            made = pathwise.condition(draws, fac, whitened(params), k_ww, params["w"])
             drawn = {"coefficients": made.coefficients, "step": step}
         return {
             **state.fixed,
@@ -220,7 +219,7 @@ class VBAgg(AggregateModel):
                 kernel,
                 self._low(params),
                 self._draws(kernel, params, params["step"]),
-                scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype)),
+                self._scaled(params, block.x, block.coords),
                 seen,
                 curvature=self.posterior_steps == "natural",
             )
@@ -238,23 +237,21 @@ class VBAgg(AggregateModel):
         density of the priors where there are any.
         """
         params = state.params
-        kernel, whitened = self._kernel(state.fixed), _whitened(params)
+        kernel, q = self._kernel(state.fixed), whitened(params)
         theta, w = params["theta"], params["w"]
         k_ww, cache, fac = self._factored(kernel, params)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         if self.estimator_name == "monte_carlo":
             draws = self._draws(kernel, params, np.array([self.seed, state.step]))
-            back = pathwise.driver_backward(kernel, draws, fac, whitened, k_ww, w, sums)
+            back = pathwise.driver_backward(kernel, draws, fac, q, k_ww, w, sums)
             d_mean, d_cov, d_k, d_root = back.v_mean, back.cov, back.k_ww, back.root
             sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
         else:
-            d_mean, d_cov, d_k = sparse_gp.factorise_backward(
-                fac, whitened, sums["alpha"], sums["q"]
-            )
-            d_root = whitened.root_adjoint(d_cov)
+            d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])
+            d_root = q.root_adjoint(d_cov)
         d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
-        kl_mean, kl_root = whitened.kl_backward()
+        kl_mean, kl_root = q.kl_backward()
         own = {name: params[name] for name in self.resolved_likelihood.parameters}
         grad = {
             "mean": sums["mean"],
@@ -265,7 +262,7 @@ class VBAgg(AggregateModel):
             "w": sums["w"] + 2.0 * d_w,
             **{name: sums[name] for name in own},
         }
-        bound = factor * stats.bound - whitened.kl()
+        bound = factor * stats.bound - q.kl()
         if self.priors == "weak":
             value, slope = log_prior(kernel, theta, self.link_name)
             noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
@@ -290,12 +287,12 @@ class VBAgg(AggregateModel):
             # The expansion of a quadratic log density is exact, however long the step.
             quadratic = self.resolved_likelihood.quadratic
             longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
-            stepped = _whitened(state.params).natural_step(at.d_mean, at.d_cov, rate, longest)
+            stepped = whitened(state.params).natural_step(at.d_mean, at.d_cov, rate, longest)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
+    @override
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         fwd = self._forward(params, x, coords, learn=False)
         return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
 
@@ -307,10 +304,10 @@ class VBAgg(AggregateModel):
         params, kernel = state.params, self._kernel(state.fixed)
         theta, w = params["theta"], params["w"]
         k_ww = kernel.matrix(theta, w, w)
-        whitened = _whitened(params)
-        fac = sparse_gp.factorise(k_ww, whitened)
+        q = whitened(params)
+        fac = sparse_gp.factorise(k_ww, q)
         noise = rng.standard_normal((w.shape[0], n_draws))
-        u_white = whitened.v_mean[:, None] + whitened.factor() @ noise
+        u_white = q.v_mean[:, None] + q.factor() @ noise
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, self.link_name, scale)
@@ -325,46 +322,15 @@ class VBAgg(AggregateModel):
             self._kernel(params), params["theta"], params["w"], params["alpha"], params["q"]
         )
 
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
-
-        Length-scales of space are in km; those of covariates in standard deviations.
-        """
-        state = self.fitted_state()
-        values = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
-        return {**super().named_hyperparameters(), **values}
-
-    def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
-        """Factorise ``K_WW``, once for the two calls of a step."""
-        kept = getattr(self, "_kept", None)
-        if kept is None or kept[0] is not params:
-            k_ww, cache = kernel.forward(params["theta"], params["w"], params["w"])
-            kept = (params, (k_ww, cache, sparse_gp.factorise(k_ww, _whitened(params))))
-            self._kept = kept
-        made: tuple[np.ndarray, Any, Factored] = kept[1]
-        return made
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
-
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(
             kernel, params["theta"], params["w"].shape[0], self.n_paths, self.n_features, step
         )
 
-    def _low(self, params: Arrays) -> Arrays:
-        """Bring the arrays of the pixels' matrix products to their precision."""
-        names = ("w", "alpha", "q")
-        return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
-
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
-        z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
-        arena = thread_arena() if namespace(z) is np else None
-        if arena is not None:
-            arena.start()
-        return pixel_pass.forward(
-            self._kernel(params), self._low(params), z, learn=learn, arena=arena
-        )
+        z = self._scaled(params, x, coords)
+        kernel, low = self._kernel(params), self._low(params)
+        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
 
 
 class VBAggDraws:
@@ -381,18 +347,14 @@ class VBAggDraws:
         self._likelihood = likelihood
         self.n_draws = functions.n_draws
 
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
         z = scaled_inputs(self._fixed, x, coords, np.float64)
         f = self._functions.latent(z)
         return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
 
+    @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Aggregate the rates over each bag: (n_draws, n_bag), in memory free of n_pix."""
         z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
         p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
         return self._functions.bag_sums(z, p, bags.offsets)
-
-
-def _whitened(params: Arrays) -> Whitened:
-    return Whitened(params["v_mean"], params["root"])

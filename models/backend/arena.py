@@ -59,7 +59,7 @@ class Arena:
 
 
 class NoArena:
-    """In the place of an arena on a device, whose own pool keeps what is given back."""
+    """Allocates new arrays: for a device, whose memory pool reuses what is freed."""
 
     def __init__(self, empty: Allocate) -> None:
         self.allocate = empty
@@ -79,14 +79,8 @@ def arena_for(array: Any) -> Any:
     xp = namespace(array)
     if xp is not np:
         return NoArena(xp.empty)
-    arena = thread_arena()
-    arena.start()
-    return arena
-
-
-def thread_arena() -> Arena:
-    """Return the calling thread's arena."""
     arena: Arena | None = getattr(_local, "arena", None)
     if arena is None:
         arena = _local.arena = Arena()
+    arena.start()
     return arena

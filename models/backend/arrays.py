@@ -1,4 +1,4 @@
-"""The one place that knows which array library is in use.
+"""Array operations for NumPy and CuPy: the only module that depends on the library.
 
 Every array operation of the models goes through the module that :func:`namespace` returns for its
 arguments (NumPy, or CuPy when the arrays live on a GPU), or through a function of this file where

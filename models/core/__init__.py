@@ -1,4 +1,4 @@
 """Bags and their blocks, the model protocol, saving and loading, errors.
 
-Imports nothing of ours but models.backend.
+Imports no other room.
 """

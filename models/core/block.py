@@ -57,13 +57,17 @@ class BagBlock:
         """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
         if keep.all():
             return self
-        sizes = np.diff(self.offsets)
-        pixel = np.repeat(keep, sizes)
-        offsets = np.concatenate([[0], np.cumsum(sizes[keep])]).astype(np.int64)
+        return self.at(np.flatnonzero(keep))
+
+    def at(self, bags: np.ndarray) -> BagBlock:
+        """Return a block of the bags at places ``bags`` (n,) int, in that order."""
+        sizes = np.diff(self.offsets)[bags]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        trials = None if self.trials is None else self.trials[keep]
+        trials = None if self.trials is None else self.trials[bags]
         return BagBlock(
-            self.x[pixel], self.weight[pixel], coords, offsets, self.y[keep], self.bag[keep], trials
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[bags], self.bag[bags], trials
         )
 
     @staticmethod
@@ -100,7 +104,7 @@ class Bags(BagBlock):
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood.
     allow_missing : bool
-        Let ``x`` hold NaN for what is unknown, for models that say they can do with it.
+        Let ``x`` hold NaN for what is unknown, for models that allow missing values.
 
     Raises
     ------
@@ -153,8 +157,8 @@ def _check(
     elif coords is not None and coords.shape != (x.shape[0], 2):
         found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
     elif (row := _unusable(x, allow_missing)) is not None:
-        held = "infinity" if allow_missing else "NaN or infinity"
-        found = f"x holds {held}, first in pixel {row}; leave such pixels out"
+        value = "infinity" if allow_missing else "NaN or infinity"
+        found = f"x holds {value}, first in pixel {row}; leave such pixels out"
     elif not np.isfinite(y).all():
         found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; drop that bag"
     elif not (np.isfinite(weight).all() and (weight >= 0).all()):
@@ -171,7 +175,7 @@ def _check(
 
 
 def _unusable(x: np.ndarray, allow_missing: bool) -> int | None:
-    """Return the first pixel with a covariate that no model can do with."""
+    """Return the first pixel with an unusable covariate, None where there is none."""
     usable = np.isfinite(x)
     if allow_missing:
         usable |= np.isnan(x)

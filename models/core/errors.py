@@ -1,4 +1,4 @@
-"""What can go wrong in a model; every error is also a built-in one."""
+"""Errors of the models; each is also a built-in exception."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ModelError(Exception):
 
 
 class BagsError(ModelError, ValueError):
-    """The bags given to a model are unusable; the message says why and what to do."""
+    """The bags given to a model are unusable; the message gives the cause and the remedy."""
 
 
 class ParameterError(ModelError, ValueError):
@@ -16,11 +16,11 @@ class ParameterError(ModelError, ValueError):
 
 
 class NotFittedError(ModelError, AttributeError):
-    """A prediction was asked of a model that has not been fitted."""
+    """A model that is not fitted cannot predict."""
 
 
 class UnsupportedError(ModelError, NotImplementedError):
-    """A model was asked what it cannot say; the message names what can."""
+    """The model does not support the request; the message names an alternative."""
 
 
 class NumericalError(ModelError, ArithmeticError):

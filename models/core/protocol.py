@@ -1,8 +1,8 @@
-"""The contract that hosts every model in the one training loop.
+"""The interface between models and the training loop.
 
-A model says what a worker adds up over a block of bags (:meth:`Model.block_stats`) and what the
-driver does with the sum (:meth:`Model.update`): a gradient step, or a closed form. The loop
-(:mod:`models.training.loop`) knows nothing else of it.
+A model defines the sums that workers compute over blocks of bags (:meth:`Model.block_stats`) and
+the driver's update from these sums (:meth:`Model.update`): a gradient step, or a closed form. The
+loop (:mod:`models.training.loop`) uses nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def override(method: Method) -> Method:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model may know of the training data before it starts.
+    """Statistics of the training data that initialise a model.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class State:
-    """Everything a model learns and remembers; plain arrays, so that a checkpoint can hold it.
+    """Everything that a model learns, as plain arrays that a checkpoint can store.
 
     Attributes
     ----------
     params : dict of arrays
-        What is learnt, unconstrained.
+        Learnt parameters, unconstrained.
     fixed : dict of arrays
-        What the data set at the start (scalings, say).
+        Constants computed from the data at the start, such as scalings.
     memory : dict of arrays
         The optimiser's moments, or the memory of an EM algorithm.
     step : int
@@ -100,7 +100,7 @@ class Stats:
     n_bag : int
         Bags summed over.
     sums : dict of float64 arrays
-        Whatever the model's update needs.
+        Sums that the model's update needs.
     """
 
     bound: float
@@ -115,15 +115,14 @@ class Stats:
 
 @dataclass(frozen=True)
 class Info:
-    """What an update tells the loop.
+    """Result of an update, for the loop.
 
     Attributes
     ----------
     bound : float
         The bound on the whole data set that the step estimated, nats.
     converged : bool or None
-        Whether the fit is done, where the model knows (a closed form that no longer moves); where
-        it is None the loop's schedule decides.
+        Whether the fit has converged, for closed forms; where None, the loop's schedule decides.
     stopped : str
         Why the fit must end before it converged; empty where it need not.
     """
@@ -134,7 +133,7 @@ class Info:
 
 
 class Model(Protocol):
-    """What the training loop and the pipeline ask of a model.
+    """Interface of a model for the training loop and the pipeline.
 
     Attributes
     ----------
@@ -156,16 +155,16 @@ class Model(Protocol):
         """Return the starting state."""
 
     def block_params(self, state: State) -> Arrays:
-        """Return what a block needs to know, and no more: it is sent to every worker each step."""
+        """Return the arrays that blocks need; every worker receives them at every step."""
 
     def needs_block(self, params: Arrays, local: Any) -> bool:
-        """Say whether :meth:`block_stats` will look at the block, or at ``local`` alone."""
+        """Return whether :meth:`block_stats` reads the block, and not ``local`` alone."""
 
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Return the block's sums, and what to keep with this block.
 
         ``local`` is what the last call for this block returned, None the first time. ``block`` is
-        None where :meth:`needs_block` said that nobody will look.
+        None where :meth:`needs_block` returned false.
         """
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:

@@ -24,6 +24,7 @@ from models.backend.arena import arena_for
 from models.backend.arrays import like, namespace, row_dot, segment_sum, to_host
 from models.core.protocol import Arrays
 from models.gp.kernels import Kernel
+from models.gp.pixel_pass import row_tiles
 
 ROWS = 1024  # instances a tile: its matrices stay near the cache
 DEVICE_ROWS = 4096  # on a device: bags are summed by a product with a matrix of so many columns
@@ -201,5 +202,4 @@ def _sums(k: Any, starts: np.ndarray) -> Any:
 
 
 def _tiles(z: Any) -> list[slice]:
-    n_pix, step = z.shape[0], ROWS if namespace(z) is np else DEVICE_ROWS
-    return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]
+    return row_tiles(z.shape[0], ROWS if namespace(z) is np else DEVICE_ROWS)

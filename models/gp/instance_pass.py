@@ -81,7 +81,7 @@ class InstancePass:
     def forward(
         self, z: np.ndarray, weight: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     ) -> Instances:
-        """Compute moments, and with ``weight`` the precision that the instances ask for.
+        """Compute moments, and with ``weight`` the sum of the sites' precisions.
 
         Parameters
         ----------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,10 +18,22 @@ from models.gp.random_features import FeatureAdjoint, Features
 
 @dataclass(frozen=True)
 class Pair(Kernel):
-    """Two kernels joined; parameters are those of the left, then of the right."""
+    """Two kernels joined; parameters are those of the left, then of the right.
+
+    Attributes
+    ----------
+    operation : str
+        NumPy function that joins the two matrices.
+    """
+
+    operation: ClassVar[str]
 
     left: Kernel
     right: Kernel
+
+    @abstractmethod
+    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+        """Return the adjoints of the left and the right kernel's values ``ka`` and ``kb``."""
 
     @property
     @override
@@ -36,32 +49,20 @@ class Pair(Kernel):
         a, b = self._split(theta)
         return self.left.features(a, n_feature, rng), self.right.features(b, n_feature, rng)
 
-
-@dataclass(frozen=True)
-class Sum(Pair):
-    """``k_left + k_right``."""
-
-    @override
-    def start(self, variance: float) -> np.ndarray:
-        """Share the variance equally between the terms."""
-        share = variance / (_n_term(self.left) + _n_term(self.right))
-        return np.concatenate(
-            [
-                self.left.start(share * _n_term(self.left)),
-                self.right.start(share * _n_term(self.right)),
-            ]
-        )
+    def _joined(self, ka: Any, kb: Any, out: Any = None) -> Any:
+        return getattr(namespace(ka), self.operation)(ka, kb, out=out)
 
     @override
     def diag(self, theta: Any, z: Any) -> Any:
         a, b = self._split(theta)
-        return self.left.diag(a, z) + self.right.diag(b, z)
+        return self._joined(self.left.diag(a, z), self.right.diag(b, z))
 
     @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
         a, b = self._split(theta)
+        to_left, to_right = self._adjoints(adjoint, self.left.diag(a, z), self.right.diag(b, z))
         return namespace(z).concatenate(
-            [self.left.diag_backward(a, z, adjoint), self.right.diag_backward(b, z, adjoint)]
+            [self.left.diag_backward(a, z, to_left), self.right.diag_backward(b, z, to_right)]
         )
 
     @override
@@ -69,11 +70,11 @@ class Sum(Pair):
         self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
     ) -> tuple[Any, Any]:
         a, b = self._split(theta)
-        xp = namespace(z)
         ka, cache_a = self.left.forward(a, z, w, allocate)
         kb, cache_b = self.right.forward(b, z, w, allocate)
-        out = (allocate or xp.empty)(ka.shape, ka.dtype)
-        return xp.add(ka, kb, out=out), (cache_a, cache_b)
+        out = (allocate or namespace(z).empty)(ka.shape, ka.dtype)
+        kept = (ka, kb) if self.operation == "multiply" else (None, None)
+        return self._joined(ka, kb, out), (cache_a, cache_b, kept)
 
     @override
     def backward(
@@ -88,24 +89,41 @@ class Sum(Pair):
         allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
         a, b = self._split(theta)
-        ga, wa = self.left.backward(a, z, w, cache[0], adjoint, want_w=want_w, allocate=allocate)
-        gb, wb = self.right.backward(b, z, w, cache[1], adjoint, want_w=want_w, allocate=allocate)
+        cache_a, cache_b, kept = cache
+        left, right = self._adjoints(adjoint, *kept)
+        ga, wa = self.left.backward(a, z, w, cache_a, left, want_w=want_w, allocate=allocate)
+        gb, wb = self.right.backward(b, z, w, cache_b, right, want_w=want_w, allocate=allocate)
         return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+
+
+@dataclass(frozen=True)
+class Sum(Pair):
+    """``k_left + k_right``."""
+
+    operation: ClassVar[str] = "add"
+
+    @override
+    def start(self, variance: float) -> np.ndarray:
+        """Share the variance equally between the terms."""
+        n_left, n_right = _n_term(self.left), _n_term(self.right)
+        share = variance / (n_left + n_right)
+        return np.concatenate([self.left.start(share * n_left), self.right.start(share * n_right)])
+
+    @override
+    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+        return adjoint, adjoint
 
     @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
         """Side by side."""
-        a, b = self._embedded(theta, n_feature, rng)
-        return Features(None, None, (a, b))
+        return Features(None, None, self._embedded(theta, n_feature, rng))
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
         a, b = features.parts
+        by_a, by_b = adjoint.parts
         return np.concatenate(
-            [
-                self.left.features_theta(a, adjoint.parts[0]),
-                self.right.features_theta(b, adjoint.parts[1]),
-            ]
+            [self.left.features_theta(a, by_a), self.right.features_theta(b, by_b)]
         )
 
 
@@ -113,55 +131,16 @@ class Sum(Pair):
 class Product(Pair):
     """``k_left * k_right``."""
 
+    operation: ClassVar[str] = "multiply"
+
     @override
     def start(self, variance: float) -> np.ndarray:
         """Start the left factor at variance 1."""
         return np.concatenate([self.left.start(1.0), self.right.start(variance)])
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
-        a, b = self._split(theta)
-        return self.left.diag(a, z) * self.right.diag(b, z)
-
-    @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        a, b = self._split(theta)
-        return namespace(z).concatenate(
-            [
-                self.left.diag_backward(a, z, adjoint * self.right.diag(b, z)),
-                self.right.diag_backward(b, z, adjoint * self.left.diag(a, z)),
-            ]
-        )
-
-    @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        a, b = self._split(theta)
-        xp = namespace(z)
-        ka, cache_a = self.left.forward(a, z, w, allocate)
-        kb, cache_b = self.right.forward(b, z, w, allocate)
-        out = (allocate or xp.empty)(ka.shape, ka.dtype)
-        return xp.multiply(ka, kb, out=out), (ka, cache_a, kb, cache_b)
-
-    @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        a, b = self._split(theta)
-        ka, cache_a, kb, cache_b = cache
-        left, right = adjoint * kb, adjoint * ka
-        ga, wa = self.left.backward(a, z, w, cache_a, left, want_w=want_w, allocate=allocate)
-        gb, wb = self.right.backward(b, z, w, cache_b, right, want_w=want_w, allocate=allocate)
-        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+        return adjoint * kb, adjoint * ka
 
     @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:

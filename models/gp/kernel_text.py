@@ -86,7 +86,7 @@ def register_factor(name: str, build: Build, *, prefers_space: bool = False) -> 
         If the name is taken, or is no word.
     """
     if name in FACTORS or name in NAMED or not re.fullmatch("[a-z][a-z0-9]*", name):
-        msg = f"kernel: {name!r} is taken or no word of small letters and digits; rename it"
+        msg = f"kernel: {name!r} is registered, or not lower-case letters and digits; rename it"
         raise ParameterError(msg)
     FACTORS[name] = Factor(build, prefers_space)
 
@@ -125,7 +125,7 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Any:
     if not match or match[1] not in FACTORS:
         msg = (
             f"kernel: {text.strip()!r} is not known; join {', '.join(FACTORS)} by + and *, "
-            f"each with (x) or (space), or say {', '.join(NAMED)}"
+            f"each with (x) or (space), or use {', '.join(NAMED)}"
         )
         raise ParameterError(msg)
     factor = FACTORS[match[1]]

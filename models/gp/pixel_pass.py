@@ -7,7 +7,7 @@ The block sees ``(theta, w, mean, alpha, Q)`` alone (see :mod:`sparse_gp`). With
 
 and ``d K`` goes through the kernel to its parameters and to ``w``. What flows back through the
 covariances inside the bags (:mod:`bag_variance`) joins at the pixels where they were taken.
-``docs/design/speed.md`` says why the pass runs in tiles, on kept buffers, and with symmetric
+``docs/design/speed.md`` explains why the pass runs in tiles, on kept buffers, and with symmetric
 updates.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Arena
+from models.backend.arena import NoArena
 from models.backend.arrays import (
     add_outer,
     fused,
@@ -60,7 +60,7 @@ class PixelPass:
     k: Any
     kq: Any
     caches: list[Any] | None
-    arena: Arena | None
+    arena: Any
 
     def backward(self, d_m: Any, d_s: Any, pairs: PairAdjoint | None = None) -> Arrays:
         """Return the adjoints of the block parameters, float64.
@@ -75,12 +75,12 @@ class PixelPass:
         xp = namespace(self.z)
         kernel, dtype = self.kernel, self.z.dtype
         theta, w, alpha, q = self.low
-        allocate = xp.empty if self.arena is None else self.arena.allocate
+        allocate = self.arena.allocate
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
         d_q = squares(self.k, -d_s, allocate)
-        for number, rows in enumerate(_row_tiles(self.z.shape[0], _rows(xp))):
-            mark = None if self.arena is None else self.arena.mark()
+        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp))):
+            mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
             if xp is np:
@@ -103,8 +103,7 @@ class PixelPass:
             )
             d_theta += tile_theta
             d_w += tile_w
-            if self.arena is not None and mark is not None:
-                self.arena.release(mark)
+            self.arena.release(mark)
         if pairs is not None:
             d_theta += pairs.d_theta
             by_pairs = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype(xp.float64)
@@ -119,7 +118,7 @@ class PixelPass:
 
 
 def forward(
-    kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True, arena: Arena | None = None
+    kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True, arena: Any = None
 ) -> PixelPass:
     """Compute the moments of ``f`` at the scaled inputs ``z`` (n_pix, n_dim).
 
@@ -132,15 +131,16 @@ def forward(
     z : (n_pix, n_dim) float array
     learn : bool
         Keep what the backward pass needs.
-    arena : Arena, optional
-        Where the matrices live, until it is started anew; in new memory where not given.
+    arena : Arena or NoArena, optional
+        Allocates the matrices, until it is started anew; new memory where not given.
     """
     xp = namespace(z)
     if xp is np:
         keep_freed_memory()
     low = _low(params, z)
     theta, w, alpha, q = low
-    allocate = xp.empty if arena is None else arena.allocate
+    arena = NoArena(xp.empty) if arena is None else arena
+    allocate = arena.allocate
     n_pix, n_ind = z.shape[0], w.shape[0]
     strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
@@ -149,8 +149,8 @@ def forward(
     caches: list[Any] | None = (
         [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
     )
-    for rows in _row_tiles(n_pix, _rows(xp)):
-        mark = None if arena is None else arena.mark()
+    for rows in row_tiles(n_pix, _rows(xp)):
+        mark = arena.mark()
         k, cache = kernel.forward(theta, z[rows], w, allocate)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
@@ -164,7 +164,7 @@ def forward(
             k_all[rows] = k
         if caches is not None:
             caches.append(cache)
-        elif arena is not None and mark is not None:
+        else:
             arena.release(mark)
     m += float(params["mean"][0])
     xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
@@ -203,12 +203,12 @@ def squares(k: Any, weight: Any, allocate: Any) -> Any:
     n_ind = k.shape[1]
     total = xp.zeros((n_ind, n_ind))
     if xp is not np:  # nothing to be won: a look at the signs would hold up the device
-        for rows in _row_tiles(k.shape[0], DEVICE_ROWS):
+        for rows in row_tiles(k.shape[0], DEVICE_ROWS):
             total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
         return 0.5 * (total + total.T)
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)
     buffer = allocate((min(SQUARED, k.shape[0]), n_ind), k.dtype)
-    for rows in _row_tiles(k.shape[0], SQUARED):
+    for rows in row_tiles(k.shape[0], SQUARED):
         at = weight[rows]
         for sign in (1.0, -1.0):
             chosen = at * sign > 0
@@ -239,7 +239,8 @@ def _strips(q: Any) -> list[tuple[int, Any]]:
     ]
 
 
-def _row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+def row_tiles(n_pix: int, step: int = 0) -> list[slice]:
+    """Cut ``n_pix`` rows into slices of ``step`` (``ROWS`` where 0)."""
     step = step or ROWS
     return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]
 

@@ -1,4 +1,4 @@
-r"""The posterior that a sum of quadratic sites asks for, and the prior variance it would prefer.
+r"""The posterior given a sum of quadratic sites, and the prior variance of the best bound.
 
 With sites ``a_b + h_b s_b - w_b s_b^2 / 2`` on ``s_b = c_b' v + noise`` of variance ``r_b`` and
 ``v ~ N(0, I)``, the best ``q(v)`` is ``N(P^-1 h, P^-1)`` with ``P = I + sum w_b c_b c_b'`` and

@@ -87,12 +87,12 @@ class Whitened:
             Most that an inducing value may move, in deviations of the prior.
         """
         n_ind = self.v_mean.shape[0]
-        asked = np.eye(n_ind) - d_cov - d_cov.T
+        wanted = np.eye(n_ind) - d_cov - d_cov.T
         before = gram(inverse_lower(self.factor()))
-        precision = before + rate * (asked - before)
-        if not _is_precision(asked):
+        precision = before + rate * (wanted - before)
+        if not _is_precision(wanted):
             precision += (
-                0.5 * rate**2 * gram(times_lower(self.factor(), asked - before, transposed=True))
+                0.5 * rate**2 * gram(times_lower(self.factor(), wanted - before, transposed=True))
             )
         cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
         root = cholesky(cov)

@@ -1,7 +1,7 @@
 r"""A log-normal effect of each area, integrated out.
 
 ``y ~ p(y | eta e^eps)``, ``eps ~ N(-tau^2 / 2, tau^2)``: areas differ by more than their covariates
-and the likelihood's own noise say, by a factor of mean 1. Its deviation ``tau`` is learnt. With
+and the likelihood's noise explain, by a factor of mean 1. Its deviation ``tau`` is learnt. With
 ``t = log eta - tau^2 / 2`` the marginal ``g(t) = log int e^{l(u)} N(u; t, tau^2) du`` is a
 one-dimensional integral, done by Gauss-Hermite quadrature around its mode, and its derivatives by
 ``t`` are cumulants of the posterior of ``u``: ``g' = (E u - t) / tau^2``,

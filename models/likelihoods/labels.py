@@ -16,11 +16,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from models.core.block import check_labels
+from models.core.errors import BagsError
 from models.core.protocol import override
+from models.likelihoods.prediction import Prediction
+from models.likelihoods.probability import Probability
 
 REACH = 9.0  # deviations of the Gaussian that the quadrature covers
 WIDTHS = np.linspace(-REACH, REACH, 13)
@@ -59,7 +64,40 @@ class Site:
 
 
 class EvidenceLikelihood(ABC):
-    """A likelihood of the response given the evidence."""
+    """A likelihood of the response given the evidence.
+
+    Attributes
+    ----------
+    labels : bool
+        Whether a response is a label, 0 or 1.
+    closed_form : bool
+        Whether the ``q(v)`` of the sites is the optimum, and not a step towards it.
+    has_noise : bool
+        Whether the response has a noise variance, which a model learns.
+    link : str
+        From the evidence to the probability of label 1.
+    """
+
+    labels: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
+    has_noise: ClassVar[bool] = False
+    link: ClassVar[Literal["logistic", "probit"]] = "logistic"
+
+    def check(self, y: np.ndarray) -> None:
+        """Raise BagsError where the responses of the training bags are unusable."""
+        check_labels(y)
+
+    def response_scale(self, y: np.ndarray) -> tuple[float, float]:
+        """Return what is subtracted from responses, and what they are divided by."""
+        del y
+        return 0.0, 1.0
+
+    def predicted(
+        self, m: np.ndarray, var: np.ndarray, y_mean: float, y_scale: float
+    ) -> Probability | Prediction:
+        """Predict responses of evidence ``N(m, var)``, in the units that ``response_scale`` set."""
+        del y_mean, y_scale
+        return Probability(self.link, m, var)
 
     @abstractmethod
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
@@ -88,11 +126,14 @@ class Logistic(EvidenceLikelihood):
 
 
 class Probit(EvidenceLikelihood):
-    """``P(y = 1 | s) = Phi(s)``: a label that says whether ``s`` plus unit white noise is positive.
+    """``P(y = 1 | s) = Phi(s)``: the label is 1 where ``s`` plus unit white noise is positive.
 
     The paper's SVI variant adds noise of variance ``1 / alpha`` as well; the sum of the two is one
     noise, and its scale that of ``f``.
     """
+
+    closed_form = False
+    link = "probit"
 
     @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:
@@ -109,6 +150,26 @@ class Probit(EvidenceLikelihood):
 
 class Normal(EvidenceLikelihood):
     """``y ~ N(s, noise)``: bags of real numbers (the paper's footnote 1)."""
+
+    labels = False
+    has_noise = True
+
+    @override
+    def check(self, y: np.ndarray) -> None:
+        if not y.std() > 0:
+            found = f"every bag's y is {y[0]:g}" if y.size else "there are no bags"
+            msg = f"{found}; regression needs bags of different responses"
+            raise BagsError(msg)
+
+    @override
+    def response_scale(self, y: np.ndarray) -> tuple[float, float]:
+        return float(y.mean()), float(y.std())
+
+    @override
+    def predicted(
+        self, m: np.ndarray, var: np.ndarray, y_mean: float, y_scale: float
+    ) -> Probability | Prediction:
+        return Prediction("identity", m + y_mean / y_scale, var, y_scale)
 
     @override
     def site(self, y: np.ndarray, m: np.ndarray, var: np.ndarray, noise: float) -> Site:

@@ -1,8 +1,8 @@
-r"""What a likelihood tells of itself, and how its log density is evaluated.
+r"""The interface of a likelihood: its properties, its log density and its draws.
 
-The aggregate of a bag is ``eta_a = sum_i p_i Psi(f_i)``. A likelihood knows
+The aggregate of a bag is ``eta_a = sum_i p_i Psi(f_i)``. A likelihood computes
 ``h(eta) = log p(y | eta)`` and its derivatives by ``eta`` and by the logarithms of its own
-parameters. What is expected of ``h`` under a posterior of ``f`` is the business of
+parameters. Estimators of the expectation of ``h`` under a posterior of ``f`` are in
 :mod:`models.aggregate.moment_matching` (any likelihood), :mod:`models.aggregate.bounds` (some) and
 :mod:`models.gp.pathwise` (draws; any likelihood). Counts need not be whole numbers (reported counts
 are often adjusted), hence ``gammaln`` for factorials.
@@ -73,7 +73,7 @@ class Likelihood(ABC):
     Attributes
     ----------
     name : str
-        As ``likelihood=...`` and ``model.likelihood`` say it.
+        Value of ``likelihood=...`` and ``model.likelihood``.
     about : str
         What a response is, in a few words.
     links : tuple of str
@@ -149,7 +149,7 @@ class Likelihood(ABC):
         """Draw a response for each ``eta`` (n_draws, n_bag)."""
 
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        """Return what :meth:`terms` needs to know of each bag besides ``eta``: (n_bag,)."""
+        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (n_bag,)."""
         del trials
         return namespace(weight).ones(offsets.shape[0] - 1)
 
@@ -159,7 +159,7 @@ class Likelihood(ABC):
         Raises
         ------
         BagsError
-            If a response is impossible, or the responses say nothing of a rate.
+            If a response is impossible, or no response is above 0.
         """
         self.check_responses(sample)
         total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())

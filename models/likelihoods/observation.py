@@ -1,4 +1,4 @@
-"""Some bags as their likelihood sees them: what travels together through every estimator."""
+"""Responses, weights and likelihood of some bags: the input of every estimator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Observation:
     bag : (n_bag,) int
         Numbers of the bags in the data set.
     bag_data : (n_bag,)
-        What the likelihood knows of each bag besides its aggregate.
+        Data of each bag that the likelihood needs besides its aggregate.
     """
 
     likelihood: Likelihood
@@ -49,7 +49,7 @@ class Observation:
         return cls(
             likelihood,
             link,
-            own_params(likelihood, params),
+            likelihood_params(likelihood, params),
             block.y,
             bag_weights(likelihood, block.weight, block.offsets, float(params["base_rate"][0])),
             block.offsets,
@@ -73,6 +73,6 @@ def bag_weights(likelihood: Likelihood, weight: Any, offsets: Any, base: float) 
     return p
 
 
-def own_params(likelihood: Likelihood, params: Mapping[str, np.ndarray]) -> dict[str, float]:
+def likelihood_params(likelihood: Likelihood, params: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the likelihood's parameters (logarithms) among those of a model."""
     return {name: float(params[name][0]) for name in likelihood.parameters}

@@ -1,4 +1,4 @@
-"""What a model says of pixels and of bags, with its uncertainty.
+"""Predictions of pixels and of bags, with their uncertainty.
 
 A pixel's rate has a closed-form distribution: log-normal under the exponential link, a scaled
 non-central chi-square with one degree of freedom under the square link (Law et al. 2018, section
@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from models.backend.arrays import to_host
-from models.core.errors import ParameterError
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 from models.likelihoods.poisson import Poisson
+from models.likelihoods.probability import Draws, check_probability
 
 TINY = 1e-300
 
@@ -57,7 +57,7 @@ class Prediction:
 
     def quantile(self, q: float) -> np.ndarray:
         """Quantile of the rate at probability ``q`` in (0, 1): (n_pix,)."""
-        _check_probability(q)
+        check_probability(q)
         value: np.ndarray = self.scale * find_link(self.link).quantile(self.m, self.s, q)
         return value
 
@@ -83,7 +83,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class BagPrediction:
+class BagPrediction(Draws):
     """Joint draws of the aggregate of each bag, or of its response.
 
     Attributes
@@ -94,32 +94,12 @@ class BagPrediction:
     params : dict of float
         The likelihood's parameters.
     bag_data : (n_bag,)
-        What the likelihood needs to know of each bag.
+        Data of each bag that the likelihood needs.
     """
 
-    draws: np.ndarray
     likelihood: Likelihood = Poisson()  # noqa: RUF009 (immutable)
     params: Mapping[str, float] = field(default_factory=dict)
     bag_data: Any = 1.0
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean over the draws: (n_bag,)."""
-        return self.draws.mean(axis=0)
-
-    @property
-    def sd(self) -> np.ndarray:
-        """Standard deviation over the draws: (n_bag,)."""
-        return self.draws.std(axis=0, ddof=1)
-
-    def quantile(self, q: float) -> np.ndarray:
-        """Quantile of the draws at probability ``q``: (n_bag,)."""
-        _check_probability(q)
-        return np.quantile(self.draws, q, axis=0)
-
-    def exceed(self, c: float) -> np.ndarray:
-        """Share of the draws above ``c``: (n_bag,)."""
-        return (self.draws > c).mean(axis=0)
 
     def observed(self, rng: np.random.Generator) -> BagPrediction:
         """Draw a response around each drawn aggregate."""
@@ -132,9 +112,3 @@ class BagPrediction:
         eta = np.maximum(self.draws, TINY) if self.likelihood.positive else self.draws
         each = self.likelihood.terms(y, eta, self.params, self.bag_data).value
         return np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0]))
-
-
-def _check_probability(q: float) -> None:
-    if not 0 < q < 1:
-        msg = f"quantile: {q} is not a probability; give a number between 0 and 1"
-        raise ParameterError(msg)

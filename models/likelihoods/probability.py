@@ -1,4 +1,4 @@
-r"""What a classifier says of pixels and of bags: the distribution of a probability.
+r"""Predictions of classifiers: distributions of probabilities of pixels and bags.
 
 A latent Gaussian behind a sigmoid or a normal distribution function has its quantiles in closed
 form; its mean and deviation are one-dimensional Gaussian integrals, done by Gauss-Hermite
@@ -26,7 +26,7 @@ LatentLink = Literal["logistic", "probit"]
 
 
 class LabelScores:
-    """What every distribution of a probability can say of labels that came true."""
+    """Scores of observed labels under any distribution of a probability."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -174,7 +174,7 @@ def _narrow(m: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ``E sigma(f)`` and ``E sigma(f)^2`` by Gauss-Hermite quadrature."""
     mean, square = np.zeros_like(m), np.zeros_like(m)
     # By node: a table of pixels by nodes would not stay in the cache.
-    for node, weight in zip(*_hermite(), strict=True):
+    for node, weight in zip(*gauss_hermite(N_NODE), strict=True):
         p = expit(m + node * sd)
         mean += weight * p
         square += weight * p * p
@@ -198,6 +198,7 @@ def _wide(m: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _hermite() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODE)
+def gauss_hermite(n_node: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights that integrate over the standard normal distribution."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_node)
     return nodes, weights / weights.sum()

@@ -1,4 +1,4 @@
 """Multiple-instance classifiers: psi-VGPMIL, VWSGP, GPMIL, BLRT.
 
-May import models.gp and what lies below it.
+May import models.gp and the layers below it.
 """

@@ -18,6 +18,7 @@ from models.core.protocol import Arrays
 from models.gp.instance_pass import InstancePass
 from models.gp.kernels import Kernel
 from models.likelihoods.probability import Probability
+from models.mil.bag_posterior import covariance_root
 from models.mil.label_factors import softplus
 
 PIECE = 512
@@ -76,8 +77,8 @@ class BagDraws:
         p = Probability("logistic", found.m, found.s).mean
         rows = np.array([i + int(np.argmax(p[i:j])) for i, j in pairwise(bags.offsets.tolist())])
         loadings = np.concatenate([v for _, v, _ in self._run.tiles(z[rows])])
-        own = [self._rng_of(bag).standard_normal(self._n_draws) for bag in bags.bag]
-        f = loadings @ self._values + np.sqrt(found.r[rows])[:, None] * np.array(own)
+        noise = [self._rng_of(bag).standard_normal(self._n_draws) for bag in bags.bag]
+        f = loadings @ self._values + np.sqrt(found.r[rows])[:, None] * np.array(noise)
         return np.asarray(expit(f).T)
 
     def _rng_of(self, bag: int) -> np.random.Generator:
@@ -89,14 +90,6 @@ class BagDraws:
         loadings = np.concatenate([v for _, v, _ in self._run.tiles(z)])
         f = loadings @ self._values
         g = loadings[:, : self._run.n_ind]
-        root = _root(prior - g @ g.T, float(np.trace(prior)) / z.shape[0])
+        jitter = JITTER * (float(np.trace(prior)) / z.shape[0])
+        root = covariance_root(prior - g @ g.T, jitter)
         return f + root @ rng.standard_normal(f.shape)
-
-
-def _root(cov: np.ndarray, scale: float) -> np.ndarray:
-    """Return ``R`` with ``R R' = cov``; instances that coincide make it singular."""
-    try:
-        return np.linalg.cholesky(cov + JITTER * scale * np.eye(cov.shape[0]))
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
-        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

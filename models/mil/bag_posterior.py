@@ -28,7 +28,7 @@ def witness_share(m: np.ndarray, inverse_temperature: float) -> np.ndarray:
     return np.asarray(np.exp(scaled - logsumexp(scaled)))
 
 
-def joint_law(kernel: Kernel, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def joint_posterior(kernel: Kernel, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean (n_pix,) and covariance (n_pix, n_pix) of the latent values of some pixels.
 
     Parameters
@@ -58,7 +58,7 @@ def predict_bags(
     Parameters
     ----------
     kernel, params
-        As of :func:`joint_law`, with the scalings and ``inverse_temperature``.
+        As of :func:`joint_posterior`, with the scalings and ``inverse_temperature``.
     rng : numpy Generator or None
         Where None, each bag's draws are seeded by ``seed`` and its number: the same in any block.
     """
@@ -68,25 +68,25 @@ def predict_bags(
     if heat > 0:
         g_mean, g_var = np.empty(bags.n_bag), np.empty(bags.n_bag)
         for a, (first, stop) in enumerate(edges):
-            m, cov = joint_law(kernel, params, z[first:stop])
+            m, cov = joint_posterior(kernel, params, z[first:stop])
             share = witness_share(m, heat)
             g_mean[a], g_var[a] = share @ m, max(share @ cov @ share, 0.0)
         return Probability("logistic", g_mean, g_var)
     draws = np.empty((n_draws, bags.n_bag))
     for a, (first, stop) in enumerate(edges):
-        own = rng or np.random.default_rng([seed, 3, int(bags.bag[a])])
-        m, cov = joint_law(kernel, params, z[first:stop])
-        f = m + own.standard_normal((n_draws, stop - first)) @ _root(cov).T
+        source = rng or np.random.default_rng([seed, 3, int(bags.bag[a])])
+        m, cov = joint_posterior(kernel, params, z[first:stop])
+        f = m + source.standard_normal((n_draws, stop - first)) @ covariance_root(cov).T
         draws[:, a] = expit(logsumexp(f, axis=1))
     return ProbabilityDraws(draws)
 
 
-def _root(cov: np.ndarray) -> np.ndarray:
+def covariance_root(cov: np.ndarray, jitter: float = 0.0) -> np.ndarray:
     """Return ``R`` with ``R R' = cov``; instances that coincide, or nearly, make it singular."""
     try:
-        return np.asarray(np.linalg.cholesky(cov))
+        return np.asarray(np.linalg.cholesky(cov + jitter * np.eye(cov.shape[0])))
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(cov)
+        values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 

@@ -22,7 +22,7 @@ from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
-from models.mil.forest import Grower, TreeMap, ask_tree
+from models.mil.forest import Grower, TreeMap, predict_tree
 from models.training.parameters import Count
 
 CRITERIA = {"gini": 0, "information_gain": 1, "variance": 2}
@@ -59,8 +59,8 @@ class BLRT(Classifier):
     Attributes
     ----------
     bound_ : float
-        Log probability of the training labels, nats (in regression, minus the sum of squares). No
-        bound, and little to go by: trees grown to the end know what they have seen.
+        Log probability of the training labels, nats (in regression, minus the sum of squares).
+        Not a bound, and optimistic: fully grown trees fit their training labels.
     classes_ : (n_class,) float64
         The labels, ascending.
     feature_importances_ : (n_feat,) float64
@@ -134,8 +134,8 @@ class BLRT(Classifier):
             name: np.concatenate([tree.nodes[name] for tree in grown]) for name in grown[0].nodes
         }
         for f, known in categories.items():
-            asked = params["feature"] == f
-            params["value"][asked] = known[params["value"][asked].astype(int)]
+            rows = params["feature"] == f
+            params["value"][rows] = known[params["value"][rows].astype(int)]
         if self.task != "multiclass":
             column = 1 if self.task == "binary" else 0
             params["leaf"] = params["leaf"][:, column : column + 1]
@@ -150,11 +150,11 @@ class BLRT(Classifier):
         }
         self.state_ = State(params, fixed, step=self.n_trees)
         self.params_ = self.block_params(self.state_)
-        told = self.predict_bags(bags, n_thread=n_thread)
-        if isinstance(told, ProbabilityDraws | ClassDraws):
-            bound = float(told.log_density(bags.y).sum())
+        fitted = self.predict_bags(bags, n_thread=n_thread)
+        if isinstance(fitted, ProbabilityDraws | ClassDraws):
+            bound = float(fitted.log_density(bags.y).sum())
         else:
-            bound = -float(((told.mean - bags.y) ** 2).sum())
+            bound = -float(((fitted.mean - bags.y) ** 2).sum())
         self.history_, self.converged_ = [{"epoch": 1, "bound": bound}], True
         return self
 
@@ -216,7 +216,7 @@ class BLRT(Classifier):
     def predict_bags(  # type: ignore[override]
         self, bags: BagBlock, *, n_thread: int | None = None
     ) -> ProbabilityDraws | ClassDraws | Draws:
-        """Return what every tree says of every bag.
+        """Return the prediction of each tree for each bag.
 
         Parameters
         ----------
@@ -238,17 +238,17 @@ class BLRT(Classifier):
                 f"x has {bags.x.shape[1]} covariates; the model was fitted with {n_feat} covariates"
             )
             raise BagsError(msg)
-        ask = partial(ask_tree, params, self._rows(bags), bags.offsets)
+        predict = partial(predict_tree, params, self._rows(bags), bags.offsets)
         n_tree = params["tree"].size - 1
-        draws = np.stack(list(in_threads(ask, range(n_tree), n_thread)))
+        draws = np.stack(list(in_threads(predict, range(n_tree), n_thread)))
         if self.task == "multiclass":
             return ClassDraws(draws, params["classes"])
         return (Draws if self.task == "regression" else ProbabilityDraws)(draws[..., 0])
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> NoReturn:
-        """Raise UnsupportedError: a rule counts over a bag, and says nothing of an instance."""
+        """Raise UnsupportedError: rules count over bags and cannot predict single instances."""
         del x, coords
-        msg = "BLRT labels bags alone; use predict_bags, or PsiVGPMIL or VWSGP for pixels"
+        msg = "BLRT predicts bags alone; use predict_bags, or PsiVGPMIL or VWSGP for pixels"
         raise UnsupportedError(msg)
 
     @property
@@ -262,9 +262,9 @@ class BLRT(Classifier):
         params = self.fitted_params()
         n_tree, n_feat = params["tree"].size - 1, params["categorical"].size
         of_tree = np.repeat(np.arange(n_tree), np.diff(params["tree"]))
-        asks = params["feature"] >= 0
+        splits = params["feature"] >= 0
         by_tree = np.zeros((n_tree, n_feat))
-        np.add.at(by_tree, (of_tree[asks], params["feature"][asks]), params["gain"][asks])
+        np.add.at(by_tree, (of_tree[splits], params["feature"][splits]), params["gain"][splits])
         total = by_tree.sum(axis=1, keepdims=True)
         shares = by_tree / np.where(total > 0, total, 1.0)
         return shares.sum(axis=0) / max(shares.sum(), np.finfo(float).tiny)

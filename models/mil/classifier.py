@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from models.backend.arrays import as_array
 from models.core.block import check_labels
 from models.gp.kernel_text import parse_kernel
 from models.training.estimator import Estimator
 
 if TYPE_CHECKING:
     from models.core.block import BagBlock
-    from models.core.protocol import Summary
+    from models.core.protocol import Arrays, Summary
+    from models.likelihoods.prediction import Prediction
     from models.likelihoods.probability import Probability, ProbabilityDraws
 
 
@@ -46,15 +48,36 @@ class Classifier(Estimator):
         BagsError
             If a label is neither 0 nor 1, or all are the same.
         """
-        check_labels(bags.y)
+        self.check_params()
+        self.check_responses(bags.y)
         return super().fit(bags, n_thread=n_thread, **how)
 
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the probability that each instance is positive, with its deviation."""
+    def check_responses(self, y: np.ndarray) -> None:
+        """Raise BagsError unless a model can learn from the bags' responses ``y`` (n_bag,)."""
+        check_labels(y)
+
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Probability | Prediction:
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         raise NotImplementedError
 
-    def predict_bags(self, bags: BagBlock) -> Probability | ProbabilityDraws:
-        """Return the probability that each bag is positive, with its deviation."""
+    def predict_pixels(
+        self, x: np.ndarray, coords: np.ndarray | None = None
+    ) -> Probability | Prediction:
+        """Return the distribution of the probability that each instance is positive.
+
+        Parameters
+        ----------
+        x : (n_pix, n_feat)
+            Covariates as measured.
+        coords : (n_pix, 2), km
+            Needed where the kernel has a spatial part.
+        """
+        return self.predict_block(self.fitted_params(), as_array(x), coords)
+
+    def predict_bags(self, bags: BagBlock) -> Probability | Prediction | ProbabilityDraws:
+        """Return the distribution of the probability that each bag is positive."""
         raise NotImplementedError
 
 

@@ -20,6 +20,8 @@ from scipy.special import expit, log_expit, logsumexp
 from models.gp.bag_variance import bag_variance
 from models.gp.pixel_pass import Aggregated, PairAdjoint, PixelPass
 from models.likelihoods.links import find_link
+from models.likelihoods.probability import gauss_hermite
+from models.mil.bag_posterior import covariance_root
 from models.mil.soft_max import Sizes, witness_shares
 
 N_NODE = 32
@@ -28,8 +30,7 @@ JITTER = 1e-6  # of a bag's covariance, as a share of its mean diagonal
 
 def logistic(sign: Any, m: Any, s: Any) -> tuple[Any, Any, Any]:
     """Return ``E log sigma(t f)``, ``f ~ N(m, s)``, and its derivatives by ``m`` and ``s``."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODE)
-    weights = weights / weights.sum()
+    nodes, weights = gauss_hermite(N_NODE)
     f = m[:, None] + np.sqrt(s)[:, None] * nodes
     t = sign[:, None]
     return (
@@ -101,12 +102,7 @@ def _drawn(
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Return one bag's expectation, its adjoint by ``m``, and by ``S`` (symmetric)."""
     n = m.shape[0]
-    lifted = cov + JITTER * np.trace(cov) / n * np.eye(n)
-    try:
-        step = noise @ np.linalg.cholesky(lifted).T
-    except np.linalg.LinAlgError:  # instances that coincide, in single precision
-        values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
-        step = noise @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    step = noise @ covariance_root(cov, JITTER * np.trace(cov) / n).T
     f = np.concatenate([m + step, m - step])
     largest = logsumexp(f, axis=1)
     p = np.exp(f - largest[:, None])

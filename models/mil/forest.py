@@ -1,4 +1,4 @@
-"""A forest's parts: a tree grown from a seed, and asked; each by itself, in whatever process."""
+"""Trees of a forest: each is grown from its seed, and predicts, independently of the others."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Grower:
 TreeMap = Callable[[Callable[[int], Tree], Sequence[int]], Iterable[Tree]]
 
 
-def ask_tree(params: Arrays, x: np.ndarray, offsets: np.ndarray, tree: int) -> np.ndarray:
+def predict_tree(params: Arrays, x: np.ndarray, offsets: np.ndarray, tree: int) -> np.ndarray:
     """Return a tree's leaf for each bag: (n_bag, n_out)."""
     from models.mil.bag_trees import find_leaves
 
     nodes = slice(*params["tree"][tree : tree + 2])
     found = np.empty(offsets.size - 1, np.int64)
     names = ("feature", "value", "ratio", "missing_left", "child")
-    asked = [params[name][nodes] for name in names]
-    find_leaves(x, offsets, *asked, params["categorical"], int(params["variant"]), found)
+    nodes_of_tree = [params[name][nodes] for name in names]
+    find_leaves(x, offsets, *nodes_of_tree, params["categorical"], int(params["variant"]), found)
     return params["leaf"][nodes][found]

@@ -3,7 +3,7 @@ r"""GPMIL: a Gaussian process behind labels of bags, exactly (Kim & De la Torre 
 A bag is as positive as the largest of its latent values. The soft-max likelihood (eq. 5) and the
 witness likelihood (eqs. 17-18) make that smooth; the posterior is Laplace's (eqs. 9-12), and the
 kernel's parameters maximise its evidence (eq. 13). The cost is that of ``n x n`` matrices, ``n``
-the number of training instances: beyond ``MOST`` of them see
+the number of training instances: beyond ``MAX_PIXELS`` of them see
 :class:`models.mil.gpmil_sparse.GPMILS`.
 """
 
@@ -19,23 +19,20 @@ from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, State, Sweep, override
-from models.gp import pixel_pass
 from models.gp.kernels import Kernel
-from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
-from models.likelihoods.probability import Probability, ProbabilityDraws
-from models.mil.bag_posterior import mode_probability, predict_bags
-from models.mil.classifier import Classifier
+from models.gp.scaling import scaled_inputs, scaling_of
 from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
 from models.mil.gpmil_search import Searcher
+from models.mil.latent_gp import LatentGP
 from models.mil.soft_max import Sizes
 from models.training.loop import BagsSource
 from models.training.parameters import Count, Positive
 
-MOST = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
+MAX_PIXELS = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPMIL(Classifier):
+class GPMIL(LatentGP):
     """Gaussian process for labels of bags, exact in the instances.
 
     Parameters
@@ -81,7 +78,6 @@ class GPMIL(Classifier):
     about = "exact GP, soft-max of the instances; kernel by evidence; some thousand instances"
     source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "single"
-    on_device: ClassVar[bool] = False
 
     likelihood: Literal["softmax", "witness"] = "softmax"
     kernel: str = "rbf"
@@ -126,10 +122,10 @@ class GPMIL(Classifier):
             raise ParameterError(msg)
         self.check_params()
         check_labels(bags.y)
-        if bags.n_pix > MOST:
+        if bags.n_pix > MAX_PIXELS:
             msg = (
-                f"{bags.n_pix} instances are too many for GPMIL, whose matrices are as large as "
-                f"their number squared (at most {MOST}); use GPMILS (model.kind: gpmil_s)"
+                f"{bags.n_pix} instances are too many for GPMIL, which takes at most {MAX_PIXELS}; "
+                "use GPMILS (model.kind: gpmil_s)"
             )
             raise BagsError(msg)
         rng = np.random.default_rng([self.seed, 0])
@@ -184,66 +180,6 @@ class GPMIL(Classifier):
         learnt = [self.learn_variance or ".variance" not in name for name in kernel.names]
         return np.array([*learnt, self.learn_mean])
 
-    # -- what users call -----------------------------------------------------------------------
-
     @override
     def block_params(self, state: State) -> Arrays:
         return {**state.fixed, **state.params}
-
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the probability that each instance is positive, ``sigma(f)``.
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Covariates as measured.
-        coords : (n_pix, 2), km
-            Needed where the model was fitted with coordinates.
-        """
-        params = self.fitted_params()
-        z = scaled_inputs(params, np.asarray(x), coords, np.float64)
-        at = pixel_pass.forward(self._kernel(params), params, z, learn=False)
-        return Probability("logistic", at.m, at.s)
-
-    def predict_bags(
-        self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
-    ) -> Probability | ProbabilityDraws:
-        """Return the distribution of the probability that each bag is positive (eq. 14).
-
-        Draws under the soft-max likelihood; under the witness likelihood, the distribution of one
-        normal number's sigmoid.
-
-        Parameters
-        ----------
-        bags : BagBlock
-        n_draws : int, optional
-            The model's ``n_draws`` where not given.
-        rng : numpy Generator, optional
-            Where not given, each bag's draws are seeded by the model's seed and its number.
-        """
-        params = self.fitted_params()
-        return predict_bags(
-            self._kernel(params), params, bags, n_draws or self.n_draws, rng, self.seed
-        )
-
-    def predict_bag_modes(self, bags: BagBlock) -> np.ndarray:
-        """Return the probability of each bag at the mode of its latent values: (n_bag,), eq. (15).
-
-        The paper calls a bag positive where it is above 1/2.
-        """
-        params = self.fitted_params()
-        z = scaled_inputs(params, bags.x, bags.coords, np.float64)
-        m = pixel_pass.forward(self._kernel(params), params, z, learn=False).m
-        return mode_probability(params, m, bags.offsets)
-
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
-
-        Length-scales of space are in km; those of covariates in standard deviations.
-        """
-        params = self.fitted_params()
-        named = named_kernel(self._kernel(params), params["theta"], params)
-        return {"mean": float(params["mean"][0]), **named}
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)

@@ -81,10 +81,10 @@ class Posterior:
 def log_prior(names: tuple[str, ...], point: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the log density of the hyperparameters, up to a constant, and its gradient.
 
-    Labels without noise say nothing of the latent function's scale: its variance would grow, and
-    its mean fall, for ever. Deviations are exponential with ``P(sd > LARGE_SD) = TAIL`` (Simpson et
-    al. 2017), densities being by the logarithm of the variance; the mean is normal. Length-scales
-    are the data's own business.
+    Labels without noise do not determine the latent function's scale: its variance would grow
+    without limit, and its mean fall. Deviations are exponential with ``P(sd > LARGE_SD) = TAIL``
+    (Simpson et al. 2017), densities being by the logarithm of the variance; the mean is normal.
+    Length-scales have no prior.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 r"""GPMIL-S: the likelihoods of GPMIL (Kim & De la Torre 2010) on a sparse variational GP.
 
 The bound is ``sum_b E_q log P(T_b | f_b) - KL(q(u) || p(u))``, a sum over bags: the training loop
-feeds it in blocks, from memory or from a store. :mod:`expected_max` says how the expectation
-under the joint distribution of a bag's latent values is taken.
+feeds it in blocks, from memory or from a store. :mod:`expected_max` computes the expectation
+under the joint distribution of a bag's latent values.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ import numpy as np
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
-from models.gp import pixel_pass, sparse_gp
+from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernels import Kernel
-from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
-from models.gp.sparse_gp import Factored, Whitened
-from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.gp.kernel_model import whitened
+from models.gp.scaling import scaled_inputs, scaling_of
 from models.mil import expected_max
-from models.mil.bag_posterior import mode_probability, predict_bags
-from models.mil.classifier import Classifier, without_unused_coords
-from models.mil.gpmil_evidence import log_prior, scale_by_range
+from models.mil.classifier import without_unused_coords
+from models.mil.gpmil_evidence import COOLING, WARMEST, log_prior, scale_by_range
+from models.mil.latent_gp import LatentGP
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
-WARMEST, COOLING = 0.1, 10.0  # inverse temperatures of the witness shares (section 4)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPMILS(Classifier):
+class GPMILS(LatentGP):
     """Sparse Gaussian process for labels of bags, for any number of instances.
 
     Parameters
@@ -80,7 +77,6 @@ class GPMILS(Classifier):
     about = "the same on a sparse GP; any size"
     source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "minibatch"
-    on_device: ClassVar[bool] = False
 
     likelihood: Literal["softmax", "witness"] = "softmax"
     n_inducing: Count = 200
@@ -129,7 +125,7 @@ class GPMILS(Classifier):
     def block_params(self, state: State) -> Arrays:
         """``theta w mean alpha q`` and the scalings."""
         params = state.params
-        fac = self._factored(params, state.fixed)[2]
+        fac = self._factored(self._kernel(state.fixed), params)[2]
         return {
             **state.fixed,
             "theta": params["theta"],
@@ -143,8 +139,7 @@ class GPMILS(Classifier):
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Sum the bound, and its adjoints by ``params``."""
-        z = scaled_inputs(params, block.x, block.coords, np.dtype(self.dtype))
-        fwd = pixel_pass.forward(self._kernel(params), self._low(params), z)
+        fwd = self._latent(params, block.x, block.coords, learn=True)
         sign = 2.0 * block.y - 1.0
         if self.likelihood == "softmax":
             term = expected_max.soft_max(
@@ -163,20 +158,18 @@ class GPMILS(Classifier):
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Take a natural step on q(u), and one of Adam on the rest."""
         params = state.params
-        whitened = Whitened(params["v_mean"], params["root"])
-        k_ww, cache, fac = self._factored(params, state.fixed)
+        kernel, q = self._kernel(state.fixed), whitened(params)
+        _, cache, fac = self._factored(kernel, params)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, whitened, sums["alpha"], sums["q"])
-        d_theta, d_w = self._kernel(state.fixed).backward(
+        d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])
+        d_theta, d_w = kernel.backward(
             params["theta"], params["w"], params["w"], cache, d_k, want_w=True
         )
-        del k_ww
-        bound = factor * stats.bound - whitened.kl()
+        bound = factor * stats.bound - q.kl()
         slope = np.zeros(params["theta"].shape[0] + 1)
         if self.priors == "weak":
-            names = self._kernel(state.fixed).names
-            density, slope = log_prior(names, np.append(params["theta"], params["mean"]))
+            density, slope = log_prior(kernel.names, np.append(params["theta"], params["mean"]))
             bound += density
         grad: Arrays = {}
         if self.learn_kernel:
@@ -188,7 +181,7 @@ class GPMILS(Classifier):
             grad["w"] = sums["w"] + 2.0 * d_w
         new, memory = adam_step(params, grad, state.memory, state.step, state.rate)
         rate = min(1.0, self.natural_rate * state.rate / self.learning_rate)
-        stepped = whitened.natural_step(d_mean, d_cov, rate)
+        stepped = q.natural_step(d_mean, d_cov, rate)
         new["v_mean"], new["root"] = stepped.v_mean, stepped.root
         epochs = float(state.memory["epochs"][0])
         memory["epochs"] = np.array([epochs + 1.0 / factor])
@@ -196,73 +189,9 @@ class GPMILS(Classifier):
         info = Info(bound, converged=False if annealing else None)
         return State(new, state.fixed, memory, state.step + 1, state.rate), info
 
-    # -- what users call -----------------------------------------------------------------------
-
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the probability that each instance is positive, ``sigma(f)``.
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Covariates as measured.
-        coords : (n_pix, 2), km
-            Needed where the model was fitted with coordinates.
-        """
-        at = self._moments(self.fitted_params(), np.asarray(x), coords)
-        return Probability("logistic", at.m, at.s)
-
-    def predict_bags(
-        self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
-    ) -> Probability | ProbabilityDraws:
-        """Return the distribution of the probability that each bag is positive.
-
-        See :meth:`models.mil.gpmil.GPMIL.predict_bags`.
-        """
-        params = self.fitted_params()
-        return predict_bags(
-            self._kernel(params), params, bags, n_draws or self.n_draws, rng, self.seed
-        )
-
-    def predict_bag_modes(self, bags: BagBlock) -> np.ndarray:
-        """Return the probability of each bag at the mode of its latent values, eq. (15)."""
-        params = self.fitted_params()
-        m = self._moments(params, bags.x, bags.coords).m
-        return mode_probability(params, m, bags.offsets)
-
-    def named_hyperparameters(self) -> dict[str, float]:
-        """Return the learnt mean and kernel parameters by name, in the units of the scaled data.
-
-        Length-scales of space are in km; those of covariates in standard deviations.
-        """
-        params = self.fitted_params()
-        named = named_kernel(self._kernel(params), params["theta"], params)
-        return {"mean": float(params["mean"][0]), **named}
-
-    def _moments(self, params: Arrays, x: Any, coords: Any) -> pixel_pass.PixelPass:
-        z = scaled_inputs(params, x, coords, np.dtype(self.dtype))
-        return pixel_pass.forward(self._kernel(params), self._low(params), z, learn=False)
-
     def _heat(self, epochs: float) -> float:
         """Return the inverse temperature of the witness shares; 0 under the soft-max likelihood."""
         if self.likelihood == "softmax":
             return 0.0
         # A little slack: epochs are added up from shares of them.
         return min(self.coldest, WARMEST * COOLING ** int(epochs / self.anneal_epochs + 1e-6))
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
-
-    def _low(self, params: Arrays) -> Arrays:
-        names = ("w", "alpha", "q")
-        return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
-
-    def _factored(self, params: Arrays, fixed: Arrays) -> tuple[np.ndarray, Any, Factored]:
-        """Factorise ``K_WW``, once for the two calls of a step."""
-        kept = getattr(self, "_kept", None)
-        if kept is None or kept[0] is not params:
-            k_ww, cache = self._kernel(fixed).forward(params["theta"], params["w"], params["w"])
-            whitened = Whitened(params["v_mean"], params["root"])
-            kept = (params, (k_ww, cache, sparse_gp.factorise(k_ww, whitened)))
-            self._kept = kept
-        made: tuple[np.ndarray, Any, Factored] = kept[1]
-        return made

@@ -19,7 +19,7 @@ from scipy.special import expit
 from models.mil.bag_trees import compiled
 
 NEGATIVE = 0.05  # pi of negative bags at the start
-MOST_SWEEPS = 200
+MAX_SWEEPS = 200
 STILL = 1e-10  # largest change of a pi at which the inner iteration stops
 
 

@@ -13,35 +13,32 @@ one number an instance, stays with its block.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from models.backend.arrays import as_array, to_host
-from models.core.block import BagBlock, check_labels
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.backend.arrays import to_host
+from models.core.block import BagBlock
+from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
-from models.gp.kernels import Kernel
-from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
+from models.gp.kernel_model import whitened
+from models.gp.scaling import scaled_inputs
 from models.gp.site_posterior import SiteSums
-from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil import psi_prior
 from models.mil.bag_draws import BagDraws
-from models.mil.classifier import Classifier, without_unused_coords
+from models.mil.closed_form import SETTLED, ClosedFormClassifier
 from models.mil.label_factors import label_terms, start_logits, update_logits
 from models.mil.psi_prior import PriorDraws
 from models.mil.sigmoid_densities import Density, find_density
-from models.training.optim import adam_step
 from models.training.parameters import Count, NotNegative, Positive, Precision, Range
 
-SETTLED = 1e-3  # nats a bag and sweep: a smaller rise, and the kernel may move
 LOG_2 = float(np.log(2.0))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PsiVGPMIL(Classifier):
+class PsiVGPMIL(ClosedFormClassifier):
     """Sparse Gaussian process classifier of instances, learnt from the labels of bags.
 
     Parameters
@@ -72,9 +69,9 @@ class PsiVGPMIL(Classifier):
     intercept_sd : float
         Prior deviation of the intercept; 0 for none, as in the paper.
     start : float
-        The first ``pi`` of positive bags' instances. At 1/2 they pull at nothing, and the negative
-        bags say first where positives cannot be; near 1 all of them are positive until shown
-        otherwise.
+        The first ``pi`` of positive bags' instances. At 1/2 they carry no evidence, and the
+        negative bags alone shape the first ``q(u)``; near 1 all instances of positive bags start
+        as positive.
     learn_kernel : bool
         Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
     n_prior_draws : int
@@ -110,9 +107,6 @@ class PsiVGPMIL(Classifier):
         "is G-VGPMIL; any size"
     )
     source = "Castro-Macias et al. 2024"
-    sweep: ClassVar[Sweep] = "full"
-    keeps_local: ClassVar[bool] = True
-    batch_bags = 1
 
     density: str = "hyperbolic_secant"
     alpha: float = 1.0
@@ -135,11 +129,6 @@ class PsiVGPMIL(Classifier):
     dtype: Precision = "float64"
     seed: int = 0
 
-    def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
-        """Fit to labelled bags in memory; see :class:`models.mil.classifier.Classifier`."""
-        self.check_params()
-        return super().fit(bags, n_thread=n_thread, **how)
-
     @override
     def check_params(self) -> None:
         super().check_params()
@@ -150,27 +139,33 @@ class PsiVGPMIL(Classifier):
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Inducing points by k-means, ``q(u)`` at the prior."""
-        self.check_params()
-        check_labels(sample.y)
-        sample = without_unused_coords(sample, self.kernel)
-        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
-        z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = _inducing_points_of_both(z, sample.bag_y, self.n_inducing, rng)
-        n_value = w.shape[0] + int(self.intercept_sd > 0)
-        params = {
-            "v_mean": np.zeros(n_value),
-            "root": np.zeros((n_value, n_value)),
-            "theta": self._start(self._kernel(fixed)),
-            "w": w,
-        }
-        memory = {
-            "moves": np.zeros(1),
-            "settled": np.zeros(1),
-            "bound": np.full(1, -np.inf),
-            # Of the prior draws at this kernel; NaN until a sweep has summed them.
-            "totals": np.full(self.n_prior_draws, 0.0 if self._density.logistic else np.nan),
-        }
-        return State(params, fixed, memory, rate=self.learning_rate)
+        state = super().init(sample, rng)
+        # Of the prior draws at this kernel; NaN until a sweep has summed them.
+        first = 0.0 if self._density.logistic else np.nan
+        state.memory["totals"] = np.full(self.n_prior_draws, first)
+        return state
+
+    @override
+    def start_points(
+        self, z: np.ndarray, bag_y: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Half of them from positive bags and half from negative, distinct."""
+        n_inducing = self.n_inducing
+        if bag_y is None or n_inducing < 2 or np.ptp(bag_y) == 0:
+            return choose_inducing_points(z, n_inducing, rng)
+        half = n_inducing // 2
+        parts = [
+            choose_inducing_points(z[bag_y > 0.5], half, rng),
+            choose_inducing_points(z[bag_y <= 0.5], n_inducing - half, rng),
+        ]
+        return np.unique(np.concatenate(parts), axis=0)
+
+    @override
+    def start_theta(self, fixed: Arrays) -> np.ndarray:
+        ours = [
+            ".lengthscale" in name and "_space" not in name for name in self._kernel(fixed).names
+        ]
+        return super().start_theta(fixed) + np.log(self.lengthscale) * np.array(ours)
 
     @override
     def block_params(self, state: State) -> Arrays:
@@ -183,7 +178,7 @@ class PsiVGPMIL(Classifier):
             "w": params["w"],
             "lower_inv": self._lower_inv(state),
             "v_mean": params["v_mean"],
-            "factor": Whitened(params["v_mean"], params["root"]).factor(),
+            "factor": whitened(params).factor(),
             "learns": np.array([learns]),
             "wants_totals": np.array([self.learn_kernel and not known]),
             "share": psi_prior.shares(totals) if known else np.zeros_like(totals),
@@ -191,10 +186,10 @@ class PsiVGPMIL(Classifier):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Sum what the instances ask of ``q(u)``.
+        """Sum the instances' sites, which determine ``q(u)``.
 
         ``pi`` is updated from the first sweep on, when ``q(u)`` is the prior: in positive bags most
-        are then 1/2 and say nothing, where the numbers that they start from would all say no.
+        are then 1/2 and carry no evidence, where the starting values are evidence against them.
         """
         density, z, run = self._density, self._inputs(params, block), self._pass(params)
         found = run.forward(z, lambda m, s: density.theta(np.sqrt(m * m + s)))
@@ -231,7 +226,9 @@ class PsiVGPMIL(Classifier):
         params, memory, sums = dict(state.params), dict(state.memory), stats.sums
         if self._saturated(sums):
             return state, Info(float(memory["bound"][0]), stopped=self._too_far)
-        params["v_mean"], params["root"], bound = _site_sums(sums).posterior()
+        constant, residual = float(sums["constant"][0]), float(sums["residual"][0])
+        sites = SiteSums(constant, residual, sums["precision"], sums["linear"])
+        params["v_mean"], params["root"], bound = sites.posterior()
         if self.learn_kernel:
             if np.isnan(memory["totals"]).any():
                 memory["totals"] = sums["totals"]
@@ -239,48 +236,35 @@ class PsiVGPMIL(Classifier):
         rise = (bound - float(memory["bound"][0])) / n_bag_total
         memory["bound"] = np.array([bound])
         if "lower" in sums:
-            params, memory = self._move_kernel(state, params, memory, sums)
+            params, memory = self.move_kernel(state, params, memory, sums)
         elif self.learn_kernel and rise < SETTLED:
             memory["settled"] = np.ones(1)
         done = None if self.learn_kernel else bool(rise < self.tolerance)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
 
+    @override
     def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:
-        """Return the gradient of the objective (29) by ``theta``: (n_theta,).
+        """Return the gradient of the objective (29) by ``theta``: (n_theta,)."""
+        grad = super().kernel_gradient(state, sums)
+        return grad if self._density.logistic else grad - sums["log_z_slope"]
 
-        Held is ``q`` over the whitened inducing values, not over ``u``: the KL term does not see
-        the kernel, ``u`` follows it, and the stationary points are the same.
-        """
-        kernel, params = self._kernel(state.fixed), state.params
-        w, theta = params["w"], params["theta"]
-        cache = kernel.forward(theta, w, w)[1]
-        d_k = lower_backward(self._lower_inv(state), sums["lower"])
-        by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
-        grad = sums["theta"] + by_w
-        return np.asarray(grad if self._density.logistic else grad - sums["log_z_slope"])
+    @override
+    def move_kernel(
+        self, state: State, params: Arrays, memory: Arrays, sums: Arrays
+    ) -> tuple[Arrays, Arrays]:
+        new, moved = super().move_kernel(state, params, memory, sums)
+        if not self._density.logistic:
+            moved["totals"] = np.full_like(memory["totals"], np.nan)
+        return new, moved
 
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability:
-        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
-        found = self._pass(params).forward(
-            scaled_inputs(params, x, coords, np.dtype(self.dtype)), None
-        )
+        found = self._pass(params).forward(self._scaled(params, x, coords), None)
         return Probability("logistic", to_host(found.m), to_host(found.s))
-
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Probability:
-        """Return the distribution of the probability that each instance is positive (eqs. 31-33).
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Features as measured.
-        coords : (n_pix, 2), km
-            Needed where the kernel has a spatial part.
-        """
-        return self.predict_block(self.fitted_params(), as_array(x), coords)
 
     def predict_bags(
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
@@ -305,10 +289,9 @@ class PsiVGPMIL(Classifier):
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the intercept and the kernel's parameters by name; space in km."""
-        state = self.fitted_state()
-        named = named_kernel(self._kernel(state.fixed), state.params["theta"], state.fixed)
+        named = super().named_hyperparameters()
         if self.intercept_sd > 0:
-            named["intercept"] = self.intercept_sd * float(state.params["v_mean"][-1])
+            named["intercept"] = self.intercept_sd * float(self.params_["v_mean"][-1])
         return named
 
     # -- parts ---------------------------------------------------------------------------------
@@ -316,11 +299,6 @@ class PsiVGPMIL(Classifier):
     @property
     def _density(self) -> Density:
         return find_density(self.density, self.alpha, self.beta)
-
-    def _start(self, kernel: Kernel) -> np.ndarray:
-        theta = kernel.start(self.variance)
-        ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
-        return theta + np.log(self.lengthscale) * np.array(ours)
 
     @property
     def _too_far(self) -> str:
@@ -358,47 +336,5 @@ class PsiVGPMIL(Classifier):
                 sums["totals"] = draws.totals(z, self._density)
         return sums
 
-    def _move_kernel(
-        self, state: State, params: Arrays, memory: Arrays, sums: Arrays
-    ) -> tuple[Arrays, Arrays]:
-        grad = {"theta": self.kernel_gradient(state, sums)}
-        moves = memory["moves"]
-        new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
-        totals = (
-            memory["totals"] if self._density.logistic else np.full_like(memory["totals"], np.nan)
-        )
-        return new, {**moments, "moves": moves + 1, "totals": totals}
-
-    def _lower_inv(self, state: State) -> np.ndarray:
-        params, kernel = state.params, self._kernel(state.fixed)
-        n_ind = params["w"].shape[0]
-        prior = Whitened(np.zeros(n_ind), np.zeros((n_ind, n_ind)))
-        return factorise(kernel.matrix(params["theta"], params["w"], params["w"]), prior).lower_inv
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
-
-    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
-        return scaled_inputs(params, bags.x, bags.coords, np.dtype(self.dtype))
-
     def _pass(self, params: Arrays) -> InstancePass:
         return InstancePass(self._kernel(params), params, self.intercept_sd, self.dtype)
-
-
-def _site_sums(sums: Arrays) -> SiteSums:
-    constant, residual = float(sums["constant"][0]), float(sums["residual"][0])
-    return SiteSums(constant, residual, sums["precision"], sums["linear"])
-
-
-def _inducing_points_of_both(
-    z: np.ndarray, bag_y: np.ndarray | None, n_inducing: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return half of the inducing points from positive bags and half from negative, distinct."""
-    if bag_y is None or n_inducing < 2 or np.ptp(bag_y) == 0:
-        return choose_inducing_points(z, n_inducing, rng)
-    half = n_inducing // 2
-    parts = [
-        choose_inducing_points(z[bag_y > 0.5], half, rng),
-        choose_inducing_points(z[bag_y <= 0.5], n_inducing - half, rng),
-    ]
-    return np.unique(np.concatenate(parts), axis=0)

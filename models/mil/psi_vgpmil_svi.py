@@ -9,8 +9,8 @@ import numpy as np
 
 from models.core.errors import ParameterError
 from models.core.protocol import Info, State, Stats, Sweep, override
-from models.gp.sparse_gp import Whitened
-from models.mil.label_factors import MOST_SWEEPS, start_logits, update_logits
+from models.gp.kernel_model import whitened
+from models.mil.label_factors import MAX_SWEEPS, start_logits, update_logits
 from models.mil.psi_vgpmil import PsiVGPMIL
 from models.training.parameters import Count, Positive, Precision, Range, Share
 
@@ -62,7 +62,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
     def check_params(self) -> None:
         super().check_params()
         if self.learn_kernel and not self._density.logistic:
-            msg = f"learn_kernel: not with density {self.density!r} by batches; use PsiVGPMIL"
+            msg = f"learn_kernel: density {self.density!r} needs full sweeps; use PsiVGPMIL"
             raise ParameterError(msg)
 
     @override
@@ -74,7 +74,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         params, memory = dict(state.params), dict(state.memory)
-        before = Whitened(params["v_mean"], params["root"])
+        before = whitened(params)
         bound = factor * stats.bound - before.kl()
         if self._saturated(sums):
             return state, Info(bound, stopped=self._too_far)
@@ -84,7 +84,7 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
         params["v_mean"], params["root"] = after.v_mean, after.root
         if "lower" in sums:
             slow = replace(state, rate=KERNEL_SHARE * rate)
-            params, memory = self._move_kernel(slow, params, memory, sums)
+            params, memory = self.move_kernel(slow, params, memory, sums)
         elif self.learn_kernel:
             memory["settled"] = np.ones(1)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
@@ -92,4 +92,4 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
     def _logits(self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: Any) -> np.ndarray:
         del before
         start = start_logits(self.start, y, offsets)
-        return update_logits(start, m, y, offsets, self.log_h, MOST_SWEEPS)
+        return update_logits(start, m, y, offsets, self.log_h, MAX_SWEEPS)

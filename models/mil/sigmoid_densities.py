@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from models.core.errors import ParameterError
 from models.core.protocol import override
+from models.likelihoods.probability import gauss_hermite
 
 N_NODE = 24
 NARROWEST = 1e-12  # variance that stands for a smaller one in a slope
@@ -53,7 +53,7 @@ class Density(ABC):
         """
         d_m, d_s = np.zeros_like(m), np.zeros_like(m)
         sd = np.sqrt(np.maximum(s, NARROWEST))
-        for node, weight in zip(*_hermite(), strict=True):
+        for node, weight in zip(*gauss_hermite(N_NODE), strict=True):
             slope = weight * self.slope(m + node * sd)
             d_m += slope
             d_s += slope * node
@@ -124,12 +124,6 @@ class StudentT(Density):
     @override
     def theta(self, c: np.ndarray) -> np.ndarray:
         return (self.nu + 1.0) / (self.nu * self.scale**2 + c * c)
-
-
-@cache
-def _hermite() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODE)
-    return nodes, weights / weights.sum()
 
 
 HYPERBOLIC_SECANT = HyperbolicSecant()

@@ -75,7 +75,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class SoftMaxTerms:
-    """What the bags say at one ``f``: the negative log-likelihood and its derivatives.
+    """The negative log-likelihood of the bags at one ``f``, and its derivatives.
 
     Attributes
     ----------

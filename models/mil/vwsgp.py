@@ -6,7 +6,7 @@ Evidence adds up over a bag, so that a bag's label sees the instances through on
 One pass over the instances makes the M + 1 numbers a bag of :mod:`evidence_pass`; they stay
 with the blocks, and every further update of ``q(u)`` costs O(n_bag M^2), whatever the instances.
 ``q`` is kept over the whitened inducing values, the intercept with its deviation before the labels
-as one more of them; :mod:`models.likelihoods.labels` says what the labels ask of it.
+as one more of them; :mod:`models.likelihoods.labels` gives the labels' sites.
 """
 
 from __future__ import annotations
@@ -17,32 +17,29 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from models.backend.arrays import as_array, gram, like, namespace, row_dot, to_host
-from models.core.block import BagBlock, check_labels
-from models.core.errors import BagsError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.backend.arrays import gram, like, namespace, row_dot, to_host
+from models.core.block import BagBlock
+from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.evidence_pass import Evidence, EvidencePass
 from models.gp.inducing_points import choose_inducing_points
-from models.gp.kernels import Kernel
-from models.gp.scaling import kernel_of, named_kernel, scaled_inputs, scaling_of
+from models.gp.kernel_model import whitened
 from models.gp.site_posterior import SiteSums
-from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.likelihoods import labels
+from models.likelihoods.labels import EVIDENCE_LIKELIHOODS
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
-from models.mil.classifier import Classifier, without_unused_coords
-from models.training.optim import adam_step
+from models.mil.closed_form import SETTLED, ClosedFormClassifier
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
-SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
 GROW, SHRINK = 1.5, 0.5  # of a way that paid, or did not
 WAYS = {"stretch": (0.5, 64.0), "shift": (0.1, 2.0)}  # shortest and longest
 NOISE_SHARE = 0.25  # of the responses' variance, that the normal noise starts at
+CLOSED_FORM = tuple(name for name, each in EVIDENCE_LIKELIHOODS.items() if each.closed_form)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class VWSGP(Classifier):
+class VWSGP(ClosedFormClassifier):
     """Sparse Gaussian process whose sum over a bag decides its label; closed-form updates.
 
     The score of an instance is ``f``, what it adds to the evidence; ``predict_pixels`` gives it as
@@ -53,8 +50,8 @@ class VWSGP(Classifier):
     likelihood : {"logistic", "normal"}
         ``normal``: a bag's ``y`` is a real number with noise, not a label (the paper's footnote 1).
     aggregate : {"sum", "mean"}
-        ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags of sizes
-        that say nothing of the label.
+        ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags whose
+        sizes do not inform about the label.
     n_inducing : int
         Number of inducing points; they stay where k-means puts them, as in the paper.
     kernel : str
@@ -91,13 +88,12 @@ class VWSGP(Classifier):
         "areas hold hundreds of pixels); closed form, one pass; any size"
     )
     source = "Kandemir et al. 2016"
-    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {"likelihood": ("normal",)}
-    sweep: ClassVar[Sweep] = "full"
-    keeps_local: ClassVar[bool] = True
+    unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "likelihood": tuple(name for name, each in EVIDENCE_LIKELIHOODS.items() if not each.labels)
+    }
     saves_local: ClassVar[bool] = False
-    batch_bags = 1
 
-    likelihood: Annotated[str, ("logistic", "normal")] = "logistic"
+    likelihood: Annotated[str, CLOSED_FORM] = "logistic"
     aggregate: Literal["sum", "mean"] = "sum"
     n_inducing: Count = 50
     kernel: str = "rbf"
@@ -112,72 +108,47 @@ class VWSGP(Classifier):
     dtype: Precision = "float64"
     seed: int = 0
 
-    def fit(self, bags: BagBlock, *, n_thread: int | None = None, **how: Any) -> Any:
-        """Fit to bags in memory; see :class:`models.mil.classifier.Classifier`.
-
-        With ``likelihood="normal"`` their ``y`` are any numbers.
-        """
-        self.check_params()
-        if self.likelihood != "normal":
-            check_labels(bags.y)
-        return super(Classifier, self).fit(bags, n_thread=n_thread, **how)
+    @override
+    def check_responses(self, y: np.ndarray) -> None:
+        self._evidence_likelihood.check(y)
 
     # -- the contract with the training loop ---------------------------------------------------
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Inducing points by k-means, ``q`` at the prior."""
-        self.check_params()
-        fixed = {"y_mean": np.zeros(1), "y_scale": np.ones(1)}
-        if self.likelihood == "normal":
-            fixed = {"y_mean": np.array([sample.y.mean()]), "y_scale": np.array([sample.y.std()])}
-            if not fixed["y_scale"][0] > 0:
-                msg = f"every bag's y is {sample.y[0]:g}; there is nothing to learn"
-                raise BagsError(msg)
-        else:
-            check_labels(sample.y)
-        sample = without_unused_coords(sample, self.kernel)
-        fixed |= {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
-        w = choose_inducing_points(
-            scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
+        state = super().init(sample, rng)
+        y_mean, y_scale = self._evidence_likelihood.response_scale(sample.y)
+        state.fixed.update(y_mean=np.array([y_mean]), y_scale=np.array([y_scale]))
+        state.params.update(log_noise=np.array([np.log(NOISE_SHARE)]), log_scale=np.zeros(1))
+        state.memory.update(
+            stretch=np.full(1, 2.0),
+            shift=np.ones(1),
+            v_mean=state.params["v_mean"],
+            root=state.params["root"],
         )
-        n_value = w.shape[0] + int(self.intercept_sd > 0)
-        params = {
-            "v_mean": np.zeros(n_value),
-            "root": np.zeros((n_value, n_value)),
-            "theta": self._kernel(fixed).start(self.variance),
-            "w": w,
-            "log_noise": np.array([np.log(NOISE_SHARE)]),
-            "log_scale": np.zeros(1),
-        }
-        memory = {
-            "moves": np.zeros(1),
-            "settled": np.zeros(1),
-            "bound": np.full(1, -np.inf),
-            "stretch": np.full(1, 2.0),
-            "shift": np.ones(1),
-            "v_mean": params["v_mean"],
-            "root": params["root"],
-        }
-        return State(params, fixed, memory, rate=self.learning_rate)
+        return state
+
+    @override
+    def start_points(
+        self, z: np.ndarray, bag_y: np.ndarray | None, rng: np.random.Generator
+    ) -> np.ndarray:
+        return choose_inducing_points(z, self.n_inducing, rng)
 
     @override
     def block_params(self, state: State) -> Arrays:
-        params, kernel = state.params, self._kernel(state.fixed)
-        whitened, n_ind = _whitened(params), params["w"].shape[0]
-        k_ww = kernel.matrix(params["theta"], params["w"], params["w"])
-        prior = Whitened(np.zeros(n_ind), np.zeros((n_ind, n_ind)))
+        params = state.params
         return {
             **state.fixed,
             "theta": params["theta"],
             "w": params["w"],
             "noise": np.exp(params["log_noise"]),
             "scale": np.exp(params["log_scale"]),
-            "lower_inv": factorise(k_ww, prior).lower_inv,
-            "v_mean": whitened.v_mean,
-            "factor": whitened.factor(),
+            "lower_inv": self._lower_inv(state),
+            "v_mean": params["v_mean"],
+            "factor": whitened(params).factor(),
             "v_before": state.memory["v_mean"],
-            "factor_before": _whitened(state.memory).factor(),
+            "factor_before": whitened(state.memory).factor(),
             "stretch": state.memory["stretch"],
             "shift": state.memory["shift"],
             "step": np.array([state.step]),
@@ -192,7 +163,7 @@ class VWSGP(Classifier):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Sum what the bags' labels ask of ``q``."""
+        """Sum the sites of the bags' labels."""
         z = run = None
         if self.needs_block(params, local):
             z, run = self._inputs(params, block), self._pass(params)
@@ -235,30 +206,32 @@ class VWSGP(Classifier):
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
-        """``q`` jumps to what the sites ask for.
+        """Set ``q`` to its optimum given the sites.
 
         The bound is that of the new ``q`` at the old ``xi``: exact, and it cannot fall while the
         kernel stands still.
         """
         params, memory, sums = dict(state.params), dict(state.memory), dict(stats.sums)
-        if self.likelihood == "normal":
+        if self._evidence_likelihood.has_noise:
             params["log_noise"] = self._best_noise(params, stats, sums)
-        asked = [
+        candidates = [
             SiteSums(*each, sums["linear"])
             for each in zip(sums["constant"], sums["residual"], sums["precision"], strict=True)
         ]
         if self._learns_variance:
             n_ind = params["w"].shape[0]
-            growth = [each.best_growth(n_ind) for each in asked]
-            asked = [each.grown(by, n_ind) for each, by in zip(asked, growth, strict=True)]
-        best = int(np.argmax([each.bound() for each in asked]))
+            growth = [each.best_growth(n_ind) for each in candidates]
+            candidates = [
+                each.grown(by, n_ind) for each, by in zip(candidates, growth, strict=True)
+            ]
+        best = int(np.argmax([each.bound() for each in candidates]))
         memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
-        params["v_mean"], params["root"], bound = asked[best].posterior()
+        params["v_mean"], params["root"], bound = candidates[best].posterior()
         if self._learns_variance:
             params["log_scale"] = params["log_scale"] + np.log(growth[best])
         if state.step == 0:  # what lies before is no way to go on along
             memory["v_mean"], memory["root"] = params["v_mean"], params["root"]
-        elif len(asked) > 1:
+        elif len(candidates) > 1:
             for name, paid in (("stretch", best == 1), ("shift", best > 1)):
                 way = float(memory[name][0]) * (GROW if paid else SHRINK)
                 memory[name] = np.array([np.clip(way, *WAYS[name])])
@@ -270,15 +243,6 @@ class VWSGP(Classifier):
             memory["settled"] = np.ones(1)
         done = None if self.learn_kernel else bool(rise < self.tolerance)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
-
-    def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:
-        """Return the gradient of the bound by ``theta``, ``q`` held: (n_theta,)."""
-        kernel, params = self._kernel(state.fixed), state.params
-        w, theta = params["w"], params["theta"]
-        cache = kernel.forward(theta, w, w)[1]
-        d_k = lower_backward(self.block_params(state)["lower_inv"], sums["lower"])
-        by_w = kernel.backward(theta, w, w, cache, d_k, want_w=False)[0]
-        return np.asarray(sums["theta"] + by_w)
 
     def _best_noise(self, params: Arrays, stats: Stats, sums: Arrays) -> np.ndarray:
         """Return the logarithm of the best noise for this ``q``, and put ``sums`` in its units."""
@@ -319,21 +283,12 @@ class VWSGP(Classifier):
                 xis += [np.sqrt(square) * np.exp(way * params["shift"][0]) for way in (-1, 1)]
         return [likelihood.site_at(y, m, var, xi) for xi in xis]
 
-    def move_kernel(
-        self, state: State, params: Arrays, memory: Arrays, sums: Arrays
-    ) -> tuple[Arrays, Arrays]:
-        """Return ``params`` and ``memory`` after a step of Adam on the kernel's parameters."""
-        grad = {"theta": self.kernel_gradient(state, sums)}
-        moves = memory["moves"]
-        new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
-        return new, {**moments, "moves": moves + 1}
-
     # -- what users call -----------------------------------------------------------------------
 
+    @override
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability | Prediction:
-        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
         z = self._scaled(params, x, coords)
         xp, scale = namespace(z), float(params["scale"][0])
         m, s = xp.empty(z.shape[0]), xp.empty(z.shape[0])
@@ -343,24 +298,7 @@ class VWSGP(Classifier):
             m[rows], s[rows], _ = _moments(brought, c, scale**2 * residual)
         return self._predicted(params, to_host(m), to_host(s))
 
-    def predict_pixels(  # type: ignore[override]
-        self, x: np.ndarray, coords: np.ndarray | None = None
-    ) -> Probability | Prediction:
-        """Return the distribution of ``sigma(intercept + f)`` of each instance.
-
-        With ``likelihood="normal"``, of the response that a bag of this instance alone is expected
-        to have.
-
-        Parameters
-        ----------
-        x : (n_pix, n_feat)
-            Features as measured.
-        coords : (n_pix, 2), km
-            Needed where the kernel has a spatial part.
-        """
-        return self.predict_block(self.fitted_params(), as_array(x), coords)
-
-    def predict_bags(self, bags: BagBlock) -> Probability | Prediction:  # type: ignore[override]
+    def predict_bags(self, bags: BagBlock) -> Probability | Prediction:
         """Return the distribution of ``sigma(s_b)`` of each bag, of any number of instances.
 
         ``s_b`` is Gaussian; its variance holds the covariances between the bag's instances through
@@ -380,16 +318,16 @@ class VWSGP(Classifier):
 
         Length-scales of space are in km; those of features in standard deviations.
         """
+        named = super().named_hyperparameters()
         state = self.fitted_state()
         params, fixed = state.params, state.fixed
-        named = named_kernel(self._kernel(fixed), params["theta"], fixed)
         if self._learns_variance:
             named["variance_factor"] = float(np.exp(2.0 * params["log_scale"][0]))
         scale = float(fixed["y_scale"][0])
         if self.intercept_sd > 0:
             at = self.intercept_sd * float(params["v_mean"][-1])
             named["intercept"] = float(fixed["y_mean"][0]) + scale * at
-        if self.likelihood == "normal":
+        if self._evidence_likelihood.has_noise:
             named["noise_sd"] = scale * float(np.exp(0.5 * params["log_noise"][0]))
         return named
 
@@ -401,22 +339,11 @@ class VWSGP(Classifier):
 
     @property
     def _evidence_likelihood(self) -> labels.EvidenceLikelihood:
-        return labels.EVIDENCE_LIKELIHOODS[self.likelihood]
+        return EVIDENCE_LIKELIHOODS[self.likelihood]
 
     def _predicted(self, params: Arrays, m: np.ndarray, s: np.ndarray) -> Probability | Prediction:
-        if self.likelihood == "normal":
-            scale = float(params["y_scale"][0])
-            return Prediction("identity", m + float(params["y_mean"][0]) / scale, s, scale)
-        return Probability("probit" if self.likelihood == "probit" else "logistic", m, s)
-
-    def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
-
-    def _scaled(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> np.ndarray:
-        return scaled_inputs(params, x, coords, np.dtype(self.dtype))
-
-    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
-        return self._scaled(params, bags.x, bags.coords)
+        y_mean, y_scale = float(params["y_mean"][0]), float(params["y_scale"][0])
+        return self._evidence_likelihood.predicted(m, s, y_mean, y_scale)
 
     def _pass(self, params: Arrays) -> EvidencePass:
         return EvidencePass(self._kernel(params), params, self.dtype)
@@ -431,10 +358,6 @@ class VWSGP(Classifier):
             return c
         xp = namespace(c)
         return xp.concatenate([c, xp.full((c.shape[0], 1), self.intercept_sd)], axis=1)
-
-
-def _whitened(params: Arrays) -> Whitened:
-    return Whitened(params["v_mean"], params["root"])
 
 
 def _moments(

@@ -9,10 +9,13 @@ import numpy as np
 
 from models.core.errors import ParameterError
 from models.core.protocol import Info, State, Stats, Summary, Sweep, override
-from models.gp.sparse_gp import Whitened
+from models.gp.kernel_model import whitened
+from models.likelihoods.labels import EVIDENCE_LIKELIHOODS
 from models.mil.vwsgp import VWSGP
 from models.training.optim import adam_step
 from models.training.parameters import Count, NotNegative, Positive, Precision
+
+LABEL_LIKELIHOODS = tuple(name for name, each in EVIDENCE_LIKELIHOODS.items() if each.labels)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,7 +46,7 @@ dtype, seed
     source = "Kandemir et al. 2016"
     sweep: ClassVar[Sweep] = "minibatch"
 
-    likelihood: Annotated[str, ("probit", "logistic")] = "probit"
+    likelihood: Annotated[str, LABEL_LIKELIHOODS] = "probit"
     aggregate: Literal["sum", "mean"] = "sum"
     n_inducing: Count = 50
     kernel: str = "rbf"
@@ -64,7 +67,7 @@ dtype, seed
     def check_params(self) -> None:
         super().check_params()
         if self.steps == "natural" and self.learning_rate > 1:
-            msg = f"learning_rate: {self.learning_rate} is above 1, the whole way of a step"
+            msg = f"learning_rate: {self.learning_rate} is above 1; natural steps take at most 1"
             raise ParameterError(msg)
 
     @override
@@ -80,19 +83,19 @@ dtype, seed
         """Take a step from the sums over a batch."""
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
-        whitened = Whitened(state.params["v_mean"], state.params["root"])
-        bound = factor * stats.bound - whitened.kl()
+        q = whitened(state.params)
+        bound = factor * stats.bound - q.kl()
         d_mean, d_cov = sums["slope"], -0.5 * sums["precision"][0]
         params, memory = dict(state.params), dict(state.memory)
         if self.steps == "natural":
-            # The likelihoods are log-concave: what the labels ask for is always a precision.
-            stepped = whitened.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
+            # The likelihoods are log-concave: the sites' precision is always positive definite.
+            stepped = q.natural_step(d_mean, d_cov, state.rate, longest=np.inf)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         else:
-            kl_mean, kl_root = whitened.kl_backward()
+            kl_mean, kl_root = q.kl_backward()
             grad = {
                 "v_mean": d_mean - kl_mean,
-                "root": whitened.root_adjoint(d_cov) - kl_root,
+                "root": q.root_adjoint(d_cov) - kl_root,
             }
             params, memory = adam_step(params, grad, memory, state.step, state.rate)
         if self.learn_kernel:

@@ -51,8 +51,8 @@ def find_device(wanted: Wanted = "auto", memory: int | None = None) -> Device | 
         return None
     if not count_devices():
         msg = (
-            "device: gpu, and no GPU is to be seen from this process; see that a card and its "
-            "driver are there (nvidia-smi), pip install 'disagg[gpu]', or use the cpu"
+            "device: gpu, but this process finds no GPU; check the card and its driver "
+            "(nvidia-smi), pip install 'disagg[gpu]', or use cpu"
         )
         raise ParameterError(msg)
     return Device(memory)

@@ -28,7 +28,7 @@ class Estimator:
     Attributes
     ----------
     kind : str
-        As ``model.kind`` of a configuration says it; empty for models in Python alone.
+        Value of ``model.kind`` in a configuration; empty for models in Python alone.
     about, source : str
         What it is and needs, and where it comes from: a line of ``disagg models``.
     responses : {"counts", "labels"}
@@ -137,7 +137,7 @@ class Estimator:
 
     @override
     def block_params(self, state: State) -> Arrays:
-        msg = f"{type(self).__name__} does not say what its blocks need"
+        msg = f"{type(self).__name__} does not define block_params; override it"
         raise TypeError(msg)
 
     @override

@@ -1,4 +1,4 @@
-"""The only training loop: every model goes through it, whatever feeds it and whoever computes.
+"""The training loop of all models, for any source of blocks and any executor.
 
 It lives beside the models, not in ``pipeline``, so that ``model.fit(bags)`` in a notebook and
 ``disagg run`` on a cluster are the same loop (docs/design/training.md).
@@ -37,17 +37,17 @@ class BlockSource(Protocol):
         """Number of training bags in each block: (n_block,) int."""
 
     def summary(self, rng: np.random.Generator) -> Summary:
-        """Return what models may know of the training data before they start."""
+        """Return the statistics that initialise a model."""
 
     def read(self, number: int) -> BagBlock:
         """Return block ``number``, training bags alone."""
 
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """Be told which blocks will be read next; they may be fetched meanwhile."""
+        """Announce the blocks to be read next, which the source may then fetch."""
 
 
 class Executor(Protocol):
-    """Computes the sums of blocks, somewhere."""
+    """Computes the sums of blocks."""
 
     def sum(
         self,
@@ -260,20 +260,12 @@ class ThreadExecutor:
                 if reading and reading[0] == number:
                     reading.pop(0)
                 self._source.read_ahead(reading[: READ_AHEAD * self._n_thread])
-                waiting.append((number, self._submit(params, number, kept.get(number))))
+                future = self._pool.submit(self._block_sums, params, number, kept.get(number))
+                waiting.append((number, future))
 
-    def _submit(
-        self, params: Arrays, number: int, local: Arrays | None
-    ) -> Future[tuple[Stats, Any]]:
-        return self._pool.submit(sums_of_block, self._model, params, self._source, number, local)
-
-
-def sums_of_block(
-    model: Model, params: Arrays, source: BlockSource, number: int, local: Arrays | None
-) -> tuple[Stats, Any]:
-    """Return the sums of one block, reading it where the model will look at it."""
-    block: Any = source.read(number) if model.needs_block(params, local) else None
-    return model.block_stats(params, block, local)
+    def _block_sums(self, params: Arrays, number: int, local: Arrays | None) -> tuple[Stats, Any]:
+        block: Any = self._source.read(number) if self._model.needs_block(params, local) else None
+        return self._model.block_stats(params, block, local)
 
 
 class BagsSource:
@@ -322,19 +314,8 @@ class BagsSource:
 
     @override
     def read(self, number: int) -> BagBlock:
-        bags, members = self._bags, self._members[number]
-        pixels = np.concatenate([np.arange(bags.offsets[a], bags.offsets[a + 1]) for a in members])
-        offsets = np.concatenate([[0], np.cumsum(np.diff(bags.offsets)[members])])
-        return BagBlock(
-            bags.x[pixels],
-            bags.weight[pixels],
-            None if bags.coords is None else bags.coords[pixels],
-            offsets.astype(np.int64),
-            bags.y[members],
-            bags.bag[members],
-            None if bags.trials is None else bags.trials[members],
-        )
+        return self._bags.at(self._members[number])
 
     @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """They are here."""
+        """Do nothing: all blocks are in memory."""

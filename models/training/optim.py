@@ -44,7 +44,7 @@ def adam_step(
 
 @dataclass
 class Plateau:
-    """Lower the learning rate when the bound stops rising, and say when to stop.
+    """Lower the learning rate when the bound stops rising, and decide when to stop.
 
     The bound of an epoch is noisy, so the means of two successive windows of ``patience`` epochs
     are compared. The rate falls to a third each time they do not rise; when they do not rise after
@@ -55,7 +55,7 @@ class Plateau:
     tolerance : float
         Rise of the bound, nats per bag and epoch, that still counts as progress.
     bounds : list of float
-        What was seen, nats per bag.
+        Bounds of the epochs, nats per bag.
     """
 
     tolerance: float

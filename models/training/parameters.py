@@ -33,7 +33,7 @@ class Range:
     even: bool = False
 
     def holds(self, value: Any) -> bool:
-        """Tell whether the parameter takes a value."""
+        """Return whether the parameter may have a value."""
         try:
             lower = self.least < value if self.above else self.least <= value
             upper = value < self.most if self.below else value <= self.most
@@ -45,7 +45,7 @@ class Range:
             return False
 
     def __str__(self) -> str:
-        """Say which numbers these are."""
+        """Describe the range."""
         kind = "an even number" if self.even else "a whole number" if self.whole else "a number"
         if self.above and self.below:
             return f"{kind} between {self.least:g} and {self.most:g}"

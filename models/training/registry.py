@@ -12,7 +12,7 @@ Class = TypeVar("Class", bound=type[Estimator])
 
 
 def register(model: Class) -> Class:
-    """Let ``models.load`` know a class, and configurations too where it defines a ``kind``.
+    """Register a class for ``models.load``, and for configurations where it defines a ``kind``.
 
     Raises
     ------

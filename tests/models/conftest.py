@@ -23,7 +23,7 @@ def _make_bags(seed=0, n_bag=12, largest=30, n_feat=3, *, awkward=True, rate=0.1
         weight[3] = 0.0  # a pixel without people
         y += 0.3  # adjusted for reporting
         y[2] = 0.0
-    trials = np.ceil(2.5 * y) + 1.0  # for the laws that count positives among the tested
+    trials = np.ceil(2.5 * y) + 1.0  # for likelihoods that count positives among the tested
     return Bags(x, offsets, y, weight, coords, trials)
 
 

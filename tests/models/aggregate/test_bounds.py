@@ -114,10 +114,10 @@ def test_log_normal_estimate_is_exact_for_a_log_normal_aggregate(variance):
     ("m", "s"), [(0.0, 1.0), (0.3, 1.0), (-2.0, 0.5), (9.9, 1.0), (10.1, 1.0), (5.0, 1e-6)]
 )
 def test_mean_log_of_a_squared_normal_agrees_with_quadrature(m, s):
-    law = norm(m, np.sqrt(s))
+    distribution = norm(m, np.sqrt(s))
     ends = [m - 12 * np.sqrt(s), *([0.0] if abs(m) < 12 * np.sqrt(s) else []), m + 12 * np.sqrt(s)]
     value = sum(
-        quad(lambda f: np.log(f * f) * law.pdf(f), a, b, epsabs=1e-13, limit=400)[0]
+        quad(lambda f: np.log(f * f) * distribution.pdf(f), a, b, epsabs=1e-13, limit=400)[0]
         for a, b in pairwise(ends)
     )
     found, by_m, by_s = bounds.log_square_moment(np.array([m]), np.array([s]))

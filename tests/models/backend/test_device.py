@@ -151,12 +151,12 @@ def test_predictions_stay_on_the_device_and_are_the_hosts(likelihood, link, dtyp
     here = model.predict_block(params, bags.x, bags.coords)
     there = model.predict_block(params, cupy.asarray(bags.x), cupy.asarray(bags.coords))
     for say in (
-        lambda law: law.mean,
-        lambda law: law.sd,
-        lambda law: law.quantile(0.05),
-        lambda law: law.quantile(0.9),
-        lambda law: law.exceed(0.3 * law.scale),
-        lambda law: law.exceed(-1.0),
+        lambda distribution: distribution.mean,
+        lambda distribution: distribution.sd,
+        lambda distribution: distribution.quantile(0.05),
+        lambda distribution: distribution.quantile(0.9),
+        lambda distribution: distribution.exceed(0.3 * distribution.scale),
+        lambda distribution: distribution.exceed(-1.0),
     ):
         found, wanted = say(there), say(here)
         assert isinstance(found, cupy.ndarray)

@@ -1,6 +1,6 @@
 """On a real GPU: results beside float64 on the processor, at the sizes of a block.
 
-``test_device`` and ``test_device_blocks`` run there too, every kernel and every law on small bags.
+``test_device`` and ``test_device_blocks`` run there too, every kernel and likelihood on small bags.
 """
 
 from __future__ import annotations

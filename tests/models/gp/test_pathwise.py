@@ -90,7 +90,7 @@ def _values(model, state, bags, steps):
 
 
 def _by_dense_draws(model, state, bags, n_draw, seed=3):
-    """``E_q log p`` from the exact joint law of ``f`` on all pixels: mean and standard error."""
+    """``E_q log p`` by draws of ``f`` on all pixels together: mean and standard error."""
     params, fixed = state.params, state.fixed
     kernel = model._kernel(fixed)
     theta, w = params["theta"], params["w"]

@@ -1,4 +1,4 @@
-"""Links, laws, area effects and priors against quadrature, scipy and finite differences."""
+"""Links, likelihoods, area effects and priors against quadrature, scipy and finite differences."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_moments_of_links_agree_with_quadrature(name):
 
 @pytest.mark.parametrize("name", ["identity", "probit"])
 def test_quantiles_and_exceedance_of_the_other_links_invert_each_other(name):
-    law = Prediction(name, M, S, 1.0)
+    distribution = Prediction(name, M, S, 1.0)
     for q in (0.05, 0.5, 0.9):
-        np.testing.assert_allclose(law.exceed(law.quantile(q)), 1 - q, rtol=1e-9)
-    draws = law.sample(200_000, np.random.default_rng(0))
-    np.testing.assert_allclose(draws.mean(axis=0), law.mean, atol=0.01)
+        np.testing.assert_allclose(distribution.exceed(distribution.quantile(q)), 1 - q, rtol=1e-9)
+    draws = distribution.sample(200_000, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(axis=0), distribution.mean, atol=0.01)
 
 
 @pytest.mark.parametrize("covariance", [0.04, -0.1, 0.3])
@@ -66,29 +66,28 @@ def test_mehlers_series_gives_the_covariance_of_two_proportions(covariance):
     assert series == pytest.approx(joint - moments[0].prod(), rel=2e-3)
 
 
-def _cases(law):
+def _cases(likelihood):
     y = np.array([0.0, 3.5, 900.0, 0.4, 17.0])
-    eta, unit = np.array([2.0, 3.0, 700.0, 30.0, 1e-3]), np.ones(5)
-    if law.averages:
-        eta, unit = np.array([0.1, 0.5, 0.9, 0.2, 0.4]), np.array([5.0, 7.0, 1000.0, 9.0, 20.0])
-    if not law.counts:
+    eta, bag_data = np.array([2.0, 3.0, 700.0, 30.0, 1e-3]), np.ones(5)
+    if likelihood.averages:
+        eta, bag_data = np.array([0.1, 0.5, 0.9, 0.2, 0.4]), np.array([5.0, 7.0, 1000.0, 9.0, 20.0])
+    if not likelihood.counts:
         y = y + 1e-3
-    return y, eta, unit, {name: value + 0.1 for name, value in law.start().items()}
+    return y, eta, bag_data, {name: value + 0.1 for name, value in likelihood.start().items()}
 
 
-LAWS = [
+LIKELIHOOD_CASES = [
     *LIKELIHOODS.values(),
     *(AreaEffect(LIKELIHOODS[n]) for n in ("poisson", "negative_binomial", "exponential")),
 ]
 
 
-@pytest.mark.parametrize(
-    "law", LAWS, ids=lambda law: f"{law.name}-{getattr(law, 'base', law).name}"
-)
-def test_derivatives_of_laws_agree_with_finite_differences(law):
-    y, eta, unit, own = _cases(law)
-    at = law.terms(y, eta, own, unit, order=3)
-    h = 1e-4 * np.minimum(eta, 1 - eta if law.averages else eta)
+@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
+def test_derivatives_of_likelihoods_agree_with_finite_differences(likelihood):
+    y, eta, bag_data, params = _cases(likelihood)
+    terms = likelihood.terms
+    at = terms(y, eta, params, bag_data, order=3)
+    h = 1e-4 * np.minimum(eta, 1 - eta if likelihood.averages else eta)
 
     def slope(value, step):
         return (8 * (value(1) - value(-1)) - (value(2) - value(-2))) / (12 * step)
@@ -96,29 +95,35 @@ def test_derivatives_of_laws_agree_with_finite_differences(law):
     for low, high in (("value", "d1"), ("d1", "d2"), ("d2", "d3")):
         found = getattr(at, high)
         numeric = slope(
-            lambda k, low=low: getattr(law.terms(y, eta + k * h, own, unit, order=3), low), h
+            lambda k, low=low: getattr(
+                likelihood.terms(y, eta + k * h, params, bag_data, order=3), low
+            ),
+            h,
         )
         assert np.abs(found - numeric).max() <= 1e-6 * max(np.abs(found).max(), 1e-9)
-    for name in own:
+    for name in params:
         for kind, found in (("value", at.by[name]), ("d2", at.by_d2[name])):
             numeric = slope(
                 lambda k, name=name, kind=kind: getattr(
-                    law.terms(y, eta, {**own, name: own[name] + 1e-4 * k}, unit, order=3), kind
+                    likelihood.terms(
+                        y, eta, {**params, name: params[name] + 1e-4 * k}, bag_data, order=3
+                    ),
+                    kind,
                 ),
                 1e-4,
             )
             assert np.abs(found - numeric).max() <= 1e-4 * np.abs(found).max()
 
 
-def test_laws_are_those_of_scipy():
+def test_likelihoods_are_those_of_scipy():
     y, eta = np.array([0.0, 4.0, 9.0]), np.array([0.5, 6.0, 7.0])
     own = {"log_size": np.log(3.0), "log_noise": np.log(0.7)}
-    for name, law in (
+    for name, distribution in (
         ("poisson", stats.poisson(eta)),
         ("negative_binomial", stats.nbinom(3.0, 3.0 / (3.0 + eta))),
     ):
         found = LIKELIHOODS[name].terms(y, eta, own, np.ones(3)).value
-        np.testing.assert_allclose(found, law.logpmf(y), rtol=1e-10)
+        np.testing.assert_allclose(found, distribution.logpmf(y), rtol=1e-10)
     found = LIKELIHOODS["normal"].terms(y, eta, own, np.full(3, 2.0)).value
     np.testing.assert_allclose(found, stats.norm(eta, np.sqrt(1.4)).logpdf(y), rtol=1e-10)
     found = LIKELIHOODS["exponential"].terms(y, eta, own, np.ones(3)).value
@@ -131,8 +136,10 @@ def test_laws_are_those_of_scipy():
 @pytest.mark.parametrize("tau", [0.05, 0.6, 2.0])
 @pytest.mark.parametrize(("y", "eta"), [(0.0, 2.0), (900.0, 700.0), (5e4, 1e4), (3.0, 1e-3)])
 def test_area_effect_is_the_integral_over_the_areas_factor(y, eta, tau):
-    law = AreaEffect(LIKELIHOODS["poisson"])
-    found = law.terms(np.array([y]), np.array([eta]), {"log_area_sd": np.log(tau)}, np.ones(1))
+    likelihood = AreaEffect(LIKELIHOODS["poisson"])
+    found = likelihood.terms(
+        np.array([y]), np.array([eta]), {"log_area_sd": np.log(tau)}, np.ones(1)
+    )
     mean = np.log(eta) - tau**2 / 2
 
     def log_each(u):
@@ -146,7 +153,7 @@ def test_area_effect_is_the_integral_over_the_areas_factor(y, eta, tau):
         for a, b in ((grid[0], top), (top, grid[-1]))
     )
     assert found.value[0] == pytest.approx(log_each(top) + np.log(whole), abs=2e-5)
-    draws = law.draw(
+    draws = likelihood.draw(
         np.full(400_000, 30.0), {"log_area_sd": np.log(0.5)}, 1.0, np.random.default_rng(0)
     )
     assert draws.mean() == pytest.approx(30.0, rel=0.01)

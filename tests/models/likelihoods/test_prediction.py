@@ -1,4 +1,4 @@
-"""Closed-form laws against scipy's; joint draws against the model's own moments."""
+"""Closed-form distributions against scipy's; joint draws against the model's own moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ M = np.array([0.0, 0.3, 1.0, -1.2, 3.0])
 S = np.array([0.5, 0.04, 1e-6, 0.3, 2.0])
 
 
-def _law(link):
+def _exact(link):
     if link == "exp":
         return stats.lognorm(np.sqrt(S), scale=0.2 * np.exp(M))
     return stats.ncx2(1, M**2 / S, scale=0.2 * S)
@@ -26,12 +26,12 @@ def _law(link):
 @pytest.mark.parametrize("link", ["square", "exp"])
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.95])
 def test_closed_forms_equal_scipys_laws(link, q):
-    p, law = Prediction(link, M, S, 0.2), _law(link)
-    np.testing.assert_allclose(p.mean, law.mean(), rtol=1e-10)
-    np.testing.assert_allclose(p.sd, law.std(), rtol=1e-9)
-    np.testing.assert_allclose(law.cdf(p.quantile(q)), q, rtol=1e-7)
-    np.testing.assert_allclose(p.exceed(0.3), law.sf(0.3), rtol=1e-9, atol=1e-14)
-    np.testing.assert_allclose(p.exceed(np.full(5, 0.1)), law.sf(0.1), rtol=1e-9, atol=1e-14)
+    p, exact = Prediction(link, M, S, 0.2), _exact(link)
+    np.testing.assert_allclose(p.mean, exact.mean(), rtol=1e-10)
+    np.testing.assert_allclose(p.sd, exact.std(), rtol=1e-9)
+    np.testing.assert_allclose(exact.cdf(p.quantile(q)), q, rtol=1e-7)
+    np.testing.assert_allclose(p.exceed(0.3), exact.sf(0.3), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(p.exceed(np.full(5, 0.1)), exact.sf(0.1), rtol=1e-9, atol=1e-14)
 
 
 def test_a_certain_pixel_has_a_point_law():
@@ -99,11 +99,11 @@ def test_negative_binomial_counts_have_its_density_and_moments():
     p = BagPrediction(
         np.full((200_000, 1), 30.0), LIKELIHOODS["negative_binomial"], {"log_size": np.log(5.0)}
     )
-    law = stats.nbinom(5.0, 5.0 / 35.0)
-    assert p.log_density(np.array([17.0]))[0] == pytest.approx(law.logpmf(17))
+    exact = stats.nbinom(5.0, 5.0 / 35.0)
+    assert p.log_density(np.array([17.0]))[0] == pytest.approx(exact.logpmf(17))
     counts = p.observed(np.random.default_rng(0)).draws
-    assert counts.mean() == pytest.approx(law.mean(), rel=0.01)
-    assert counts.var() == pytest.approx(law.var(), rel=0.03)
+    assert counts.mean() == pytest.approx(exact.mean(), rel=0.01)
+    assert counts.var() == pytest.approx(exact.var(), rel=0.03)
 
 
 def test_draws_of_bags_that_are_a_plain_block(fitted):

@@ -36,30 +36,30 @@ def test_mean_and_deviation_by_integration(link, sd, m):
         ]
         return sum(parts) / math.sqrt(2 * math.pi)
 
-    law = Probability(link, np.array([m]), np.array([sd**2]))
-    assert law.mean[0] == pytest.approx(moment(1), abs=2e-11)
-    assert law.sd[0] ** 2 + law.mean[0] ** 2 == pytest.approx(moment(2), abs=2e-11)
+    predicted = Probability(link, np.array([m]), np.array([sd**2]))
+    assert predicted.mean[0] == pytest.approx(moment(1), abs=2e-11)
+    assert predicted.sd[0] ** 2 + predicted.mean[0] ** 2 == pytest.approx(moment(2), abs=2e-11)
 
 
 @pytest.mark.parametrize("link", SIGMA)
 def test_quantiles_and_exceedance_agree_with_draws(link):
-    law = Probability(link, np.array([-1.0, 0.2, 0.4]), np.array([0.5, 4.0, 0.0]))
-    drawn = law.sample(200_000, np.random.default_rng(0))
+    predicted = Probability(link, np.array([-1.0, 0.2, 0.4]), np.array([0.5, 4.0, 0.0]))
+    drawn = predicted.sample(200_000, np.random.default_rng(0))
     for q in (0.05, 0.5, 0.9):
-        np.testing.assert_allclose(law.quantile(q), np.quantile(drawn, q, axis=0), atol=4e-3)
-        edge = float(law.quantile(q)[0])
-        assert law.exceed(edge)[0] == pytest.approx(1 - q)
-    np.testing.assert_allclose(law.exceed(0.45), (drawn > 0.45).mean(axis=0), atol=4e-3)
-    np.testing.assert_array_equal(law.exceed(0.0), 1.0)
-    np.testing.assert_array_equal(law.exceed(1.0), 0.0)
+        np.testing.assert_allclose(predicted.quantile(q), np.quantile(drawn, q, axis=0), atol=4e-3)
+        edge = float(predicted.quantile(q)[0])
+        assert predicted.exceed(edge)[0] == pytest.approx(1 - q)
+    np.testing.assert_allclose(predicted.exceed(0.45), (drawn > 0.45).mean(axis=0), atol=4e-3)
+    np.testing.assert_array_equal(predicted.exceed(0.0), 1.0)
+    np.testing.assert_array_equal(predicted.exceed(1.0), 0.0)
     by_draws = ProbabilityDraws(drawn)
-    np.testing.assert_allclose(by_draws.mean, law.mean, atol=3e-3)
-    np.testing.assert_allclose(by_draws.sd, law.sd, atol=3e-3)
+    np.testing.assert_allclose(by_draws.mean, predicted.mean, atol=3e-3)
+    np.testing.assert_allclose(by_draws.sd, predicted.sd, atol=3e-3)
     np.testing.assert_allclose(
-        by_draws.log_density([1, 0, 1]), law.log_density([1, 0, 1]), atol=0.02
+        by_draws.log_density([1, 0, 1]), predicted.log_density([1, 0, 1]), atol=0.02
     )
     with pytest.raises(ParameterError, match="between 0 and 1"):
-        law.quantile(1.0)
+        predicted.quantile(1.0)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_names_are_given_once_and_links_must_exist():
         registry.register(Unlinked())
     with pytest.raises(ParameterError, match="has its name"):
         models.register(VBAgg)
-    with pytest.raises(ParameterError, match="taken"):
+    with pytest.raises(ParameterError, match="is registered"):
         register_shape(RationalQuadratic())
 
 

@@ -16,7 +16,7 @@ from models.core.errors import BagsError, NotFittedError, ParameterError
 from models.gp import pixel_pass
 from models.gp.kernel_text import parse_kernel
 from models.mil import expected_max
-from models.mil.bag_posterior import joint_law
+from models.mil.bag_posterior import joint_posterior
 from models.mil.gpmil import GPMIL
 from models.mil.gpmil_evidence import Problem, anneal, log_prior, posterior, scale_by_range
 from models.mil.gpmil_sparse import GPMILS
@@ -277,7 +277,7 @@ def test_the_bag_law_of_the_witness_by_draws(bags):
     rng = np.random.default_rng(0)
     for a in (0, 3, 7):
         here = slice(bags.offsets[a], bags.offsets[a + 1])
-        m, cov = joint_law(RBF_2, model.params_, z[here])
+        m, cov = joint_posterior(RBF_2, model.params_, z[here])
         f = rng.multivariate_normal(m, cov, 20_000, method="eigh")
         share = witness_shares(Sizes.of(np.array([0, m.size])), m, model.coldest)
         p = expit(f @ share)
@@ -407,7 +407,7 @@ def test_sparse_on_all_instances_against_importance_sampling_and_laplace():
 def test_drawn_and_pixel_moments_agree(bags):
     model = MODELS["sparse-softmax"]().fit(bags)
     z = (bags.x - bags.x.mean(axis=0)) / bags.x.std(axis=0)
-    m, cov = joint_law(RBF_2, model.params_, z)
+    m, cov = joint_posterior(RBF_2, model.params_, z)
     at = pixel_pass.forward(RBF_2, model.params_, z, learn=False)
     np.testing.assert_allclose(m, at.m, atol=1e-9)
     np.testing.assert_allclose(np.diag(cov), at.s, atol=1e-9)

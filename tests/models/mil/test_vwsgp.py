@@ -120,15 +120,15 @@ def test_evidence_is_the_dense_sum_and_its_adjoints_are_differences(
         assert grad[i] == pytest.approx(change / (2 * step), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("law", EVIDENCE_LIKELIHOODS)
-def test_slopes_of_the_laws_are_differences(law):
+@pytest.mark.parametrize("likelihood", EVIDENCE_LIKELIHOODS)
+def test_slopes_of_the_laws_are_differences(likelihood):
     rng = np.random.default_rng(1)
     y = (rng.random(30) < 0.5).astype(float)
     m, var = 4.0 * rng.normal(size=30), np.exp(2.0 * rng.normal(size=30))
-    site, step = EVIDENCE_LIKELIHOODS[law].site(y, m, var, 0.7), 1e-6
+    site, step = EVIDENCE_LIKELIHOODS[likelihood].site(y, m, var, 0.7), 1e-6
 
     def value(m, var):
-        return EVIDENCE_LIKELIHOODS[law].site(y, m, var, 0.7).value
+        return EVIDENCE_LIKELIHOODS[likelihood].site(y, m, var, 0.7).value
 
     by_m = (value(m + step, var) - value(m - step, var)) / (2 * step)
     by_var = (value(m, var + step) - value(m, var - step)) / (2 * step)

@@ -1,0 +1,56 @@
+"""What the models of one Gaussian process share: their kernel and its matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from models.core.protocol import Arrays, override
+from models.gp.kernels import Kernel
+from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
+from models.gp.sparse_gp import Factored, Whitened, factorise
+from models.training.estimator import Estimator
+
+
+class KernelModel(Estimator):
+    """Base of the models whose latent surface has a kernel; mix it in before the other base."""
+
+    kernel: str
+    dtype: str = "float64"
+
+    @override
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the learnt parameters by name, in the units of the scaled data.
+
+        Length-scales of space are in km; those of covariates in standard deviations.
+        """
+        params = self.fitted_params()
+        named = named_kernel(self._kernel(params), params["theta"], params)
+        return {**super().named_hyperparameters(), **named}
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        return kernel_of(self.kernel, fixed)
+
+    def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
+        return scaled_inputs(params, x, coords, np.dtype(self.dtype))
+
+    def _low(self, params: Arrays) -> Arrays:
+        """Convert the arrays of the pixels' matrix products to their precision."""
+        names = ("w", "alpha", "q")
+        return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
+
+    def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
+        """Factorise ``K_WW``, once for the two calls of a step."""
+        kept = getattr(self, "_kept", None)
+        if kept is None or kept[0] is not params:
+            k_ww, cache = kernel.forward(params["theta"], params["w"], params["w"])
+            kept = (params, (k_ww, cache, factorise(k_ww, whitened(params))))
+            self._kept = kept
+        made: tuple[np.ndarray, Any, Factored] = kept[1]
+        return made
+
+
+def whitened(params: Arrays) -> Whitened:
+    """Return ``q`` over the whitened inducing values of a state."""
+    return Whitened(params["v_mean"], params["root"])
