@@ -463,7 +463,7 @@ def test_unusable_arrays_are_refused(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize(("value", "says"), [(np.nan, "x holds NaN"), (-1.0, "weight holds")])
+@pytest.mark.parametrize(("value", "says"), [(np.nan, "x has NaN"), (-1.0, "weight has")])
 def test_unusable_pixels_are_refused(
     tmp_path: Path, country: Country, value: float, says: str
 ) -> None:
