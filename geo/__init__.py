@@ -1,1 +1,4 @@
-"""Grids, rasters, boundaries and GeoTIFFs; knows nothing of models."""
+"""Grids, rasters, boundaries, tables and GeoTIFFs: all reading and writing of geodata.
+
+May import neither models nor pipeline.
+"""

@@ -1,7 +1,7 @@
-"""Bring any raster to tiles of the one grid; the resampling fits the variable.
+"""Resample any raster to tiles of a run's grid.
 
-Every pixel's value follows from numbers that are the same whatever the tile, so that
-tiles put together equal the whole map.
+The value of a pixel does not depend on the tile that it is computed in, so that the tiles mosaic
+to the whole map.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geo.raster import RasterSource
 
 RESAMPLINGS = ("auto", "average", "bilinear", "nearest", "mode", "sum", "cubic")
 
-#: Source pixels read at once; a tile that needs more is cut in pieces.
+#: Source pixels read at once; a tile that needs more is split.
 N_SOURCE_AT_ONCE = 8_000_000
 #: Drift over the whole grid, in pixels, below which two grids are the same.
 SAME = 1e-3
@@ -29,7 +29,7 @@ SAME = 1e-3
 MARGIN = 3
 
 
-def _inside(
+def _on_domain(
     function: Callable[[np.ndarray], np.ndarray], lowest: float, *, strict: bool
 ) -> Callable[[np.ndarray], np.ndarray]:
     def transformed(values: np.ndarray) -> np.ndarray:
@@ -45,9 +45,9 @@ def _inside(
 #: Transforms of a covariate by name; a value outside the domain becomes missing.
 TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda values: values,
-    "log1p": _inside(np.log1p, -1.0, strict=True),
-    "log": _inside(np.log, 0.0, strict=True),
-    "sqrt": _inside(np.sqrt, 0.0, strict=False),
+    "log1p": _on_domain(np.log1p, -1.0, strict=True),
+    "log": _on_domain(np.log, 0.0, strict=True),
+    "sqrt": _on_domain(np.sqrt, 0.0, strict=False),
 }
 
 
@@ -61,11 +61,10 @@ def aligned(
 ) -> np.ndarray:
     """Return a raster's values on a tile of the grid.
 
-    ``auto``: an exact copy where the pixels are the grid's own (a shift by whole pixels
-    included, whatever was asked for), else ``average`` where the source is finer and
-    ``bilinear`` where it is coarser. ``sum`` is for people: what is in a source pixel is
-    split by area, goes somewhere once, and tiles add up to all of it. ``mode`` is for
-    classes. Missing source pixels are left out and never filled.
+    A raster whose pixels coincide with the grid's (up to a shift by whole pixels) is copied
+    exactly, whatever the resampling. Else ``auto`` is ``average`` where the source is finer and
+    ``bilinear`` where it is coarser. ``sum`` is for people: it splits each source pixel by area and
+    conserves the total. ``mode`` is for classes. Missing source pixels are never filled.
 
     Parameters
     ----------
@@ -78,8 +77,8 @@ def aligned(
     resampling : str
         One of :data:`RESAMPLINGS`.
     density : bool
-        The source is per km2: multiplied by the true area of its pixels first. Only with
-        ``sum``.
+        Whether the source is per km2; its values are then multiplied by the true area of their
+        pixels. Only with ``sum``.
 
     Returns
     -------
@@ -89,7 +88,7 @@ def aligned(
     Raises
     ------
     ResamplingError
-        If there is no such resampling, or ``density`` is used without ``sum``.
+        If the resampling does not exist, or ``density`` is used without ``sum``.
     InputError
         If the raster cannot be read.
     GridError
@@ -97,13 +96,13 @@ def aligned(
     """
     check_resampling(resampling)
     if density and resampling != "sum":
-        msg = f"a density was to be resampled by {resampling!r}; people are resampled by 'sum'"
+        msg = f"resampling {resampling!r} cannot be used for a density; use 'sum'"
         raise ResamplingError(msg)
     return _Alignment(source, grid, resampling, density).values(tile or grid.whole)
 
 
 def check_resampling(name: str) -> None:
-    """Raise a ResamplingError that names the nearest valid name, where there is no such one."""
+    """Raise ResamplingError, with the nearest valid name, if the resampling does not exist."""
     if name not in RESAMPLINGS:
         near = difflib.get_close_matches(name, RESAMPLINGS, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -112,27 +111,26 @@ def check_resampling(name: str) -> None:
 
 
 def alignment_method(source: RasterSource, grid: Grid, resampling: str = "auto") -> str:
-    """Say how a raster will reach the grid, from the two grids alone.
+    """Return how a raster will be resampled to a grid; reads no pixel.
 
     Returns
     -------
     str
-        ``copy`` where pixels agree; ``points`` where amounts or classes of another CRS are
+        ``copy`` where pixels coincide; ``points`` where amounts or classes of another CRS are
         scattered; ``warp`` for interpolation in another CRS; else the resampling itself.
     """
-    way = _Alignment(source, grid, resampling, density=False)
-    if way.shift is not None:
+    alignment = _Alignment(source, grid, resampling, density=False)
+    if alignment.shift is not None:
         return "copy"
-    by_area = way.resampling in ("sum", "average")
-    if way.resampling == "mode" or (by_area and not (way.same_crs and source.north_up)):
+    method, one_crs = alignment.resampling, alignment.same_crs
+    by_area = method in ("sum", "average")
+    if method == "mode" or (by_area and not (one_crs and source.north_up)):
         return "points"
-    if by_area or way.same_crs:
-        return way.resampling
-    return "warp"
+    return method if by_area or one_crs else "warp"
 
 
 class _Alignment:
-    """One raster and one grid: how places of one are found in the other."""
+    """Coordinate conversion and resampling from one raster to one grid."""
 
     def __init__(self, source: RasterSource, grid: Grid, resampling: str, density: bool) -> None:
         if source.crs is None:
@@ -141,10 +139,10 @@ class _Alignment:
         self.source, self.grid, self.density = source, grid, density
         self.to_pixel: Affine = ~source.transform
         self.same_crs = same_crs(source.crs, grid.crs)
-        self._there = self._back = None
+        self._to_source = self._to_grid = None
         if not self.same_crs:
-            self._there = Transformer.from_crs(grid.crs, source.crs, always_xy=True)
-            self._back = Transformer.from_crs(source.crs, grid.crs, always_xy=True)
+            self._to_source = Transformer.from_crs(grid.crs, source.crs, always_xy=True)
+            self._to_grid = Transformer.from_crs(source.crs, grid.crs, always_xy=True)
         self.shift = self._whole_shift()
         self.ratio = self._ratio()
         if resampling == "auto":
@@ -153,8 +151,8 @@ class _Alignment:
 
     def in_source(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return fractional source rows and columns of points of the grid's CRS."""
-        if self._there is not None:
-            x, y = self._there.transform(x, y)
+        if self._to_source is not None:
+            x, y = self._to_source.transform(x, y)
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         p = self.to_pixel
         with np.errstate(invalid="ignore"):
@@ -164,30 +162,19 @@ class _Alignment:
         """Return fractional grid rows and columns of fractional source rows and columns."""
         s, t = self.source.transform, self.grid.transform
         x, y = s.a * col + s.b * row + s.c, s.d * col + s.e * row + s.f
-        if self._back is not None:
-            x, y = self._back.transform(x, y)
+        if self._to_grid is not None:
+            x, y = self._to_grid.transform(x, y)
         with np.errstate(invalid="ignore"):
             return (np.asarray(y) - t.f) / t.e, (np.asarray(x) - t.c) / t.a
 
     def values(self, tile: Tile) -> np.ndarray:
-        """Return the values of a tile, cut in pieces where it needs too much of the source."""
+        """Return the values of a tile; split it if it needs too many source pixels."""
         window = self._window(tile)
         if window is None:
             return np.full(tile.shape, np.nan)
         if window.n_row * window.n_col > N_SOURCE_AT_ONCE and tile.n_row * tile.n_col > 1:
-            if tile.n_row >= tile.n_col:
-                half = tile.n_row // 2
-                parts = (
-                    Tile(tile.row, tile.col, half, tile.n_col),
-                    Tile(tile.row + half, tile.col, tile.n_row - half, tile.n_col),
-                )
-                return np.concatenate([self.values(part) for part in parts], axis=0)
-            half = tile.n_col // 2
-            parts = (
-                Tile(tile.row, tile.col, tile.n_row, half),
-                Tile(tile.row, tile.col + half, tile.n_row, tile.n_col - half),
-            )
-            return np.concatenate([self.values(part) for part in parts], axis=1)
+            axis = 0 if tile.n_row >= tile.n_col else 1
+            return np.concatenate([self.values(half) for half in tile.halves(axis)], axis=axis)
         read = self.source.read(window)
         if self.density:
             read = read * self.source.grid.area_km2(window)
@@ -203,11 +190,11 @@ class _Alignment:
         return result
 
     def _copy(self, read: np.ndarray, window: Tile, tile: Tile) -> np.ndarray:
-        """Copy pixels that are the grid's own."""
+        """Copy pixels that coincide with the grid's."""
         shift_row, shift_col = self.shift or (0, 0)
         result = np.full(tile.shape, np.nan)
         row, col = window.row - shift_row - tile.row, window.col - shift_col - tile.col
-        # The window was read with a margin: what lies outside the tile is cut off.
+        # The window has a margin, which is cut off.
         top, left = max(row, 0), max(col, 0)
         bottom = min(row + window.n_row, tile.n_row)
         right = min(col + window.n_col, tile.n_col)
@@ -233,9 +220,9 @@ class _Alignment:
         return result
 
     def _window(self, tile: Tile) -> Tile | None:
-        """Return the source pixels that can bear on a tile; None where there are none."""
+        """Return the source pixels that a tile needs; None if there are none."""
         left, bottom, right, top = self.grid.tile_bounds(tile)
-        # A lattice, not the corners alone: an edge that is straight here bulges there.
+        # Corners alone would not do: an edge that is straight in one CRS is curved in another.
         x, y = np.meshgrid(np.linspace(left, right, 33), np.linspace(bottom, top, 33))
         row, col = self.in_source(x, y)
         finite = np.isfinite(row) & np.isfinite(col)
@@ -247,7 +234,7 @@ class _Alignment:
             if self.shift is None:
                 margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
                 low, high = np.floor(values.min() - margin), np.ceil(values.max() + margin)
-            else:  # a copy needs no neighbours, which would be blocks of the file read nine times
+            else:  # a copy needs no neighbours: each block would be read nine times
                 low, high = np.rint(values.min()), np.rint(values.max())
             low, high = max(int(low), 0), min(int(high), n)
             spans.append((low, high - low))
@@ -256,7 +243,7 @@ class _Alignment:
         return Tile(spans[0][0], spans[1][0], spans[0][1], spans[1][1])
 
     def _whole_shift(self) -> tuple[int, int] | None:
-        """Return by how many rows and columns the grid lies in the source, if pixels agree."""
+        """Return the grid's offset in the source, rows and columns, if their pixels coincide."""
         if not (self.same_crs and self.source.north_up):
             return None
         s, t = self.source.transform, self.grid.transform
@@ -270,7 +257,7 @@ class _Alignment:
         return round(row), round(col)
 
     def _ratio(self) -> float:
-        """Return the size of a source pixel over that of a grid pixel, in the grid's middle."""
+        """Return the size of a source pixel over that of a grid pixel, at the grid's centre."""
         left, bottom, right, top = self.grid.bounds
         row, col = self.in_source(np.array(0.5 * (left + right)), np.array(0.5 * (bottom + top)))
         if not (np.isfinite(row) and np.isfinite(col)):

@@ -1,4 +1,4 @@
-"""Read areas, and report at once every reason why they cannot be used."""
+"""Read the polygons of areas and report all of their problems at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_areas(
 ) -> gpd.GeoDataFrame | None:
     """Read areas and check them.
 
-    Nothing is repaired silently: a polygon that crosses itself has no certain inside.
+    Nothing is repaired: the inside of a polygon that crosses itself is ambiguous.
 
     Parameters
     ----------
@@ -38,22 +38,20 @@ def read_areas(
     id_column : str
         Column of the areas' ids.
     place : str
-        Configuration key, to name in a problem ("areas").
+        Configuration key that problems name ("areas").
     problems : list of Problem
-        What is wrong is appended: no such file, layer or column, no CRS, ids that are
-        missing or come twice, geometries that are missing, empty, no polygons or cross
-        themselves.
+        Problems are appended: no such file, layer or column, no CRS; missing or repeated ids;
+        geometries that are missing, empty, not polygons or self-intersecting.
     partial : bool, optional
-        Return areas also where ids come twice or their place is not known (the frame has no CRS
-        then), so that what depends on them can be checked in the same run; not to be used
-        otherwise.
+        Return areas even if ids are repeated or coordinates do not fit the CRS (the frame then has
+        no CRS), so that other inputs can still be checked against them; for checks alone.
 
     Returns
     -------
     GeoDataFrame or None
-        All columns of the file, ``id`` (text) and ``geometry``, in the order of the file;
-        None where a problem was found, but for polygons that are wrong by themselves: those
-        are returned as they are, so that the counts can still be checked.
+        All columns of the file, ``id`` (text) and ``geometry``, in the order of the file. None if
+        a problem was found, except problems of single polygons: those areas are returned
+        unchanged, so that the counts can still be checked.
     """
     name = f"{place} ({path})"
     n_before = len(problems)
@@ -78,7 +76,7 @@ def read_areas(
     ]
     in_place = _check_coordinates(frame.geometry, name, problems)
     unusable = len(problems) > n_before
-    # A wrong polygon does not hide what else is wrong: the frame is returned with it.
+    # A broken polygon must not hide other problems: the frame is returned with it.
     _check_polygons(frame.geometry, labels, name, problems)
     if ids is None or ids.isna().any() or (unusable and not partial):
         return None
@@ -122,10 +120,10 @@ def _check_polygons(
     if broken.any():
         reasons = shapely.is_valid_reason(shapes[broken])
         which = [
-            f"{labels[i]}: {_where(str(reason))}"
+            f"{labels[i]}: {_in_words(str(reason))}"
             for i, reason in zip(np.flatnonzero(broken), reasons, strict=True)
         ]
-        remedy = "mend it (QGIS: Fix geometries), then look at what became of the area"
+        remedy = "repair it (QGIS: Fix geometries), then check the repaired area"
         problems.append(Problem(name, f"invalid polygon, {name_first(which)}", remedy))
     areas = shapely.area(shapes)
     flat = polygon & ~absent & ~broken & ~(areas > 0)
@@ -135,22 +133,22 @@ def _check_polygons(
 
 
 def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> bool:
-    """Find degrees that are no degrees; tell whether coordinates and CRS belong together."""
+    """Return whether the coordinates fit the CRS; append a problem if not."""
     if geometry.crs is None or not CRS(geometry.crs).is_geographic:
         return True
     left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))  # NaN: all empty
     if left < -361 or right > 361 or bottom < -91 or top > 91:
         found = (
             f"coordinates reach from ({left:.6g}, {bottom:.6g}) to ({right:.6g}, {top:.6g}), "
-            "which are no degrees, though the CRS is geographic"
+            "which are not degrees, but the CRS is geographic"
         )
         problems.append(Problem(name, found, "assign the CRS that the coordinates are in"))
         return False
     return True
 
 
-def _where(reason: str) -> str:
-    """Turn GEOS' "Self-intersection[1 2]" into words."""
+def _in_words(reason: str) -> str:
+    """Convert GEOS' "Self-intersection[1 2]" into words."""
     match = re.match(r"^(.*)\[(\S+) (\S+)\]$", reason)
     if not match:
         return reason.lower()

@@ -1,4 +1,4 @@
-"""Formats of boundaries: every GeoPackage, Shapefile, GeoJSON or GeoParquet is opened here."""
+"""Formats of boundary files: GeoPackage, Shapefile, GeoJSON, GeoParquet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyogrio
 import pyogrio.errors
 from pyproj.exceptions import CRSError
 
-from geo.columns import choose
+from geo.columns import suggest
 from geo.errors import InputError, Problem, name_first, one_line
 from geo.formats import Formats
 
-#: ``read(path, layer)`` returns the features; it raises InputError with what users can mend.
+#: ``read(path, layer)`` returns the features, or raises InputError for what users can correct.
 ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
 
 _REMEDY = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
@@ -26,19 +26,19 @@ def read_vector(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
     try:
         layers = [str(found) for found in pyogrio.list_layers(path)[:, 0]]
         if layer is not None and layer not in layers:
-            found, remedy = f"has no layer {layer!r}", choose(layer, layers, "layer")
+            found, remedy = f"has no layer {layer!r}", suggest(layer, layers, "layer")
             raise InputError(Problem(place, found, remedy))
         if layer is None and len(layers) > 1:
             found = f"has {len(layers)} layers ({name_first(layers)})"
-            raise InputError(Problem(place, found, "name one as `layer`"))
-        # Invalid rings must reach our own check, which says where they cross.
+            raise InputError(Problem(place, found, "choose one with the key `layer`"))
+        # Invalid rings are kept: our own check reports where they cross.
         frame = gpd.read_file(path, layer=layer, engine="pyogrio", on_invalid="ignore")
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         found = f"cannot be read as vector data ({one_line(error)})"
         raise InputError(Problem(place, found, _REMEDY)) from error
     except CRSError as error:
         found = f"has a CRS that cannot be understood ({one_line(error)})"
-        raise InputError(Problem(place, found, "assign one known by its EPSG code")) from error
+        raise InputError(Problem(place, found, "assign one with an EPSG code")) from error
     if not isinstance(frame, gpd.GeoDataFrame):
         raise InputError(Problem(place, "has no geometry", "give a layer with polygons"))
     return frame

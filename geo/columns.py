@@ -1,4 +1,4 @@
-"""Columns and ids of tables: how they are compared, and what can be wrong with them."""
+"""Columns and ids of tables: conversion to text, and checks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pandas as pd
 
 from geo.errors import Problem, name_first
 
-#: What people write where there is no number.
+#: Texts that stand for a missing number.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "#n/a"})
-#: Other ways to write the labels 1 and 0.
+#: Texts that stand for the labels 1 and 0.
 LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
           "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
           "absent": 0.0}  # fmt: skip
@@ -22,7 +22,7 @@ WHOLE = re.compile(r"^[+-]?\d+\.0+$")
 
 
 def id_text(values: Iterable[Any]) -> pd.Series:
-    """Return ids as text, None where missing: 7, 7.0, "7" and "7.0 " all are "7"."""
+    """Return ids as text, None where missing; 7, 7.0, "7" and "7.0 " all become "7"."""
 
     def text(value: Any) -> str | None:
         if value is None or value is pd.NA or value is pd.NaT:
@@ -42,36 +42,36 @@ def id_text(values: Iterable[Any]) -> pd.Series:
 def check_ids(
     ids: pd.Series, rows: np.ndarray, name: str, word: str, problems: list[Problem]
 ) -> None:
-    """Append a problem where ids are missing, and one where they come twice."""
+    """Append a problem if ids are missing, and one if ids are repeated."""
     missing = ids.isna().to_numpy()
     if missing.any():
         found = f"no id in {word} {name_first(list(rows[missing]))}"
-        problems.append(Problem(name, found, "give each its id"))
+        problems.append(Problem(name, found, "give each an id"))
     repeated = ids.duplicated(keep=False).to_numpy() & ~missing
     if repeated.any():
         where: dict[str, list[str]] = {}
         for text, row in zip(ids[repeated], rows[repeated], strict=True):
             where.setdefault(text, []).append(str(row))
         which = [f"{text} ({word} {' and '.join(at[:4])})" for text, at in where.items()]
-        found = f"{len(which)} id(s) come more than once: {name_first(which)}"
+        found = f"{len(which)} id(s) are repeated: {name_first(which)}"
         problems.append(Problem(name, found, "keep one of each, or add them up"))
 
 
 def has_column(
     columns: Iterable[Any], column: str, name: str, key: str, problems: list[Problem]
 ) -> bool:
-    """Return whether a column is there; append a problem with the nearest name if not."""
+    """Return whether a column exists; append a problem with the nearest name if not."""
     names = [str(found) for found in columns]
     if column in names:
         return True
-    found = f"has no column {column!r}, asked for by {key}"
-    problems.append(Problem(name, found, choose(column, names, "column")))
+    found = f"has no column {column!r}, which {key} names"
+    problems.append(Problem(name, found, suggest(column, names, "column")))
     return False
 
 
-def choose(asked: str, names: Sequence[str], word: str) -> str:
-    """Return a remedy: the nearest name there is, and the others."""
-    near = difflib.get_close_matches(asked.lower(), [name.lower() for name in names], 1, 0.5)
+def suggest(requested: str, names: Sequence[str], word: str) -> str:
+    """Return a remedy for an unknown name: the nearest known one, and the others."""
+    near = difflib.get_close_matches(requested.lower(), [name.lower() for name in names], 1, 0.5)
     nearest = next((name for name in names if near and name.lower() == near[0]), None)
     others = f"the {word}s are {name_first(names, 12)}" if names else f"it has no {word}s"
     return f"did you mean {nearest!r}? {others}" if nearest else f"choose another: {others}"

@@ -1,4 +1,4 @@
-"""Sums and averages over the area of pixels: what is in a source pixel goes somewhere, once."""
+"""Area-weighted resampling that conserves totals: each source pixel is split, and used once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse
 
 from geo.grid import Grid, Tile
 
-#: Edges this close, in source pixels, are one edge: the rounding of resolutions in headers.
+#: Edges this close, in source pixels, are the same edge: headers round resolutions.
 SNAP = 1e-6
 #: Points that at least fall into each target pixel, along one side (8 x 8 of them).
 N_POINT_SIDE = 8
@@ -23,7 +23,7 @@ ToGrid = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 def overlap_sum(
     values: np.ndarray, window: Tile, row_edges: np.ndarray, col_edges: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sum a source over target pixels with parallel edges, each split by exact area.
+    """Sum a source over target pixels with parallel edges; source pixels are split by exact area.
 
     With both sets of edges parallel, the area that two pixels share is the product of the
     shares along rows and along columns, so that the sum is ``R V C'`` with sparse ``R``, ``C``.
@@ -80,10 +80,9 @@ def scatter_sum(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum a source over the pixels of a tile in another CRS, each split in equal parts.
 
-    The corners of each source pixel are projected; ``n_side`` x ``n_side`` points between
-    them (bilinear: they bend by centimetres across a kilometre) each carry an equal part.
-    A point falls into exactly one pixel of the whole grid, and into the same one whatever
-    the tile, so that tiles add up to what the source holds.
+    The corners of each source pixel are projected. ``n_side`` x ``n_side`` points between them
+    (bilinear: the error is centimetres over a kilometre) each carry an equal part. A point falls
+    into one pixel of the grid, the same for every tile, so that the tiles add up to the source.
 
     Parameters
     ----------
@@ -115,10 +114,9 @@ def scatter_sum(
 def scatter_mode(
     values: np.ndarray, window: Tile, to_grid: ToGrid, tile: Tile, n_side: int
 ) -> np.ndarray:
-    """Return the value that covers most of each pixel of a tile, by the same points.
+    """Return the value that covers most of each pixel of a tile, by the points of `scatter_sum`.
 
-    Parameters are those of :func:`scatter_sum`. Where two values cover as much, the
-    smaller is taken.
+    Parameters are those of :func:`scatter_sum`. Of two values that cover as much, the smaller wins.
 
     Returns
     -------
@@ -145,7 +143,7 @@ def scatter_mode(
 def _points(
     values: np.ndarray, window: Tile, to_grid: ToGrid, tile: Tile, n_side: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the points in a tile: pixels of the tile (flat, int64) and values, some at a time."""
+    """Yield batches of the points in a tile: pixels of the tile (flat, int64) and values."""
     n_at_once = max(1, N_POINT_AT_ONCE // (max(window.n_col, 1) * n_side))
     along = (np.arange(n_side)[:, None, None] + 0.5) / n_side
     for begin in range(0, window.n_row, n_at_once):
@@ -175,7 +173,7 @@ def _between(corner: np.ndarray, down: float, along: np.ndarray) -> np.ndarray:
 def points_per_side(ratio: float) -> int:
     """Return the points along a source pixel's side for a ratio of source to target size.
 
-    At least 8 x 8 fall into a target pixel, and a source pixel is never moved as a whole.
+    At least 8 x 8 points fall into a target pixel; a source pixel has at least 2 x 2.
     """
     return max(2, int(np.ceil(N_POINT_SIDE * ratio)))
 
@@ -183,8 +181,8 @@ def points_per_side(ratio: float) -> int:
 def edges_in_source(grid: Grid, tile: Tile, source: Grid) -> tuple[np.ndarray, np.ndarray]:
     """Return the edges of a tile's pixels in fractional rows and columns of the source.
 
-    Both grids have the same CRS. From the numbers of the whole grid, so that two tiles
-    share the edge between them to the last bit.
+    Both grids have the same CRS. Edges are computed from the whole grid's transform, so that
+    adjoining tiles share theirs exactly.
     """
     t, s = grid.transform, source.transform
     rows = tile.row + np.arange(tile.n_row + 1)

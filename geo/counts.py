@@ -1,4 +1,4 @@
-"""Read counts and labels of areas, and report at once every reason why they cannot be used."""
+"""Read the counts or labels of areas and report all of their problems at once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def read_counts(
     problems: list[Problem],
     *,
     partial: bool = False,
-    only: tuple[str, str] | None = None,
+    row_filter: tuple[str, str] | None = None,
     signed: bool = False,
 ) -> pd.Series | None:
-    """Read the count of each area, and check that counts and areas belong together.
+    """Read the count of each area, and check that counts and areas match.
 
-    Ids are compared as text, however they were stored: 7, "7", " 7 " and "7.0" are the
-    same, "07" is not.
+    Ids are compared as text: 7, "7", " 7 " and "7.0" are equal, "07" differs.
 
     Parameters
     ----------
@@ -41,16 +40,16 @@ def read_counts(
     id_column, value_column : str
         Columns of the table.
     problems : list of Problem
-        What is wrong is appended: no such file or column, counts that are negative,
-        missing or no numbers (with their rows; the header of a CSV is row 1), ids that
-        come twice, counts that match no area, areas without a count.
+        Problems are appended: no such file or column; counts that are negative, missing or not
+        numbers (with their rows; the header of a CSV is row 1); repeated ids; counts without an
+        area; areas without a count.
     partial : bool, optional
-        Return the counts that are sound also where others are not, NaN in their place, so that
-        what depends on them can be checked in the same run; not to be used otherwise.
-    only : (column, text), optional
-        Rows of a table whose column says this alone, of a table of several periods.
+        Return the valid counts even if others are invalid (NaN), so that other inputs can still be
+        checked against them; for checks alone.
+    row_filter : (column, text), optional
+        Read the rows with this text in this column: one period of a table of several.
     signed : bool, optional
-        Take negative numbers too: values of the areas that are no counts.
+        Allow negative numbers: values that are not counts.
 
     Returns
     -------
@@ -59,7 +58,7 @@ def read_counts(
         found.
     """
     n_before = len(problems)
-    given = _read_responses("count", path, areas, (id_column, value_column), problems, only)
+    given = _read_responses("count", path, areas, (id_column, value_column), problems, row_filter)
     if given is None:
         return None
     counts = given.by_area(_numbers(given, problems, signed=signed), areas)
@@ -77,8 +76,8 @@ def read_labels(
 ) -> pd.Series | None:
     """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
 
-    Parameters, returns and problems are those of :func:`read_counts`; besides, all areas with the
-    same label are a problem: nothing can be learnt from them.
+    Parameters, returns and problems are those of :func:`read_counts`. It is a problem, too, if all
+    areas have the same label.
     """
     n_before = len(problems)
     given = _read_responses("label", path, areas, (id_column, value_column), problems)
@@ -87,24 +86,24 @@ def read_labels(
     labels = given.by_area(_labels(given, problems), areas)
     if len(problems) == n_before and labels.nunique() == 1:
         found = f"column {value_column!r} is {labels.iloc[0]:g} for every area"
-        problems.append(Problem(given.name, found, "give labels of both kinds, 1 and 0"))
+        problems.append(Problem(given.name, found, "give both labels, 1 and 0"))
     return labels if len(problems) == n_before or partial else None
 
 
 @dataclass(frozen=True)
 class _Responses:
-    """A column of responses, with what messages say of its place.
+    """A column of responses, with its description for messages.
 
     Attributes
     ----------
     values, ids : (n_row,) Series
-        The column as it was written, and the id of each row as text.
+        The column as read, and the id of each row as text.
     rows : (n_row,) int array
         Number of each row, as a spreadsheet shows it.
     column, noun : str
-        Name of the column; what it holds: "count" or "label".
+        Name of the column; its kind: "count" or "label".
     name, word : str
-        What messages call the table and its rows.
+        Names of the table and of its rows in messages.
     """
 
     values: pd.Series
@@ -116,17 +115,17 @@ class _Responses:
     word: str
 
     def cells(self) -> Iterator[tuple[Any, int, str]]:
-        """Give value, row and id of each cell."""
+        """Yield the value, row and id of each cell."""
         return zip(self.values, self.rows, self.ids, strict=True)
 
     def problem(self, which: list[str], what: str, remedy: str) -> Problem:
-        """Return what is wrong with the values of some rows."""
+        """Return a problem with the values of some rows."""
         many = f" in {len(which)} rows" if len(which) > 1 else ""
         place = f"{self.name} {self.word} {name_first(which)}"
         return Problem(place, f"column {self.column!r} {what}{many}", remedy)
 
     def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
-        """Return numbers in the order of the areas, NaN for ids that are missing or repeated."""
+        """Return numbers in the order of the areas; NaN for missing and repeated ids."""
         ids = self.ids
         counts = pd.Series(numbers, index=ids.to_numpy(), name=self.column, dtype=np.float64)
         counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
@@ -139,9 +138,9 @@ def _read_responses(
     areas: gpd.GeoDataFrame,
     columns: tuple[str, str],
     problems: list[Problem],
-    only: tuple[str, str] | None = None,
+    row_filter: tuple[str, str] | None = None,
 ) -> _Responses | None:
-    """Read the column of responses and check its ids; None where there is nothing to check."""
+    """Read the column of responses and check its ids; None if it cannot be read."""
     id_column, value_column = columns
     key = f"{noun}s"
     if path is None:
@@ -158,17 +157,18 @@ def _read_responses(
     except InputError as error:
         problems.extend(error.problems)
         return None
-    if only is not None:
-        if not has_column(table.columns, only[0], name, f"{key}.period", problems):
+    if row_filter is not None:
+        column, period = row_filter
+        if not has_column(table.columns, column, name, f"{key}.period", problems):
             return None
-        texts = id_text(table[only[0]])
-        mine = (texts == only[1]).to_numpy()
-        if not mine.any():
+        texts = id_text(table[column])
+        keep = (texts == period).to_numpy()
+        if not keep.any():
             known = name_first(sorted(set(texts.dropna())), 12)
             remedy = f"give a period that it has: {known}"
-            problems.append(Problem(name, f"no row is of period {only[1]!r}", remedy))
+            problems.append(Problem(name, f"no row is of period {period!r}", remedy))
             return None
-        table, rows = table[mine].reset_index(drop=True), rows[mine]
+        table, rows = table[keep].reset_index(drop=True), rows[keep]
     found = [
         has_column(table.columns, column, name, f"{key}.{part}", problems)
         for part, column in (("id", id_column), ("value", value_column))
@@ -183,7 +183,7 @@ def _read_responses(
 
 
 def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Problem]) -> None:
-    """Append a problem for responses of no area, and one for areas without a response."""
+    """Append a problem for responses without an area, and one for areas without a response."""
     ids, name, noun = given_by.ids, given_by.name, given_by.noun
     known, given = set(area_ids), set(ids.dropna())
     extra = [
@@ -208,7 +208,7 @@ def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Probl
 
 
 def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
-    """Return a column as numbers; append a problem for each kind of value that is none."""
+    """Return a column as numbers; append a problem for each kind of invalid value."""
     values = np.full(len(given.values), np.nan)
     missing, text, infinite, negative = [], [], [], []
     for place, (value, row, area) in enumerate(given.cells()):
@@ -217,7 +217,7 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
             missing.append(label)
             continue
         try:
-            # float() would take "1_000", which nobody means to write.
+            # float() accepts "1_000", which is surely a mistake.
             number = float("_" if "_" in str(value) else str(value).strip())
         except ValueError:
             text.append(f"{row} (id {area}: {str(value).strip()!r})")
@@ -229,7 +229,7 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
         values[place] = number
     for which, what, remedy in (
         (missing, "is missing", "give a number (0 where there were no cases) or drop the area"),
-        (text, "is no number", "write plain numbers such as 1234.5, without separators or words"),
+        (text, "is not a number", "write plain numbers such as 1234.5, without separators"),
         (infinite, "is not finite", "give a finite number"),
         (negative, "is negative", "give counts of 0 or more"),
     ):
@@ -239,7 +239,7 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
 
 
 def _labels(given: _Responses, problems: list[Problem]) -> np.ndarray:
-    """Return a column as 1 and 0; append a problem for what is missing and what is neither."""
+    """Return a column as 1 and 0; append a problem for missing and for other values."""
     values = np.full(len(given.values), np.nan)
     missing, other = [], []
     for place, (value, row, area) in enumerate(given.cells()):
@@ -254,7 +254,7 @@ def _labels(given: _Responses, problems: list[Problem]) -> np.ndarray:
             other.append(f"{row} (id {area}: {str(value).strip()!r})")
     for which, what, remedy in (
         (missing, "is missing", "give 1 or 0, or drop the area"),
-        (other, "is no label", "write 1 or 0 (or yes or no, true or false)"),
+        (other, "is not a label", "write 1 or 0 (or yes or no, true or false)"),
     ):
         if which:
             problems.append(given.problem(which, what, remedy))

@@ -1,4 +1,4 @@
-"""Errors of geographic input: each names the place, what was found and the remedy."""
+"""Errors of input data. Each names the place, what was found there and the remedy."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 
 
 class GeoError(Exception):
-    """Any error of the package."""
+    """Base of the errors of this package."""
 
 
 class GridError(GeoError, ValueError):
-    """A grid cannot be described: rotated, south-up, empty or without a usable CRS."""
+    """A grid is rotated, south-up, empty or without a usable CRS."""
 
 
 class ResamplingError(GeoError, ValueError):
-    """A resampling was asked for that does not exist."""
+    """The requested resampling does not exist or does not fit the data."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input.
+    """One problem of an input.
 
     Parameters
     ----------
     place : str
-        The file or configuration key, with the row or id where it is known: ``"cases.csv row 7"``.
+        The file or configuration key, with the row or id if known: ``"cases.csv row 7"``.
     found : str
         What was found there.
     remedy : str
-        What to do about it.
+        What users can do.
     """
 
     place: str
@@ -41,7 +41,7 @@ class Problem:
 
 
 class InputError(GeoError, ValueError):
-    """The inputs or the configuration are unusable; ``problems`` has every reason found.
+    """The inputs or the configuration are unusable; ``problems`` lists all reasons.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class InputError(GeoError, ValueError):
         super().__init__("\n".join(map(str, self.problems)))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
-        # The default would rebuild it from the message alone: workers send errors by pickle.
+        # Workers send errors by pickle, whose default rebuilds them from the message alone.
         return type(self), (self.problems,)
 
 
 def name_first(items: Sequence[object], limit: int = 5) -> str:
-    """Return the first ``limit`` items as text, with the number of all where some are left out."""
+    """Return the first ``limit`` items as text, with the total number if there are more."""
     text = ", ".join(str(item) for item in items[:limit])
     return text if len(items) <= limit else f"{text}, ... ({len(items)} in all)"
 

@@ -1,4 +1,4 @@
-"""How many pixels polygons meet, from their geometry alone."""
+"""Estimate the number of pixels of polygons from their geometry alone."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from geo.membership import reproject
 def estimate_pixels(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
     """Estimate the number of pixels that each polygon covers at least in part.
 
-    A ring meets the pixels inside it and those on it: its area in pixels, half the times that it
-    passes from one pixel into the next, and one. A hole takes those away that are wholly inside:
-    its area, less that half, and one. Exact for rectangles; borders that come back into a pixel
-    count it again, which is some percent of a ragged one.
+    A ring covers, at least in part, its area in pixels, plus half the number of times that it
+    crosses into another pixel, plus one. A hole removes the pixels wholly inside it: its area,
+    less that half, plus one. Exact for rectangles. A border that returns into a pixel counts it
+    again: the estimate for ragged borders is a few percent high.
 
     Parameters
     ----------
     geometry : geopandas.GeoSeries
-        Valid polygons; brought to the grid's CRS where they are in another.
+        Valid polygons, in any CRS.
     grid : Grid
 
     Returns
     -------
     (n_area,) float64 array
-        0 for a polygon outside the grid; what reaches past the grid does not count.
+        0 for a polygon outside the grid; parts outside the grid do not count.
     """
     shapes = np.asarray(reproject(geometry, grid).array)
     t = grid.transform

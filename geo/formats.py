@@ -1,8 +1,8 @@
-"""Registries of input formats: the suffix of a file decides what reads it.
+"""Registries of input formats: the suffix of a file selects its reader.
 
-:data:`geo.tables.TABLES`, :data:`geo.boundary_formats.BOUNDARIES` and :data:`geo.raster.RASTERS`
-are the three. A new format is a file of its own and one call of ``register``, there or from other
-code.
+There are three: :data:`geo.tables.TABLES`, :data:`geo.boundary_formats.BOUNDARIES` and
+:data:`geo.raster.RASTERS`. To add a format, write a reader and call ``register``, there or in code
+outside this package.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ class Formats(Generic[T]):
     Attributes
     ----------
     default : object
-        Reads files of every suffix that no other format has.
+        Reader of all other files.
     by_suffix : dict
-        Reader of each suffix, which is in lower case with its dot: ``".parquet"``.
+        Reader of each suffix, in lower case with its dot: ``".parquet"``.
     """
 
     default: T
     by_suffix: dict[str, T] = field(default_factory=dict)
 
     def register(self, reader: T, *suffixes: str) -> None:
-        """Have a reader read files of some suffixes; the last one registered counts."""
+        """Register a reader for some suffixes, in place of earlier ones."""
         self.by_suffix.update(dict.fromkeys((each.lower() for each in suffixes), reader))
 
     def of(self, path: str | Path) -> T:
-        """Return what reads a file or an address."""
+        """Return the reader of a file or URL."""
         name = str(path).lower()
         fitting = [suffix for suffix in self.by_suffix if name.endswith(suffix)]
         return self.by_suffix[max(fitting, key=len)] if fitting else self.default
 
 
 def is_local(path: str | Path) -> bool:
-    """Return whether a path is a file of this machine, not an address."""
+    """Return whether a path is a local file, not a URL."""
     return "://" not in str(path) and not str(path).startswith("/vsi")

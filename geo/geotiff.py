@@ -1,4 +1,4 @@
-"""Windows of a map -> tiled GeoTIFF -> cloud-optimised GeoTIFF, complete or not there at all."""
+"""Write a map tile by tile as a cloud-optimised GeoTIFF (COG), atomically."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from geo.write_errors import explained_write_errors, write_error
 
 #: Side of a block, in pixels.
 BLOCK = 256
-#: Blocks that GDAL keeps; its default is a share of the machine's memory.
+#: Size of GDAL's block cache; its default is a share of the machine's memory.
 CACHE_MB = 64
-#: Eight colours of a ramp from dark to light whose lightness rises evenly (like "magma").
+#: A ramp of eight colours from dark to light of evenly rising lightness (like "magma").
 RAMP = (
     "#000004", "#231151", "#5f187f", "#982d80", "#d3436e", "#f8765c", "#febb81", "#fcfdbf",
 )  # fmt: skip
@@ -39,23 +39,21 @@ RAMP = (
 
 @dataclass(eq=False)
 class TiledWriter:
-    """Writes a map tile by tile; leaving the context turns it into a COG.
+    """Writes a map tile by tile; leaving the context converts it to a COG.
 
-    The file appears under its name in one step when all of it is there; after an
-    exception nothing is left, and a file of that name from before stays as it was. Every
-    tile is read back first: on a disk that fills up, GDAL leaves holes and says nothing. Memory
-    does not depend on the size of the map. May be called from several threads.
+    The file appears in one step once it is complete. After an exception an earlier file of that
+    name is unchanged, and no other file remains. Every tile is read back before that: on a full
+    disk GDAL leaves holes without an error. Memory does not depend on the size of the map.
+    Thread-safe.
 
     Attributes
     ----------
     path : str or Path
-        File to make.
     grid : Grid
-        Its grid.
     dtype : str
         Type of the pixels.
     nodata : float
-        The one value that stands for "missing": NaN by default; a number for integers.
+        The value of missing pixels: NaN by default; a whole number for integers.
     description : str
         Description of the band.
     unit : str
@@ -83,7 +81,7 @@ class TiledWriter:
     overview_resampling: str = field(default="average", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check what can be checked before anything is written."""
+        """Check the arguments."""
         self.path = Path(self.path)
         if self._dtype.kind != "f" and not float(self.nodata).is_integer():
             msg = f"nodata {self.nodata} cannot be stored as {self.dtype}; give a whole number"
@@ -122,7 +120,7 @@ class TiledWriter:
             tiled=True,
             blockxsize=BLOCK,
             blockysize=BLOCK,
-            # What is never written stays nodata and takes no room.
+            # Blocks without data stay nodata and take no space.
             SPARSE_OK="TRUE",
             BIGTIFF="IF_SAFER",
         )
@@ -136,7 +134,6 @@ class TiledWriter:
         Parameters
         ----------
         tile : Tile
-            Where.
         values : (n_row, n_col) array
             In the band's unit.
         """
@@ -167,7 +164,7 @@ class TiledWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Translate the draft into a COG under the final name, or remove all."""
+        """Convert the draft to a COG under the final name; after an exception, remove both."""
         try:
             if error is None:
                 with self._explained():
@@ -187,18 +184,12 @@ class TiledWriter:
                         leftover.unlink()
 
     def _close(self) -> None:
-        # GDAL may fail to write what it still holds, and say so in a message alone: see _read_back.
+        # GDAL may fail to flush its cache and only log it: _read_back finds that.
         with rasterio.Env(), contextlib.suppress(RasterioError):
             self._dataset.close()
 
     def _read_back(self) -> None:
-        """Compare every tile with what was written, and have the file on disk.
-
-        Raises
-        ------
-        OSError
-            If a tile is not there as it was written.
-        """
+        """Compare the checksum of every tile, and sync the file to disk; OSError if one differs."""
         with rasterio.Env(GDAL_CACHEMAX=CACHE_MB), rasterio.open(self._done) as source:
             for window, expected in self._sums.items():
                 found = source.read(1, window=Window(*window))
@@ -211,10 +202,10 @@ class TiledWriter:
             os.close(descriptor)
 
     def _translate(self) -> None:
-        """Copy with GDAL's COG driver, which reads by blocks and keeps unit and description.
+        """Copy with GDAL's COG driver, which reads by blocks and copies unit and description.
 
-        rio-cogeo's own translation drops the unit and writes the file once more; it is
-        used in the tests to validate what this leaves.
+        rio-cogeo's translation drops the unit and writes the file twice; the tests validate with
+        it.
         """
         with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO", GDAL_CACHEMAX=CACHE_MB):
             rasterio.shutil.copy(
@@ -237,17 +228,17 @@ def write_style(
     label: str = "",
     colours: Sequence[str] = RAMP,
 ) -> Path:
-    """Write a QGIS style (.qml) beside a GeoTIFF: one band in false colours.
+    """Write a QGIS style (.qml) for a GeoTIFF: one band in false colours.
 
     Parameters
     ----------
     path : str or Path
         The GeoTIFF; the style has its name with ``.qml``.
     low, high : float, optional
-        Values of the first and last colour; the 2nd and 98th percentile of the map's
-        overview by default, so that a few extreme pixels do not darken the rest.
+        Values of the first and last colour; by default the 2nd and 98th percentile of the map's
+        overview, so that a few extreme pixels do not darken the rest.
     label : str
-        Unit, to stand behind the numbers of the legend.
+        Unit for the legend.
     colours : sequence of str
         From low to high, ``#rrggbb``.
 

@@ -1,4 +1,4 @@
-"""The one grid that everything is brought to: a frozen value, without I/O of its own."""
+"""The grid that a run resamples all rasters to, and its tiles; no I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,18 +42,27 @@ class Tile:
         """Numbers of rows and columns."""
         return self.n_row, self.n_col
 
+    def halves(self, axis: int) -> tuple[Tile, Tile]:
+        """Split the tile along its rows (``axis`` 0) or its columns (1)."""
+        row, col, n_row, n_col = self.row, self.col, self.n_row, self.n_col
+        if axis == 0:
+            n = n_row // 2
+            return Tile(row, col, n, n_col), Tile(row + n, col, n_row - n, n_col)
+        n = n_col // 2
+        return Tile(row, col, n_row, n), Tile(row, col + n, n_row, n_col - n)
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Pixels of equal size in a coordinate reference system, north up.
 
-    Two grids are equal when shape and transform are, and their CRSs mean the same
-    whatever text they were written as.
+    Two grids are equal if their shapes and transforms are equal and their CRSs are equivalent,
+    however each is written.
 
     Parameters
     ----------
     crs : pyproj.CRS
-        Coordinate reference system; anything ``CRS.from_user_input`` takes.
+        Coordinate reference system; anything that ``CRS.from_user_input`` accepts.
     transform : affine.Affine
         From (column, row) to (x, y), in units of the CRS.
     shape : tuple of int
@@ -71,7 +79,7 @@ class Grid:
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
-        """Check, and bring the parts to their types."""
+        """Check the arguments and convert them to their types."""
         try:
             crs = CRS.from_user_input(self.crs)
         except CRSError as error:
@@ -79,7 +87,7 @@ class Grid:
             raise GridError(msg) from error
         t = Affine(*(float(v) for v in tuple(self.transform)[:6]))
         n_row, n_col = (int(n) for n in self.shape)
-        # Rotation that moves no corner by a thousandth of a pixel is rounding in the file.
+        # A rotation that moves corners by less than a thousandth of a pixel is rounding.
         if abs(t.b) * n_row > 1e-3 * abs(t.a) or abs(t.d) * n_col > 1e-3 * abs(t.e):
             msg = f"the grid is rotated (transform {tuple(t)[:6]}); warp it north-up (gdalwarp)"
             raise GridError(msg)
@@ -97,7 +105,7 @@ class Grid:
         object.__setattr__(self, "shape", (n_row, n_col))
 
     def __eq__(self, other: object) -> bool:
-        """Compare shape, transform and the meaning of the CRS."""
+        """Compare shape, transform and CRS."""
         if not isinstance(other, Grid):
             return NotImplemented
         return (
@@ -107,30 +115,14 @@ class Grid:
         )
 
     def __hash__(self) -> int:
-        """Hash without the CRS: equal systems may be written in different words."""
+        """Hash without the CRS: equivalent CRSs may be written differently."""
         return hash((tuple(self.transform), self.shape))
-
-    @classmethod
-    def from_raster(cls, path: str | Path) -> Grid:
-        """Return the grid of a raster file.
-
-        Raises
-        ------
-        GridError
-            If the file has no CRS, or is rotated or south-up.
-        """
-        with rasterio.open(path) as src:
-            if src.crs is None:
-                msg = f"{path}: has no CRS; assign the right one (gdal_edit.py -a_srs EPSG:xxxx)"
-                raise GridError(msg)
-            return cls(CRS.from_user_input(src.crs), src.transform, (src.height, src.width))
 
     @classmethod
     def from_bounds(cls, crs: Any, bounds: Bounds, res: float | tuple[float, float]) -> Grid:
         """Return the smallest grid of resolution ``res`` that covers ``bounds``.
 
-        Its edges lie on multiples of ``res``, so that grids made for neighbouring
-        bounds share their pixels.
+        Its edges are multiples of ``res``, so that the grids of neighbouring bounds share pixels.
 
         Parameters
         ----------
@@ -147,7 +139,7 @@ class Grid:
         if not (res_x > 0 and res_y > 0 and finite and right > left and top > bottom):
             msg = f"no grid of resolution {res} covers bounds {tuple(bounds)}; give both > 0"
             raise GridError(msg)
-        # A millionth of a pixel of slack: bounds on an edge shall not add an empty column.
+        # The tolerance of a millionth of a pixel keeps bounds on an edge from adding a column.
         col_0, col_1 = math.floor(left / res_x + 1e-6), math.ceil(right / res_x - 1e-6)
         row_0, row_1 = math.floor(bottom / res_y + 1e-6), math.ceil(top / res_y - 1e-6)
         transform = Affine(res_x, 0.0, col_0 * res_x, 0.0, -res_y, row_1 * res_y)
@@ -203,19 +195,6 @@ class Grid:
             for col in range(0, self.shape[1], size):
                 yield Tile(row, col, min(size, self.shape[0] - row), min(size, self.shape[1] - col))
 
-    def window(self, bounds: Bounds) -> Tile | None:
-        """Return the pixels that ``bounds`` touch, clipped to the grid; None where none do."""
-        left, bottom, right, top = bounds
-        t = self.transform
-        values = (left - t.c) / t.a, (right - t.c) / t.a, (top - t.f) / t.e, (bottom - t.f) / t.e
-        if not all(map(math.isfinite, values)):
-            return None
-        col_0, col_1 = max(math.floor(values[0]), 0), min(math.ceil(values[1]), self.shape[1])
-        row_0, row_1 = max(math.floor(values[2]), 0), min(math.ceil(values[3]), self.shape[0])
-        if col_1 <= col_0 or row_1 <= row_0:
-            return None
-        return Tile(row_0, col_0, row_1 - row_0, col_1 - col_0)
-
     def centres(self, tile: Tile | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of a tile's pixels: x and y, each (n_row, n_col), units of the CRS."""
         tile = tile or self.whole
@@ -228,7 +207,7 @@ class Grid:
         return np.asarray(row, np.int64) * self.shape[1] + np.asarray(col, np.int64)
 
     def row_col(self, pixel: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and columns, int64, of the numbers that :meth:`pixel_index` gave."""
+        """Return the row and column, int64, of each pixel number (see :meth:`pixel_index`)."""
         row, col = np.divmod(np.asarray(pixel, np.int64), self.shape[1])
         return row, col
 
@@ -236,9 +215,9 @@ class Grid:
         """Return the true area on the ellipsoid of each pixel of a tile.
 
         Exact where the CRS is geographic (Snyder 1987, eq. 3-12: the zone between two
-        parallels); in a projection the corners are brought to Lambert's cylindrical
-        equal-area plane, where the pixel is a quadrilateral. Planar area would be wrong by
-        the scale of the projection: 12 % in Web Mercator at 20 degrees, 0.1 % in UTM.
+        parallels). In a projected CRS the corners are transformed to Lambert's cylindrical
+        equal-area projection, where the pixel is a quadrilateral. Planar area would have the error
+        of the projection's scale: 12 % in Web Mercator at 20 degrees, 0.1 % in UTM.
 
         Returns
         -------
@@ -252,20 +231,6 @@ class Grid:
             return np.repeat(self._quadrilaterals_km2(x[:2], y), tile.n_col, axis=1)
         return self._quadrilaterals_km2(x, y)
 
-    def row_area_km2(self, rows: Any) -> np.ndarray:
-        """Return the true area of a pixel of each row, (n,) float64, km2.
-
-        Every pixel of a row has the same area in a geographic CRS and in cylindrical
-        projections; in others this is the pixel of the middle column (in UTM the rest of
-        the row differs by less than 0.2 %; :meth:`area_km2` has each pixel's own).
-        """
-        rows = np.asarray(rows, np.int64)
-        if rows.size == 0:
-            return np.empty(0)
-        low, high = int(rows.min()), int(rows.max())
-        column = self.area_km2(Tile(low, self.shape[1] // 2, high - low + 1, 1))
-        return column[rows - low, 0]
-
     def _quadrilaterals_km2(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the areas of the pixels between corner columns ``x`` and rows ``y``, km2."""
         geod = self.crs.get_geod() or Geod(ellps="WGS84")
@@ -274,21 +239,21 @@ class Grid:
             lon, lat = np.meshgrid(x * unit, y * unit)
         else:
             geographic = self.crs.geodetic_crs or CRS.from_epsg(4326)
-            there = Transformer.from_crs(self.crs, geographic, always_xy=True)
+            to_degrees = Transformer.from_crs(self.crs, geographic, always_xy=True)
             unit = geographic.axis_info[0].unit_conversion_factor
-            lon, lat = (np.asarray(v) * unit for v in there.transform(*np.meshgrid(x, y)))
+            lon, lat = (np.asarray(v) * unit for v in to_degrees.transform(*np.meshgrid(x, y)))
         height = _authalic_height_km2(np.clip(lat, -np.pi / 2, np.pi / 2), geod)
-        # Relative to the first corner, and the short way round where the date line runs through.
+        # Relative to the first corner, the short way round: the date line may cross the pixel.
         corners = [
-            (_short_way(lon[s] - lon[:-1, :-1]), height[s] - height[:-1, :-1])
+            (_wrap_angle(lon[s] - lon[:-1, :-1]), height[s] - height[:-1, :-1])
             for s in (np.s_[:-1, 1:], np.s_[1:, 1:], np.s_[1:, :-1])
         ]
         twice = sum(a[0] * b[1] - a[1] * b[0] for a, b in pairwise(corners))
         return np.abs(0.5 * np.asarray(twice))
 
 
-def _short_way(angle: np.ndarray) -> np.ndarray:
-    """Return an angle between neighbours without a turn of the circle, radians."""
+def _wrap_angle(angle: np.ndarray) -> np.ndarray:
+    """Return an angle, radians, wrapped to [-pi, pi]."""
     return angle - 2 * np.pi * np.round(angle / (2 * np.pi))
 
 
@@ -307,7 +272,7 @@ def _same_wkt(a: str, b: str) -> bool:
     first, second = CRS.from_wkt(a), CRS.from_wkt(b)
     if first.equals(second, ignore_axis_order=True):
         return True
-    # The same system out of a GeoTIFF and out of EPSG may differ in a name alone.
+    # The same CRS from a GeoTIFF and from EPSG may differ in a name alone.
     if bool(rasterio.crs.CRS.from_wkt(a) == rasterio.crs.CRS.from_wkt(b)):
         return True
     code = first.to_epsg()
@@ -315,15 +280,15 @@ def _same_wkt(a: str, b: str) -> bool:
 
 
 def same_crs(a: CRS, b: CRS) -> bool:
-    """Return whether two CRSs mean the same, whatever words and axis order they are in."""
+    """Return whether two CRSs are equivalent, whatever their wording and axis order."""
     return a is b or _same_wkt(a.to_wkt(), b.to_wkt())
 
 
 def plane_km(grid: Grid) -> CRS:
     """Return the CRS, in metres, in which distances on a grid are measured.
 
-    The grid's own where that is projected in metres; else Lambert's azimuthal
-    equal-area projection on the grid's centre.
+    The grid's CRS if it is projected in metres; else Lambert's azimuthal equal-area projection
+    about the grid's centre.
     """
     if grid.crs.is_projected and math.isclose(grid.crs.axis_info[0].unit_conversion_factor, 1.0):
         return grid.crs
@@ -345,6 +310,6 @@ def coords_km(grid: Grid, row: Any, col: Any) -> np.ndarray:
     y = grid.transform.f + (np.asarray(row, np.float64) + 0.5) * grid.transform.e
     plane = plane_km(grid)
     if plane is not grid.crs:
-        # From the grid's own geodetic system: a datum shift would only move every point alike.
+        # No datum shift: it would only move all points alike.
         x, y = Transformer.from_crs(grid.crs, plane, always_xy=True).transform(x, y)
     return np.column_stack([x, y]) / 1000.0

@@ -1,4 +1,4 @@
-"""Values of a raster at points: nearest, bilinear, cubic; missing pixels are never used."""
+"""Interpolate a raster at points (nearest, bilinear, cubic) without its missing pixels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from geo.grid import Tile
 
 
 class Sampler:
-    """Reads one window of a raster at fractional (row, column) points.
+    """Interpolates one window of a raster at fractional (row, column) points.
 
-    A point takes a value only where the pixel it lies in has one: nothing grows across a
-    coast. There, the neighbours that have a value share the weight of those that do not.
+    A point is missing if its pixel is missing: values do not spread across a coast. Else the valid
+    neighbours share the weight of the missing ones.
 
     Parameters
     ----------
     values : (n, m) float64 array
         NaN where missing.
     window : Tile
-        Where they lie in the raster.
+        Position of the values in the raster.
     row, col : (...) float64 array
         Points; the first pixel's centre is at 0.5.
     """

@@ -1,4 +1,4 @@
-"""Which pixels an area has, and how much of each: exact covered fractions."""
+"""The pixels of each area, and the exact fraction of each that the area covers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyproj import Transformer
 from geo.errors import GridError
 from geo.grid import Grid, Tile, same_crs
 
-#: Polygons measured in one call; bounds the memory of the tables in between.
+#: Polygons in one call of exactextract; bounds the memory of its tables.
 N_POLYGON_AT_ONCE = 256
-#: Pixels of the widest window held at once (one byte each).
+#: Pixels of the widest window in memory (one byte each).
 N_CELL_IN_MEMORY = 16_000_000
-#: Pixels of areas worked on at once, where all of them would be as much memory again.
+#: Pixels of areas in one batch; all at once would double the memory.
 N_PIXEL_AT_ONCE = 4_000_000
-#: A fraction this close to 1 is 1; the arithmetic of a covered pixel is float32.
+#: A fraction this close to 1 is 1: exactextract computes in float32.
 EDGE = 1e-6
 
 
@@ -30,16 +30,16 @@ EDGE = 1e-6
 class Membership:
     """Pixels of each area, one area after the other (CSR), ascending within an area.
 
-    A country has a hundred million of them, so they are kept narrow: 8 bytes each.
+    A country has a hundred million of them, so that the types are narrow: 8 bytes a pixel.
 
     Attributes
     ----------
     offsets : (n_bag + 1,) int64 array
         Pixels of area ``a``, in the order of the polygons, are ``offsets[a]:offsets[a + 1]``.
-    pixel : (n,) int32 array, or int64 on a grid of more pixels than that counts
+    pixel : (n,) int32 array, or int64 on a grid of more than 2^31 - 1 pixels
         Number of the pixel in the grid, ``row * n_col + col``.
     fraction : (n,) float32 array
-        Share of the pixel that the area covers, in (0, 1]; it is measured in that precision.
+        Share of the pixel that the area covers, in (0, 1].
     """
 
     offsets: np.ndarray
@@ -48,18 +48,18 @@ class Membership:
 
     @property
     def n_bag(self) -> int:
-        """Number of areas, those without a pixel included."""
+        """Number of areas, including those without a pixel."""
         return int(self.offsets.size - 1)
 
     @property
     def bag(self) -> np.ndarray:
-        """Number of the area of each pixel, (n,) int64; made anew each time, 8 bytes each."""
+        """Number of the area of each pixel, (n,) int64; not cached."""
         return np.repeat(np.arange(self.n_bag), np.diff(self.offsets))
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Add up a value of each pixel over each area, (n_bag,) float64; 0 without pixels.
+        """Sum values of the pixels by area, (n_bag,) float64; 0 for an area without pixels.
 
-        In runs of whole areas: no second array of their length is made.
+        Works in batches of whole areas to bound the memory.
         """
         result = np.zeros(self.n_bag)
         for first, last in runs_of_bags(self.offsets):
@@ -70,31 +70,24 @@ class Membership:
         return result
 
     def coverage(self, grid: Grid, tile: Tile | None = None) -> np.ndarray:
-        """Return the share of each pixel of a tile that lies in any area.
-
-        Returns
-        -------
-        (n_row, n_col) float64 array
-            In [0, 1]; where areas overlap, the sum is cut at 1.
-        """
-        tile = tile or grid.whole
-        return coverage(self.pixel, self.fraction, grid, tile)
+        """Return the share of each pixel of a tile that lies in any area; see :func:`coverage`."""
+        return coverage(self.pixel, self.fraction, grid, tile or grid.whole)
 
 
 def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) -> np.ndarray:
-    """Return the share of each pixel of a tile that parts of pixels cover together.
+    """Return the share of each pixel of a tile that lies in any area.
 
     Parameters
     ----------
     pixel, fraction : (n,) int, float arrays
-        As of a :class:`Membership`; those outside the tile are left aside.
+        Of a :class:`Membership`; pixels outside the tile are ignored.
     grid : Grid
     tile : Tile
 
     Returns
     -------
     (n_row, n_col) float64 array
-        In [0, 1]; where areas overlap, the sum is cut at 1.
+        In [0, 1]; where areas overlap, the sum is clipped to 1.
     """
     row, col = np.divmod(pixel, grid.shape[1])
     row, col = row - tile.row, col - tile.col
@@ -106,12 +99,12 @@ def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) ->
 
 
 def runs_of_bags(offsets: np.ndarray, n_at_once: int = N_PIXEL_AT_ONCE) -> list[tuple[int, int]]:
-    """Cut areas into runs of about so many pixels, an area of more being a run by itself.
+    """Split areas into batches of about ``n_at_once`` pixels; no area is split.
 
     Returns
     -------
     list of (int, int)
-        First area and last + 1; runs without any pixel are left out.
+        First area and last + 1; batches without pixels are left out.
     """
     last = np.searchsorted(offsets, np.arange(0, offsets[-1], n_at_once), side="left")
     cuts = np.unique(np.concatenate([[0], last, [offsets.size - 1]]))
@@ -122,28 +115,26 @@ def runs_of_bags(offsets: np.ndarray, n_at_once: int = N_PIXEL_AT_ONCE) -> list[
 def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
     """Return the pixels of each polygon and the share of each that it covers.
 
-    Fractions are exact (Baston's exactextract: the polygon is cut at the edges of the
-    pixels), so those of adjoining areas add up to 1 and an area smaller than a pixel has
-    its share. Each polygon is measured in a window of its own: neither time nor memory
-    depends on the size of the grid.
+    Fractions are exact (exactextract intersects the polygon with the pixels), so that those of
+    adjoining areas add up to 1, and an area smaller than a pixel has its share. Each polygon has a
+    window of its own: neither time nor memory depends on the size of the grid.
 
     Parameters
     ----------
     geometry : geopandas.GeoSeries
-        Valid polygons; brought to the grid's CRS where they are in another.
+        Valid polygons, in any CRS.
     grid : Grid
         The grid.
 
     Returns
     -------
     Membership
-        Parts of a polygon outside the grid are absent; a polygon wholly outside has no
-        pixel.
+        Without the parts of polygons outside the grid.
 
     Raises
     ------
     GridError
-        If the polygons have no CRS or cannot be brought to the grid's.
+        If the polygons have no CRS or cannot be reprojected.
 
     References
     ----------
@@ -154,7 +145,7 @@ def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
     origin, scale = np.array([t.c, t.f]), np.array([t.a, t.e])
 
     def to_pixels(xy: np.ndarray) -> np.ndarray:
-        # In pixels, y upwards from the last row: no digits are lost to large eastings.
+        # In pixels, y upwards from the last row: large eastings lose digits.
         in_pixels = (xy - origin) / scale
         in_pixels[:, 1] = grid.shape[0] - in_pixels[:, 1]
         return in_pixels
@@ -178,7 +169,7 @@ def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
 
 
 def _joined(parts: list[np.ndarray], size: int, dtype: Any) -> np.ndarray:
-    """Concatenate, letting go of each part: both as a whole would be twice the memory."""
+    """Concatenate, freeing each part once it is copied: numpy.concatenate would need twice this."""
     result = np.empty(size, dtype)
     stop = size
     while parts:
@@ -208,7 +199,7 @@ def _measure(polygons: np.ndarray, grid: Grid) -> list[tuple[int, np.ndarray, np
     )
     parts = []
     for number, cell, share in zip(numbers, table["cell_id"], table["coverage"], strict=True):
-        # Where a window had to be cut in pieces, a cell comes once but not in order.
+        # exactextract splits large windows: each cell is there once, but not in order.
         order = np.argsort(cell, kind="stable")
         pixel = np.asarray(cell, np.int64)[order]
         fraction = np.asarray(share, np.float64)[order]
@@ -219,7 +210,7 @@ def _measure(polygons: np.ndarray, grid: Grid) -> list[tuple[int, np.ndarray, np
 
 
 class _Cells(ExactRasterSource):
-    """A raster of the grid's shape whose values nobody looks at: made as they are asked for."""
+    """A raster of zeros with the grid's shape, for exactextract: only its geometry matters."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         super().__init__()
@@ -242,15 +233,15 @@ class _Cells(ExactRasterSource):
 
 
 def reproject(geometry: gpd.GeoSeries, grid: Grid) -> gpd.GeoSeries:
-    """Return polygons in the grid's CRS, their edges followed point by point.
+    """Return polygons in the grid's CRS.
 
-    A straight edge in one CRS is curved in another. Edges are cut into pieces of about
-    a pixel first, so that they bend by far less than a pixel between two points.
+    A straight edge in one CRS is curved in another. Edges are first split into pieces of about a
+    pixel, so that the error between two points is far below a pixel.
 
     Raises
     ------
     GridError
-        If the polygons have no CRS, or points of them have no place in the grid's.
+        If the polygons have no CRS, or some points cannot be projected to the grid's.
     """
     if geometry.crs is None:
         msg = "the polygons have no CRS; set the one they are in (set_crs)"
@@ -263,21 +254,21 @@ def reproject(geometry: gpd.GeoSeries, grid: Grid) -> gpd.GeoSeries:
     lost = ~np.isfinite(bounds).all(axis=1) & ~np.asarray(geometry.is_empty | geometry.isna())
     if lost.any():
         msg = (
-            f"{int(lost.sum())} polygon(s), first number {int(np.argmax(lost))}, have no place in "
-            f"the grid's CRS {grid.crs.name}; choose a grid CRS that covers all areas"
+            f"{int(lost.sum())} polygon(s), first number {int(np.argmax(lost))}, lie outside the "
+            f"grid's CRS {grid.crs.name}; choose a grid CRS that covers all areas"
         )
         raise GridError(msg)
     return moved
 
 
 def _pixel_in(crs: Any, grid: Grid) -> float:
-    """Return the size of the grid's middle pixel in units of another CRS."""
+    """Return the size of the grid's central pixel in units of another CRS."""
     left, bottom, right, top = grid.bounds
     x, y = 0.5 * (left + right), 0.5 * (bottom + top)
     there = Transformer.from_crs(grid.crs, crs, always_xy=True)
     xs, ys = there.transform([x, x + grid.res[0], x], [y, y, y + grid.res[1]])
     size = min(np.hypot(xs[1] - xs[0], ys[1] - ys[0]), np.hypot(xs[2] - xs[0], ys[2] - ys[0]))
     if not (np.isfinite(size) and size > 0):
-        msg = f"the grid's centre has no place in the polygons' CRS {crs.name}; check both CRSs"
+        msg = f"the grid's centre lies outside the polygons' CRS {crs.name}; check both CRSs"
         raise GridError(msg)
     return float(size)

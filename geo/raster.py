@@ -1,4 +1,4 @@
-"""Windowed reads of one band of a raster: float64, NaN where there is no value."""
+"""Windowed reads of one band of a raster as float64, NaN where missing."""
 
 from __future__ import annotations
 
@@ -23,39 +23,38 @@ from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats, is_local
 from geo.grid import Grid, Tile
 
-#: Blocks of rasters that GDAL keeps; its default is a twentieth of the machine's memory.
+#: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
 CACHE_MB = 256
-#: Blocks whose place in the file is looked up when a raster is opened.
+#: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
 
 
 class RasterSource:
-    """One band of a raster, opened when it is first read.
+    """One band of a raster.
 
-    Safe to share between threads (each has a handle of its own) and to pickle (it
-    reopens by path).
+    Thread-safe (each thread has its own handle). Can be pickled (it reopens by path).
 
     Parameters
     ----------
     path : str or Path
-        A file, or an address that GDAL reads (s3://, gs://, https://, /vsi...).
+        A file, or a URL that GDAL reads (s3://, gs://, https://, /vsi...).
     band : int
         Band number, from 1.
 
     Attributes
     ----------
     crs : pyproj.CRS or None
-        Coordinate reference system; None where the file has none.
+        Coordinate reference system; None if the file has none.
     transform : affine.Affine
         From (column, row) to (x, y).
     shape : tuple of int
         Rows, columns.
     nodata : float or None
-        The value that stands for "missing" in the file.
+        The value of missing pixels in the file.
     dtype : str
         Type of the stored values.
     unit : str
-        Unit of the band, as the file says; "" where it says nothing.
+        Unit of the band; "" if the file has none.
 
     Raises
     ------
@@ -73,7 +72,7 @@ class RasterSource:
                 raise InputError(
                     Problem(
                         self.path,
-                        f"has {src.count} band(s), band {self.band} was asked for",
+                        f"has {src.count} band(s), but band {self.band} is requested",
                         f"give a band from 1 to {src.count}",
                     )
                 )
@@ -87,11 +86,11 @@ class RasterSource:
             self.scale: float = src.scales[self.band - 1]
             self.offset: float = src.offsets[self.band - 1]
             flags = src.mask_flag_enums[self.band - 1]
-            # A mask stored beside the values, not one that follows from the nodata value.
+            # A stored mask, not one that follows from the nodata value.
             self._masked: bool = MaskFlags.per_dataset in flags or MaskFlags.alpha in flags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the open handles behind."""
+        """Drop the open handles."""
         return {key: value for key, value in self.__dict__.items() if key != "_local"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -134,12 +133,12 @@ class RasterSource:
         Returns
         -------
         (n_row, n_col) float64 array
-            In the band's unit, its scale and offset applied; NaN where missing.
+            In the band's unit, with its scale and offset applied; NaN where missing.
 
         Raises
         ------
         InputError
-            If the file's content cannot be read: truncated or damaged.
+            If the file is truncated or damaged.
         """
         tile = window or Tile(0, 0, *self.shape)
         where = Window(tile.col, tile.row, tile.n_col, tile.n_row)
@@ -161,10 +160,10 @@ class RasterSource:
         return values
 
     def lost_block(self) -> str:
-        """Return which block of a local GeoTIFF lies past the end of the file, "" where none does.
+        """Return a description of a block past the end of a local GeoTIFF, "" if there is none.
 
-        A download that broke off leaves a file that opens; where each block lies stands in
-        its header, so that finding out takes no reading of values.
+        An incomplete download can be opened. Its header has the offset of each block, so that this
+        check reads no values.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -190,15 +189,14 @@ class RasterSource:
         return ""
 
     def _is_nodata(self, raw: np.ndarray) -> np.ndarray:
-        """Compare in the stored type: a float32 nodata need not survive the way to float64."""
+        """Compare in the stored type: conversion to float64 can change a float32 nodata value."""
         if self.nodata is None or math.isnan(self.nodata):
-            return np.zeros(raw.shape, bool)  # NaN itself is found with the non-finite values
+            return np.zeros(raw.shape, bool)  # `read` marks all non-finite values
         if raw.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 missing = raw == raw.dtype.type(self.nodata)
             if abs(self.nodata) > 1e30:
-                # Written as text or by another program, -3.4e38 and the lowest float32 are
-                # both "the lowest float": nothing that is measured comes near either.
+                # Programs write the lowest float32 as -3.4e38, too; no measurement is near it.
                 missing |= np.abs(raw) > 0.9 * abs(self.nodata)
             return missing
         info = np.iinfo(raw.dtype) if raw.dtype.kind in "iu" else None
@@ -220,30 +218,21 @@ class RasterSource:
             dataset.close()
             self._local.dataset = None
 
-    def _reading(self, where: str = "") -> _Reading:
-        return _Reading(self, where)
+    @contextlib.contextmanager
+    def _reading(self, where: str = "") -> Iterator[None]:
+        """Convert GDAL's exceptions to an InputError that names the file."""
+        try:
+            yield
+        except (RasterioError, OSError) as error:
+            self.close()
+            raise InputError(_unreadable(self.path, error, where)) from error
 
 
 @contextlib.contextmanager
 def bounded_cache() -> Iterator[None]:
-    """Hold the blocks that GDAL keeps of all rasters to :data:`CACHE_MB` meanwhile."""
+    """Limit GDAL's block cache to :data:`CACHE_MB` within the context."""
     with rasterio.Env(GDAL_CACHEMAX=CACHE_MB):
         yield
-
-
-class _Reading:
-    """Turn what GDAL raises into an InputError that names the file."""
-
-    def __init__(self, source: RasterSource, where: str) -> None:
-        self.source, self.where = source, where
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, RasterioError | OSError):
-            self.source.close()
-            raise InputError(_unreadable(self.source.path, error, self.where)) from error
 
 
 def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
@@ -251,10 +240,10 @@ def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
     if local and not Path(path).exists():
         return Problem(path, "no such file", "correct the path")
     if local and Path(path).is_dir():
-        return Problem(path, "is a directory", "give a raster file, a GeoTIFF say")
+        return Problem(path, "is a directory", "give a raster file, such as a GeoTIFF")
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "not recognized as being in a supported file format" in cause:
-        return Problem(path, "is not a raster that GDAL reads", "give a GeoTIFF")
+        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
     found = f"cannot be read{where}: truncated or damaged ({cause})"
     return Problem(path, found, "copy or download the file again")
 
@@ -273,7 +262,7 @@ RASTERS: Formats[type[RasterSource]] = Formats(RasterSource)
 
 
 def raster_source(path: str | Path, band: int = 1) -> RasterSource:
-    """Open a raster, unchecked, with the reader of its format.
+    """Open a raster with the reader of its format, without further checks.
 
     Raises
     ------
@@ -286,24 +275,23 @@ def raster_source(path: str | Path, band: int = 1) -> RasterSource:
 def open_raster(
     path: str | Path, place: str, problems: list[Problem], band: int = 1
 ) -> RasterSource | None:
-    """Open a raster and check what can be checked without reading its values.
+    """Open a raster and check its header.
 
     Parameters
     ----------
     path : str or Path
-        File or address.
+        File or URL.
     place : str
-        Configuration key, to name in a problem ("covariates.rainfall").
+        Configuration key that problems name ("covariates.rainfall").
     problems : list of Problem
-        What is wrong is appended: no such file, not a raster, truncated, no CRS, no
-        georeferencing.
+        Problems are appended: no such file, not a raster, truncated, no CRS, no georeferencing.
     band : int
         Band number, from 1.
 
     Returns
     -------
     RasterSource or None
-        None where a problem was found.
+        None if a problem was found.
     """
     name = f"{place} ({path})"
     try:
@@ -316,13 +304,13 @@ def open_raster(
         found = "has no coordinate reference system (CRS)"
         problems.append(Problem(name, found, "assign the one it is in (gdal_edit.py -a_srs)"))
     elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
-        found = f"has a CRS that is no map ({source.crs.name})"
+        found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:
         found = "has no georeferencing (no transform from pixels to coordinates)"
         problems.append(Problem(name, found, "assign its bounds (gdal_edit.py -a_ullr)"))
     if np.dtype(source.dtype).kind == "c":
-        problems.append(Problem(name, "holds complex numbers", "give a real-valued band"))
+        problems.append(Problem(name, "has complex numbers", "give a real-valued band"))
     lost = source.lost_block()
     if lost:
         problems.append(Problem(name, lost, "copy or download the file again"))

@@ -1,4 +1,4 @@
-"""CSV: separated by commas, semicolons or tabs, UTF-8, with a header."""
+"""CSV tables: separated by commas, semicolons or tabs, UTF-8, with a header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from geo.columns import MISSING
 from geo.errors import InputError, Problem
 from geo.table_format import TableFormat
 
-# Every cell as text: what was written is what is checked and reported.
+# Every cell is text, so that messages can quote what the file has.
 _OPTIONS: dict[str, Any] = {
     "dtype": str,
     "keep_default_na": False,
@@ -32,23 +32,23 @@ class Csv(TableFormat):
     name = "CSV"
 
     def read(self, path: str | Path) -> pd.DataFrame:
-        """See :meth:`TableFormat.read`; every cell is text."""
+        """Read a whole table; every cell is text."""
         separator, _ = _header(path)
         table = pd.read_csv(path, sep=separator, **_OPTIONS)
         table = table.rename(columns=lambda column: str(column).strip())
         table.index = pd.RangeIndex(2, len(table) + 2)
-        # Blank lines are no data, but they count where rows are numbered.
+        # Blank lines are not data, but they count as rows.
         blank = table.isna().all(axis=1) | (table == "").all(axis=1)
         return table[~blank]
 
     def columns(self, path: str | Path) -> list[str]:
-        """See :meth:`TableFormat.columns`."""
+        """Return the names of the columns."""
         return _header(path)[1]
 
     def batches(
         self, path: str | Path, texts: list[str], numbers: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """See :meth:`TableFormat.batches`."""
+        """Read some columns in batches."""
         separator, names = _header(path)
         missing = [m for text in MISSING for m in {text, text.upper(), text.capitalize()}]
         types = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(numbers, pa.float64())}
@@ -75,6 +75,6 @@ def _header(path: str | Path) -> tuple[str, list[str]]:
 
 
 def _first_row(path: str | Path, separator: str) -> list[str]:
-    # Not pandas' own header: it gives the second of two equal names another one.
+    # Pandas' header is no use here: it renames the second of two equal names.
     row = pd.read_csv(path, header=None, nrows=1, sep=separator, **_OPTIONS)
     return [str(name).strip() for name in np.ravel(row.to_numpy())]

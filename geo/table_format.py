@@ -1,4 +1,4 @@
-"""What a format of tables has to provide."""
+"""Base class of table formats."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BATCH = 65536
 class TableFormat(ABC):
     """Reads tables of one format.
 
-    A format must read a table whole; one that can read a part overrides the other methods, so that
-    tables larger than memory can be imported.
+    A format must implement :meth:`read`. One that can read a part of a table overrides the other
+    methods, too, so that tables larger than memory can be imported.
 
     Attributes
     ----------
     name : str
-        As users call it.
+        Name in messages.
     first_row : int
         Number of the first row of data, as a spreadsheet shows it.
     """
@@ -37,7 +37,7 @@ class TableFormat(ABC):
         Raises
         ------
         OSError, ValueError
-            If the file cannot be read; the message is shown to users.
+            If the file cannot be read; users see the message.
         """
 
     def columns(self, path: str | Path) -> list[str]:
@@ -47,7 +47,7 @@ class TableFormat(ABC):
     def batches(
         self, path: str | Path, texts: list[str], numbers: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Read some columns, batch by batch.
+        """Read some columns in batches.
 
         Parameters
         ----------

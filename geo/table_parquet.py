@@ -20,18 +20,18 @@ class Parquet(TableFormat):
     first_row = 1
 
     def read(self, path: str | Path) -> pd.DataFrame:
-        """See :meth:`TableFormat.read`."""
+        """Read a whole table."""
         table = pd.read_parquet(path)
         table.index = pd.RangeIndex(1, len(table) + 1)
         return table
 
     def columns(self, path: str | Path) -> list[str]:
-        """See :meth:`TableFormat.columns`."""
+        """Return the names of the columns."""
         return list(pa.parquet.read_schema(path).names)
 
     def batches(
         self, path: str | Path, texts: list[str], numbers: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """See :meth:`TableFormat.batches`."""
+        """Read some columns in batches."""
         with pa.parquet.ParquetFile(path) as file:
             yield from file.iter_batches(table_format.BATCH, columns=[*texts, *numbers])

@@ -1,6 +1,6 @@
-"""Tables of users: every CSV, Parquet or other table is opened here.
+"""Read the tables of users: CSV, Parquet and other formats.
 
-A format more is a :class:`~geo.table_format.TableFormat` in a file of its own, and a line of
+To add a format, write a :class:`~geo.table_format.TableFormat` in its own file and register it in
 :data:`TABLES`.
 """
 
@@ -28,22 +28,22 @@ _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 
 
 def find_table(path: str | Path, name: str) -> TableFormat:
-    """Return the format of a table that is there.
+    """Return the format of a table.
 
     Parameters
     ----------
     path : str or Path
     name : str
-        What an error calls the table.
+        Name of the table in messages.
 
     Raises
     ------
     InputError
-        If there is no such file, or no format for it.
+        If the file does not exist or is a spreadsheet.
     """
     reader = TABLES.of(path)
     if reader is TABLES.default and str(path).lower().endswith(_SPREADSHEETS):
-        raise InputError(Problem(name, "a spreadsheet", "save it as CSV (UTF-8) and give that"))
+        raise InputError(Problem(name, "is a spreadsheet", "save it as CSV (UTF-8)"))
     if is_local(path) and not Path(path).is_file():
         found = "is a directory" if Path(path).is_dir() else "no such file"
         raise InputError(Problem(name, found, "correct the path"))
@@ -52,7 +52,7 @@ def find_table(path: str | Path, name: str) -> TableFormat:
 
 @contextmanager
 def table_errors(name: str) -> Iterator[None]:
-    """Turn what a format raises into an InputError that names the table."""
+    """Convert a format's exceptions to an InputError that names the table."""
     try:
         yield
     except InputError as error:
@@ -66,14 +66,14 @@ def table_errors(name: str) -> Iterator[None]:
 
 
 def read_table(path: str | Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
-    """Read a table whole.
+    """Read a whole table.
 
     Parameters
     ----------
     path : str or Path
-        File or address.
+        File or URL.
     name : str
-        What an error calls the table.
+        Name of the table in messages.
 
     Returns
     -------
@@ -85,18 +85,18 @@ def read_table(path: str | Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
     Raises
     ------
     InputError
-        If the table cannot be read or holds no rows.
+        If the table cannot be read or has no rows.
     """
     reader = find_table(path, name)
     with table_errors(name):
         table = reader.read(path)
     if len(table) == 0:
-        raise InputError(Problem(name, "holds no rows", _remedy()))
+        raise InputError(Problem(name, "has no rows", _remedy()))
     return table.reset_index(drop=True), table.index.to_numpy()
 
 
 def column_texts(path: str | Path, column: str) -> list[str]:
-    """Return the texts in a table's column; none where the table or the column is not there."""
+    """Return the texts of a table's column; empty if the table or the column does not exist."""
     try:
         table, _ = read_table(path, "")
     except InputError:

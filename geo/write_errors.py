@@ -1,7 +1,7 @@
-"""Why GDAL could not write a file.
+"""Find the system's reason for GDAL's write errors.
 
-GDAL keeps blocks in memory and reports a full disk late, without an error number, or not at all: a
-map with holes then looks finished.
+GDAL caches blocks and reports a full disk late, without an error number, or not at all: a map with
+holes then looks complete.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ _PROBE_BYTES = 1 << 20
 
 
 def write_error(path: Path, drafts: Iterable[Path] = ()) -> OSError:
-    """Find out from the system why a file could not be written, by writing on.
+    """Return the system's error for a file that could not be written; appends to the drafts.
 
     Parameters
     ----------
     path : Path
-        What was to be written; the error names it.
+        The file, which the error names; not touched.
     drafts : iterable of Path
-        Half-written files, which get longer; ``path`` itself is left alone.
+        Incomplete files to which this function appends.
 
     Returns
     -------
     OSError
-        With the system's error number (a full disk, a quota, a limit); EIO where writing works
-        again by now.
+        With the system's error number (a full disk, a quota, a limit); EIO if writing works again.
     """
     for draft in [d for d in drafts if d.exists()] or [path.with_name(f".{path.name}.probe")]:
         fresh = not draft.exists()
@@ -50,13 +49,7 @@ def write_error(path: Path, drafts: Iterable[Path] = ()) -> OSError:
 
 @contextmanager
 def explained_write_errors(path: Path, drafts: Iterable[Path] = ()) -> Iterator[None]:
-    """Turn what GDAL raises while it writes a file into the system's own error.
-
-    Raises
-    ------
-    OSError
-        See :func:`write_error`.
-    """
+    """Convert GDAL's exceptions while writing a file to the system's error (`write_error`)."""
     from pyogrio.errors import DataSourceError, FeatureError, GeometryError
     from rasterio.errors import RasterioError
 
@@ -69,10 +62,9 @@ def explained_write_errors(path: Path, drafts: Iterable[Path] = ()) -> Iterator[
 
 @functools.cache
 def quiet_libtiff() -> None:
-    """Stop libtiff from printing its errors: GDAL raises them as well, and one line is enough.
+    """Stop libtiff from printing its errors: GDAL raises them as well.
 
-    Where libtiff is a library of its own (as in the wheels of rasterio), its messages do not go
-    through GDAL. Nothing happens where it cannot be found.
+    If libtiff is a separate library (as in rasterio's wheels), its messages do not go through GDAL.
     """
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")

@@ -128,13 +128,13 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _check_kind(kind: str) -> None:
-    from geo.columns import choose
+    from geo.columns import suggest
     from pipeline.config.catalogue import catalogue
 
     names = [each.kind for each in catalogue() if each.learns_from == "labels"]
     if kind not in names:
         raise InputError(
-            Problem("--model", f"no model of labels {kind!r}", choose(kind, names, "model"))
+            Problem("--model", f"no model of labels {kind!r}", suggest(kind, names, "model"))
         )
 
 

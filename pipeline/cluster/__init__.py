@@ -1,4 +1,4 @@
-"""The processors of a run: this machine, Dask clusters, Kubernetes, gateways.
+"""Opens the workers of a run: on this machine, a Dask cluster, Kubernetes or a gateway.
 
 May import pipeline.config and what lies below it.
 """

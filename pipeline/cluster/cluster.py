@@ -152,10 +152,10 @@ def gpu_processes(workers: Workers, gpus: list[str]) -> Any:
 
 @contextmanager
 def _one_blas_thread_in_children() -> Iterator[None]:
-    """Have processes started meanwhile load their BLAS with one thread.
+    """Make processes started within the context load their BLAS with one thread.
 
-    BLAS counts its threads when NumPy is loaded: a setting made in a worker later comes too late.
-    Dask's own setting gives way to our environment, so that is what must say it.
+    BLAS sets its number of threads when NumPy is loaded: a worker's own setting comes too late.
+    This process's environment overrides Dask's setting, so that it is changed here.
     """
     before = {name: os.environ.get(name) for name in ONE_BLAS_THREAD}
     os.environ.update(ONE_BLAS_THREAD)
@@ -255,7 +255,7 @@ def _needed(name: str, extra: str) -> ModuleType:
 
 @contextmanager
 def _one_line_errors(place: str, found: str, remedy: str) -> Iterator[None]:
-    """Turn whatever a foreign cluster manager raises (each its own kinds) into one line."""
+    """Convert any exception of a cluster manager to an InputError of one line."""
     try:
         yield
     except InputError:
@@ -265,10 +265,9 @@ def _one_line_errors(place: str, found: str, remedy: str) -> Iterator[None]:
 
 
 def _quiet() -> None:
-    """Keep Dask's log of lost connections off the terminal: we report what matters of it.
+    """Silence Dask's log of lost connections, except with ``--verbose``.
 
-    A worker that dies is made up for, and a cluster that is gone is one line. With ``--verbose``
-    Dask speaks as it is configured to.
+    The executor replaces lost workers, and reports a lost cluster in one line.
     """
     if not logging.getLogger("pipeline").isEnabledFor(logging.INFO):
         for name in _LOGGERS:

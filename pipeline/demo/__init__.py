@@ -1,4 +1,4 @@
 """Simulates a country whose true rate is known.
 
-Imports no other room but pipeline.core.
+May import geo, but no other part of pipeline.
 """

@@ -1,4 +1,4 @@
-"""The evaluate stage: cross-validation, scores, comparison with a known truth.
+"""The evaluate stage: cross-validates, scores, and compares with a known truth.
 
 May import pipeline.prediction, pipeline.training, pipeline.ingest and what lies below them.
 """

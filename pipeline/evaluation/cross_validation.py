@@ -1,4 +1,4 @@
-"""Held-out predictions: fit without a fold's counts, predict them, keep what is finished."""
+"""Cross-validation: fit without a fold's counts, predict them, keep finished folds."""
 
 from __future__ import annotations
 
@@ -27,23 +27,15 @@ P_co = TypeVar("P_co", bound=AreaArrays, covariant=True)
 
 
 class Predictor(Protocol[P_co]):
-    """How a model's predictions of areas are made, and of what type they are.
-
-    Attributes
-    ----------
-    kind : type
-        Of the predictions.
-    key : str
-        All that they depend on besides the model and the areas.
-    """
+    """Predicts areas by a model."""
 
     @property
     def kind(self) -> type[P_co]:
-        """See the class."""
+        """Type of the predictions."""
 
     @property
     def key(self) -> str:
-        """See the class."""
+        """Everything that the predictions depend on besides the model and the areas."""
 
     def predict(self, model: Any, keep: np.ndarray, number: int) -> P_co:
         """Predict the areas where ``keep`` is true, for fold ``number``."""
@@ -51,13 +43,13 @@ class Predictor(Protocol[P_co]):
 
 @dataclass(frozen=True)
 class CountPredictor:
-    """Joint draws of the counts of areas.
+    """Predicts joint draws of the counts of areas.
 
     Attributes
     ----------
     store : BagStore
     n_draws, seed : int
-        Functions drawn for a fold, and what fixes them.
+        Functions drawn for a fold, and their seed.
     """
 
     store: Any
@@ -67,11 +59,11 @@ class CountPredictor:
 
     @property
     def key(self) -> str:
-        """See :class:`Predictor`."""
+        """Everything that the predictions depend on besides the model and the areas."""
         return f"{self.n_draws} {self.seed}"
 
     def predict(self, model: Any, keep: np.ndarray, number: int) -> AreaDraws:
-        """See :class:`Predictor`."""
+        """Predict the areas where ``keep`` is true, for fold ``number``."""
         seed = self.seed + 1000 * (number + 1)
         return draw_areas(model, self.store, self.n_draws, seed, keep)
 
@@ -84,11 +76,11 @@ def cross_validate(
     fingerprint: str,
     advance: Callable[[int], None] | None = None,
 ) -> tuple[P, np.ndarray]:
-    """Predict each area from a model that never saw what was observed there.
+    """Predict each area by a model that was fitted without it.
 
-    What a fold predicts is kept in ``directory`` under the fingerprint of everything that it
-    depends on, so that an evaluation that was interrupted goes on where it stopped. Predictions of
-    other fingerprints are removed.
+    The predictions of each fold are saved in ``directory`` under the fingerprint of everything that
+    they depend on, so that an interrupted evaluation resumes. Those of other fingerprints are
+    removed.
 
     Parameters
     ----------
@@ -97,9 +89,9 @@ def cross_validate(
     predictor : Predictor
     fit_fold : callable
         Given the training areas, (n_bag,) bool, and a directory for checkpoints, returns a fitted
-        model; scaling of covariates is the fold's own, from its training areas alone.
+        model; the scaling of covariates must be from the training areas alone.
     directory : Path
-        Where finished folds are kept.
+        Directory of finished folds.
     fingerprint : str
         Of the data, the model and its training.
     advance : callable, optional
@@ -144,7 +136,7 @@ def cross_validate(
 
 
 def _finished(predictor: Predictor[P], path: Path) -> P | None:
-    """Read a fold that is finished; None where it is not, or is damaged and has to be again."""
+    """Read the predictions of a finished fold; None if it is unfinished or damaged."""
     if not path.is_file():
         return None
     try:
@@ -156,11 +148,11 @@ def _finished(predictor: Predictor[P], path: Path) -> P | None:
 def hold_out_constant(
     fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
 ) -> AreaDraws:
-    """Predict each fold by the one rate of the training areas, with their overdispersion.
+    """Predict each fold by the overall rate of the training areas, with their overdispersion.
 
-    The counts are negative binomial with mean ``rate x people`` and one size, the size of highest
-    likelihood: a yardstick whose intervals are as wide as areas are different. With no more spread
-    than Poisson's the size goes to infinity and the counts are Poisson.
+    The counts are negative binomial with mean ``rate x people`` and a common size, its maximum
+    likelihood estimate: a baseline whose intervals reflect the differences between areas. Without
+    overdispersion the size is infinite and the counts are Poisson.
 
     Parameters
     ----------
@@ -169,7 +161,7 @@ def hold_out_constant(
     y, people : (n_bag,) float64 arrays
         Counts and exposures, in the order of the bags.
     n_draws, seed : int
-        Draws of the counts, and what fixes them.
+        Draws of the counts, and their seed.
 
     Returns
     -------
@@ -182,7 +174,7 @@ def hold_out_constant(
         train = ~held_out
         total = float(people[train].sum())
         rate = float(y[train].sum()) / total if total > 0 else 0.0
-        # A rate of zero makes any later case impossible: half a case stands in for none.
+        # A rate of zero would make any case impossible: assume half a case.
         rate = max(rate, 0.5 / total if total > 0 else 1.0)
         size = negative_binomial_size(y[train], rate * people[train])
         mean = rate * people[held_out]
@@ -207,10 +199,10 @@ def hold_out_constant(
 def hold_out_mean(
     fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
 ) -> AreaDraws:
-    """Predict each fold by the one rate of the training areas, for values that are no counts.
+    """Predict each fold by the overall rate of the training areas, for values other than counts.
 
-    An area's value is its exposure times a normal rate, with the mean and the variance of the rates
-    of the training areas. Arguments and result are those of :func:`hold_out_constant`.
+    An area's value is its exposure times a normal rate with the mean and the variance of the
+    training areas' rates. Arguments and result are those of :func:`hold_out_constant`.
     """
     parts = []
     for number in range(int(fold.max()) + 1):
@@ -235,7 +227,7 @@ def hold_out_mean(
 
 
 def negative_binomial_size(y: np.ndarray, mean: np.ndarray) -> float:
-    """Size of highest likelihood given the means; infinite where Poisson is no worse."""
+    """Return the maximum likelihood size given the means; infinite if Poisson fits as well."""
     use = mean > 0
     y, mean = y[use], mean[use]
     if y.shape[0] < 2:

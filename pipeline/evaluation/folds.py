@@ -1,4 +1,4 @@
-"""Which areas are held out together."""
+"""Assign areas to cross-validation folds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from geo.tables import read_table
 
 
 def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
-    """Deal the areas at random into folds whose sizes differ by one at most.
+    """Assign areas at random to folds whose sizes differ by at most one.
 
     Returns
     -------
@@ -27,7 +27,7 @@ def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
 
 
 def stratified_folds(y: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
-    """Deal the areas at random so that each fold has its share of each label.
+    """Assign areas at random to folds with equal shares of each label.
 
     Returns
     -------
@@ -44,15 +44,15 @@ def stratified_folds(y: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
 def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
     """Group the areas into one compact region a fold, by k-means of their centres.
 
-    A held-out area then has no neighbours in the training set but at the region's edge: the score
-    is that of the map where there are no counts at all.
+    Held-out areas then have neighbours in the training set only at the region's edge: the scores
+    are those of a map of places without any counts.
 
     Parameters
     ----------
     centres : (n_bag, 2) array, km
         Centre of each area.
     n_fold : int
-        Number of folds; fewer come back where there are fewer different centres.
+        Number of folds; fewer are returned if there are fewer distinct centres.
     seed : int
         Of the k-means starts.
 
@@ -76,8 +76,8 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
 def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str]) -> np.ndarray:
     """Read the fold of each area from a table (see :data:`geo.tables.TABLES`).
 
-    Areas of the file that the store lacks are ignored; an area whose fold is empty is never held
-    out (-1) and always trains.
+    Areas that the store lacks are ignored. An area whose fold is empty (-1) is in every training
+    set.
 
     Returns
     -------

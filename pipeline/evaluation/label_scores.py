@@ -1,8 +1,7 @@
-"""How good are probabilities of labels: pure functions of labels and probabilities.
+"""Scores of predicted probabilities of labels.
 
-Scores of scikit-learn, and the calibration error: by how much the share of positives differs from
-the probability that was said, in bins of equally many areas (Naeini et al. 2015, with bins of
-equal numbers).
+Scores of scikit-learn, and the expected calibration error: the difference of the share of positives
+and the predicted probability (Naeini et al. 2015), here in bins of equally many areas.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 N_BIN = 10
-SMALLEST = 1e-12  # probability that a label is scored at, at least
+SMALLEST = 1e-12  # smallest probability of a label in the log loss
 THRESHOLD = 0.5
 
 
@@ -29,14 +28,14 @@ def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     """
     y, p = np.asarray(y, np.float64) > 0.5, np.asarray(p, np.float64)
     both = bool(y.any() and not y.all())
-    said = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
+    predicted = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
     return {
         "n": int(y.size),
         "positive": float(y.mean()) if y.size else float("nan"),
         **decision_scores(y, p > THRESHOLD),
         "auc": float(roc_auc_score(y, p)) if both else float("nan"),
         "average_precision": float(average_precision_score(y, p)) if both else float("nan"),
-        "log_loss": float(-np.log(said).mean() + 0.0) if y.size else float("nan"),
+        "log_loss": float(-np.log(predicted).mean() + 0.0) if y.size else float("nan"),
         "brier": float(((p - y) ** 2).mean()) if y.size else float("nan"),
         "calibration": calibration(y, p),
     }
@@ -51,7 +50,7 @@ def decision_scores(y: np.ndarray, decided: np.ndarray) -> dict[str, float]:
 
 
 def calibration(y: np.ndarray, p: np.ndarray, n_bin: int = N_BIN) -> dict[str, Any]:
-    """Compare what was said with what was, in bins of equally many, sorted by ``p``."""
+    """Compare predicted probabilities and shares of positives in bins of equally many areas."""
     order = np.argsort(p, kind="stable")
     bins = []
     for part in np.array_split(order, min(n_bin, max(1, order.size))):

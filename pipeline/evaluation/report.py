@@ -1,4 +1,4 @@
-"""An evaluation as tables of text: one line a score, one column a question."""
+"""Format an evaluation as text tables: a row for each score, a column for each comparison."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
     width : int
         Columns of the terminal.
     what : str
-        What bags are called.
+        Name of the bags in the title.
     """
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     labels = "auc" in report["in_sample"]
     console.print(label_table(report, what) if labels else area_table(report))
     if "truth" in report:
-        told = label_truth_table if labels else truth_table
-        console.print(told(report["truth"]))
+        table = label_truth_table if labels else truth_table
+        console.print(table(report["truth"]))
     return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
 
 def area_table(report: dict[str, Any]) -> Table:
-    """Scores of areas: in sample, held out, and the constant rate beside them."""
+    """Return the scores of areas: in sample, held out, and of a constant rate."""
     columns = _held_out_columns(report)
     table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
     for name, path in _LINES:
@@ -80,7 +80,7 @@ _LABEL_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def label_table(report: dict[str, Any], what: str) -> Table:
-    """Scores of areas' labels: in sample, held out, and the constant share beside them."""
+    """Return the scores of labels: in sample, held out, and of a constant share."""
     columns = _held_out_columns(report)
     if "instances" in report:
         columns.append(("instances", report["instances"]))
@@ -93,7 +93,7 @@ def label_table(report: dict[str, Any], what: str) -> Table:
 
 
 def label_truth_table(truth: dict[str, Any]) -> Table:
-    """Scores of pixels against their true labels; beside them the areas' labels laid out flat."""
+    """Return the scores of pixels against their true labels, and those of the areas' labels."""
     table = _table(
         f"truth: {truth['n_pix']:,} pixels in areas",
         ["model\nall areas", "model\npositive areas", "area's label\nall areas"],
@@ -106,7 +106,7 @@ def label_truth_table(truth: dict[str, Any]) -> Table:
 
 
 def truth_table(truth: dict[str, Any]) -> Table:
-    """Scores of pixels against the truth; beside them the areas' observed rates laid out flat."""
+    """Return the scores of pixels against the truth, and those of the areas' observed rates."""
     table = _table(
         f"truth: {truth['n_pix']:,} pixels in areas",
         [
@@ -177,7 +177,7 @@ def _percent(value: float | None) -> str:
 
 
 def evaluation_table(config: Config) -> str:
-    """Write ``evaluation.json`` as a Markdown table: in sample, and each way of holding out."""
+    """Return ``evaluation.json`` as a Markdown table: in sample, and held out by each scheme."""
     path = config.output.dir / "evaluation.json"
     report = json.loads(path.read_text(encoding="utf-8"))
     columns: list[tuple[str, dict[str, Any]]] = [("in sample", report.get("in_sample") or {})]

@@ -1,12 +1,11 @@
-"""How good is a prediction: pure functions of counts, expectations and predictive draws.
+"""Scores of predicted counts: functions of counts, expectations and predictive draws.
 
 A central interval of a discrete distribution covers more than its nominal level, the more so the
-smaller the counts, and a finite number of draws adds its own rounding. So coverage here is that of
-the randomised probability integral transform [1]_ averaged over its randomisation: the observation
-is ranked among the draws, and its transform is uniform on the slot(s) that its rank and its ties
-leave open. Under a calibrated prediction the expected coverage is then *exactly* the nominal level
-for counts of any size and any number of draws. The plain share of counts inside the closed
-interval of whole numbers is given beside it as ``closed``.
+smaller the counts, and a finite number of draws rounds it. Coverage here is therefore that of the
+randomised probability integral transform [1]_, averaged over its randomisation: the transform of
+an observation is uniform on the interval that its rank among the draws, and its ties, allow. For a
+calibrated prediction the expected coverage is *exactly* the nominal level, for counts of any size
+and any number of draws. ``closed`` is the plain share of counts inside the closed interval.
 
 References
 ----------
@@ -29,7 +28,7 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slot of the probability integral transform that each observation falls into.
+    """Return the interval of the probability integral transform of each observation.
 
     Parameters
     ----------
@@ -41,8 +40,8 @@ def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
     Returns
     -------
     lower, upper : (n,) float64 arrays in [0, 1], ``lower < upper``
-        The transform is uniform on [lower, upper]: were ``y`` one more draw, a uniform number
-        drawn from that slot would be uniform on [0, 1], ties or no ties.
+        The transform is uniform on [lower, upper]. If ``y`` is one more draw, a uniform number from
+        that interval is uniform on [0, 1], with or without ties.
     """
     n_draws = draws.shape[0]
     below = (draws < y).sum(axis=0)
@@ -246,9 +245,9 @@ def count_log_density(
 def moment_log_density(y: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Log predictive density of counts from the first two moments of their expectation's draws.
 
-    The expectation is taken for gamma distributed, so that the counts are negative binomial. The
-    average of Poisson densities over a few hundred draws is ruled, for a count beyond all of
-    them, by the nearest draw alone; this is not.
+    The expectation is assumed to be gamma distributed, so that the counts are negative binomial.
+    The average of Poisson densities over a few hundred draws depends, for a count beyond all
+    draws, on the nearest draw alone; this density does not.
 
     Parameters
     ----------

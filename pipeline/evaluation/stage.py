@@ -1,8 +1,8 @@
-"""The evaluate stage: how far the maps can be trusted, in numbers.
+"""The evaluate stage: scores of the maps.
 
-The stage answers three questions. Does the model fit what it saw? Does it predict areas that it did
-not see, scattered ones and whole regions, better than a constant? Where the country is simulated,
-does the map agree with the truth? :mod:`pipeline.evaluation.tasks` computes the answers.
+The stage answers three questions. Does the model fit its training areas? Does it predict held-out
+areas, scattered ones and whole regions, better than a constant? If the country is simulated, does
+the map agree with the truth? :mod:`pipeline.evaluation.tasks` computes the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 import models
 from geo.errors import InputError, Problem
-from geo.raster import RasterSource, raster_source
+from geo.raster import raster_source
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
@@ -39,8 +39,8 @@ from pipeline.training.fit import fit as fit_model
 def evaluate_stage(context: StageContext) -> dict[str, Any]:
     """Write ``evaluation.json`` and log its summary as a table.
 
-    A fold that has been predicted is kept in ``work/evaluate`` and not fitted again while neither
-    data nor model change; an interrupted fit goes on from its checkpoint.
+    Finished folds are kept in ``work/evaluate`` until the data or the model change; an interrupted
+    fit resumes from its checkpoint.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     model = models.load(work / "model")
     evaluation = evaluation_task(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
-    source = _truth(config)
+    source = None if config.truth is None else raster_source(config.truth.path)
 
     with progress.task("in sample", store.n_bag) as task:
         seen = evaluation.in_sample(model, task.advance)
@@ -102,11 +102,11 @@ def _hold_out(
     directory: Path,
     progress: Any,
 ) -> dict[str, Any]:
-    """Cross-validate by one scheme; beside it the constant, and each fold by itself."""
+    """Cross-validate the model and a constant by one scheme; score all folds and each fold."""
     n_fold = int(fold.max()) + 1
     result: dict[str, Any] = {"n_folds": n_fold}
     if n_fold < 2:
-        result["skipped"] = "there are not two areas to hold out in turn"
+        result["skipped"] = "cross-validation needs two areas or more"
         return result
     if config.labels is not None:
         alone = [k for k in range(n_fold) if np.unique(store.y[fold != k]).size < 2]
@@ -134,8 +134,8 @@ def _hold_out(
     result["constant"] = evaluation.score(constant)
     result["by_fold"] = []
     for number in range(n_fold):
-        own = fold_of == number
-        scores = evaluation.fold_row(predictions.select(own), constant.select(own))
+        in_fold = fold_of == number
+        scores = evaluation.fold_row(predictions.select(in_fold), constant.select(in_fold))
         result["by_fold"].append({"fold": number, **scores})
     return result
 
@@ -162,7 +162,7 @@ def _fit_fold(
 
 
 def _fingerprint(config: Config, store: BagStore) -> str:
-    """Fingerprint of all that a fold's predictions depend on but the fold itself."""
+    """Return the fingerprint of everything that predictions depend on, except the fold."""
     parts = {
         "store": store.fingerprint,
         "model": config.model.model_dump(mode="json"),
@@ -206,10 +206,6 @@ def _centres(store: BagStore) -> np.ndarray:
         sums = np.add.reduceat(block.coords, block.offsets[:-1], axis=0)
         centres[block.bag] = sums / np.diff(block.offsets)[:, None]
     return centres
-
-
-def _truth(config: Config) -> RasterSource | None:
-    return None if config.truth is None else raster_source(config.truth.path)
 
 
 def jsonable(value: Any) -> Any:

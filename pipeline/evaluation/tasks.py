@@ -1,7 +1,7 @@
 """Evaluation tasks: one for models of counts, one for models of labels.
 
-A task makes and scores predictions of areas, and compares them with a constant and with a simulated
-truth; :mod:`pipeline.evaluation.stage` puts these in order.
+A task predicts and scores areas, and compares them with a constant and with a simulated truth;
+:mod:`pipeline.evaluation.stage` calls it.
 """
 
 from __future__ import annotations
@@ -77,22 +77,15 @@ _ABOUT_LABELS = {
 
 
 class EvaluationTask(Protocol):
-    """What the evaluate stage needs to know of a kind of response.
-
-    Attributes
-    ----------
-    about : dict
-        What the words of the report mean.
-    predictor : Predictor
-    """
+    """Evaluation of the models of one kind of response."""
 
     @property
     def about(self) -> dict[str, str]:
-        """See the class."""
+        """Explanations of the terms in the report."""
 
     @property
     def predictor(self) -> Predictor[Any]:
-        """See the class."""
+        """Predictor of areas."""
 
     def in_sample(self, model: Any, advance: Advance) -> Any:
         """Predict the areas that the model was fitted to."""
@@ -104,13 +97,13 @@ class EvaluationTask(Protocol):
         """Predict each fold from the training areas' responses alone, without covariates."""
 
     def fold_row(self, predictions: Any, constant: Any) -> Scores:
-        """Tell the scores of one fold that differ from fold to fold."""
+        """Return the scores of one fold."""
 
     def truth(self, model: Any, source: Any, advance: Advance) -> Scores | None:
-        """Hold the map against the truth; None where the model makes no map."""
+        """Compare the map with the truth; None if the model predicts no pixels."""
 
     def headline(self, report: Scores) -> Scores:
-        """Pick the headline numbers of a report."""
+        """Return the headline numbers of a report."""
 
 
 def evaluation_task(config: Config, store: Any) -> EvaluationTask:

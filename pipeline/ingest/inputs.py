@@ -1,8 +1,8 @@
-"""The input files of a run, opened and checked as far as their headers and tables tell.
+"""Open the input files of a run; check their tables and headers.
 
-:mod:`pipeline.ingest.stage` checks what depends on the values of pixels. Each problem is reported
-once, without its consequences, and none hides another: where the run's grid is unusable, the rest
-is checked on that of a raster.
+:mod:`pipeline.ingest.stage` checks the values of pixels. Each problem is reported once, without its
+consequences, and hides no other: if the run's grid is unusable, a raster's grid replaces it for the
+remaining checks.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from pipeline.config.schema import Config
 from pipeline.store.aligned_grid import Layer
 
 N_NAMED = 5  # areas that a problem names
-N_PIX_MAX = 10**10  # of a grid; more is a resolution in other units than those of the CRS
-N_PIX_PROBE = 10**8  # of a grid on which to check rasters where no area says where to look
+N_PIX_MAX = 10**10  # of a grid; beyond it the resolution is probably not in units of the CRS
+N_PIX_PROBE = 10**8  # of a substitute grid if there are no areas to restrict it
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the input files hold, as far as it is usable.
+    """The usable contents of the input files.
 
     Attributes
     ----------
     grid : Grid or None
-        The run's; or, if not ``own_grid``, another on which the rest can be checked.
-    own_grid : bool
+        The run's grid; a substitute for checks if not ``is_run_grid``.
+    is_run_grid : bool
     areas : GeoDataFrame or None
-        With problems told: ids may come twice, polygons be broken.
+        If problems were reported, ids may be repeated and polygons invalid.
     located : bool
-        Whether it is known where the areas are.
+        Whether the location of the areas is known.
     counts : Series or None
-        Cases or labels by area; NaN where a problem was told.
+        Cases or labels by area; NaN where a problem was reported.
     covariates : dict of Layer
     population : Layer or None
     tested : Series or None
-        Numbers tested by area, where the configuration names their column.
+        Numbers tested by area, if the configuration names their column.
     """
 
     grid: Grid | None
-    own_grid: bool
+    is_run_grid: bool
     areas: gpd.GeoDataFrame | None
     located: bool
     counts: pd.Series | None
@@ -60,7 +60,7 @@ class Inputs:
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
-    """Open every input, collecting what is wrong with each.
+    """Open every input and collect the problems of each.
 
     Parameters
     ----------
@@ -91,53 +91,53 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         source = open_raster(spec.path, "population", problems)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
-    where = None
+    extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
-        where = _Where(areas)
-    # A raster that lies elsewhere is told, and keeps out of what is checked further.
+        extent = _Extent(areas)
+    # A misplaced raster is reported here, and takes no part in further checks.
     for name, layer in list(covariates.items()):
-        if _elsewhere(layer.place, layer.source, where, problems):
+        if _is_misplaced(layer.place, layer.source, extent, problems):
             del covariates[name]
-    if population and _elsewhere(population.place, population.source, where, problems):
+    if population and _is_misplaced(population.place, population.source, extent, problems):
         population = None
-    grid = _grid(config, where, problems)
-    own_grid = grid is not None
+    grid = _grid(config, extent, problems)
+    is_run_grid = grid is not None
     if grid is None:
         layers = [*([population] if population else []), *covariates.values()]
-        grid = _stand_in([layer.source for layer in layers], where)
-    return Inputs(grid, own_grid, areas, where is not None, counts, covariates, population, tested)
+        grid = _substitute_grid([layer.source for layer in layers], extent)
+    return Inputs(
+        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested
+    )
 
 
-class _Where:
-    """Bounds of the areas in any CRS, each looked up once."""
+class _Extent:
+    """Bounds of the areas in any CRS, cached by CRS."""
 
     def __init__(self, areas: gpd.GeoDataFrame) -> None:
         self.areas = areas
-        self._known: dict[str, Bounds] = {}
+        self._cache: dict[str, Bounds] = {}
 
     def bounds(self, crs: Any) -> Bounds:
         key = crs if isinstance(crs, str) else crs.to_wkt()
-        if key not in self._known:
+        if key not in self._cache:
             west, south, east, north = self.areas.to_crs(crs).total_bounds
-            self._known[key] = (float(west), float(south), float(east), float(north))
-        return self._known[key]
+            self._cache[key] = (float(west), float(south), float(east), float(north))
+        return self._cache[key]
 
-    def apart(self, source: RasterSource) -> bool:
-        """Tell whether a raster lies wholly outside the bounds of the areas."""
-        if not source.north_up:
-            return False
+    def is_disjoint(self, source: RasterSource) -> bool:
+        """Return whether a north-up raster lies wholly outside the bounds of the areas."""
         west, south, east, north = self.bounds(source.crs)
         left, bottom, right, top = source.grid.bounds
         return west >= right or east <= left or south >= top or north <= bottom
 
-    def seen(self, source: RasterSource) -> float:
-        """Share of the bounds of the areas inside those of a north-up raster."""
+    def covered_share(self, source: RasterSource) -> float:
+        """Return the share of the areas' bounds inside those of a north-up raster."""
         west, south, east, north = self.bounds(source.crs)
         left, bottom, right, top = source.grid.bounds
-        wide = min(east, right) - max(west, left)
-        high = min(north, top) - max(south, bottom)
+        width = min(east, right) - max(west, left)
+        height = min(north, top) - max(south, bottom)
         whole = (east - west) * (north - south)
-        return max(wide, 0.0) * max(high, 0.0) / whole if whole > 0 else 0.0
+        return max(width, 0.0) * max(height, 0.0) / whole if whole > 0 else 0.0
 
 
 def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> Any:
@@ -145,26 +145,22 @@ def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem])
     if isinstance(spec, Labels):
         id_column = spec.id or config.areas.id
         return read_labels(spec.path, areas, id_column, spec.value, problems, partial=True)
+    signed = config.model.response.responses[0] < 0
     n_before = len(problems)
     counts = read_counts(
         spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True,
-        only=_only(config), signed=_signed(config),
+        row_filter=_period_filter(config), signed=signed,
     )  # fmt: skip
-    nothing = counts is not None and not _signed(config) and not (counts > 0).any()
-    if nothing and len(problems) == n_before:
+    all_zero = counts is not None and not signed and not (counts > 0).any()
+    if all_zero and len(problems) == n_before:
         place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
 
 
-def _signed(config: Config) -> bool:
-    """Tell whether the areas' responses may be negative."""
-    return config.model.response.responses[0] < 0
-
-
-def _only(config: Config) -> tuple[str, str] | None:
-    """Which rows of the counts are of the run's period; None for all."""
+def _period_filter(config: Config) -> tuple[str, str] | None:
+    """Return column and text of the counts' rows of the run's period; None for all rows."""
     column = None if config.counts is None else config.counts.period
     return None if column is None or config.period is None else (column, config.period)
 
@@ -178,25 +174,24 @@ def _tested(
     found: list[Problem] = []
     tested = read_counts(
         spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True,
-        only=_only(config),
+        row_filter=_period_filter(config),
     )  # fmt: skip
-    told = set(problems)  # what is wrong with ids was told of the counts
-    problems.extend(problem for problem in found if problem not in told)
+    problems.extend(problem for problem in found if problem not in problems)
     if tested is None:
         return None
     over = (counts > tested).to_numpy()
     if over.any():
         place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
         each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
-        what = f"more positives than tested in {name_first(each, N_NAMED)}"
-        problems.append(Problem(place, what, "correct the counts or the numbers tested"))
+        more = f"more positives than tested in {name_first(each, N_NAMED)}"
+        problems.append(Problem(place, more, "correct the counts or the numbers tested"))
     return tested
 
 
-def _elsewhere(
-    place: str, source: RasterSource, where: _Where | None, problems: list[Problem]
+def _is_misplaced(
+    place: str, source: RasterSource, extent: _Extent | None, problems: list[Problem]
 ) -> bool:
-    """Find a raster that does not lie where the areas are, or nowhere on Earth."""
+    """Return whether a raster misses the areas or the Earth; append a problem if so."""
     if not source.north_up:
         return False
     west, south, east, north = source.grid.bounds
@@ -204,15 +199,15 @@ def _elsewhere(
     degrees = source.crs is not None and source.crs.is_geographic
     if degrees and (west < -361 or east > 361 or south < -91 or north > 91):
         found = (
-            f"spans {_text(source.grid.bounds)} (west south east north), which are no degrees, "
-            "though its CRS is geographic"
+            f"spans {_text(source.grid.bounds)} (west south east north), which are not degrees, "
+            "but its CRS is geographic"
         )
         problems.append(Problem(place, found, remedy))
         return True
-    if where is not None and where.apart(source):
+    if extent is not None and extent.is_disjoint(source):
         found = (
             f"does not overlap the areas: it spans {_text(source.grid.bounds)}, they span "
-            f"{_text(where.bounds(source.crs))} (west south east north)"
+            f"{_text(extent.bounds(source.crs))} (west south east north)"
         )
         problems.append(Problem(place, found, f"give a raster of the same place, or {remedy}"))
         return True
@@ -223,35 +218,35 @@ def _text(bounds: Bounds) -> str:
     return " ".join(f"{value:.6g}" for value in bounds)
 
 
-def _grid(config: Config, where: _Where | None, problems: list[Problem]) -> Grid | None:
+def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Grid | None:
     spec = config.grid
     if spec.like is None:
-        return _grid_of(str(spec.crs), float(spec.resolution or 0), where, problems)
+        return _grid_over_areas(str(spec.crs), float(spec.resolution or 0), extent, problems)
     place = f"grid.like ({spec.like})"
-    # The raster mostly is one that another key names too, and was told there.
-    told = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
+    # Mostly another key names this raster, too, and its problems are reported there.
+    reported = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
     found: list[Problem] = []
     source = open_raster(spec.like, "grid.like", found)
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
     elif source is not None:
-        _elsewhere(place, source, where, found)
-    problems.extend(problem for problem in found if problem.found not in told)
+        _is_misplaced(place, source, extent, found)
+    problems.extend(problem for problem in found if problem.found not in reported)
     return None if source is None or found else source.grid
 
 
-def _grid_of(
-    crs: str, resolution: float, where: _Where | None, problems: list[Problem]
+def _grid_over_areas(
+    crs: str, resolution: float, extent: _Extent | None, problems: list[Problem]
 ) -> Grid | None:
-    """Lay a grid of a CRS and resolution over the areas."""
-    if where is None:
+    """Return the grid of a CRS and resolution that covers the areas."""
+    if extent is None:
         return None
     try:
-        grid = Grid.from_bounds(crs, where.bounds(crs), resolution)
+        grid = Grid.from_bounds(crs, extent.bounds(crs), resolution)
     except GridError:
-        found = f"the areas have no place in {crs}"
-        problems.append(Problem("grid.crs", found, "give the CRS of a map that shows them"))
+        found = f"the areas lie outside {crs}"
+        problems.append(Problem("grid.crs", found, "give a CRS that covers them"))
         return None
     unit = grid.crs.axis_info[0].unit_name
     remedy = f"give the size of a pixel in units of {crs} ({unit})"
@@ -260,33 +255,29 @@ def _grid_of(
         problems.append(Problem("grid.resolution", found, remedy))
         return None
     if grid.n_pix == 1:
-        found = f"{resolution:g} makes one pixel of all areas"
+        found = f"{resolution:g} puts all areas into one pixel"
         problems.append(Problem("grid.resolution", found, remedy))
         return None
     return grid
 
 
-def _stand_in(sources: list[RasterSource], where: _Where | None) -> Grid | None:
-    """Return the grid of the raster that shows most of the areas, the first of equals."""
+def _substitute_grid(sources: list[RasterSource], extent: _Extent | None) -> Grid | None:
+    """Return the grid of the raster that covers most of the areas, the first of equals."""
     usable = [source for source in sources if source.north_up]
-    if where is None:  # rasters are read whole
+    if extent is None:  # the whole raster will be read
         usable = [source for source in usable if source.grid.n_pix <= N_PIX_PROBE]
-    return max(usable, key=where.seen if where else lambda _: 0.0).grid if usable else None
+    return (
+        max(usable, key=extent.covered_share if extent else lambda _: 0.0).grid if usable else None
+    )
 
 
 def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
-    """Describe the inputs that `open_inputs` opened.
-
-    Parameters
-    ----------
-    config : Config
-    inputs : Inputs
-        Its own.
+    """Describe the result of `open_inputs`.
 
     Returns
     -------
     dict of str to str
-        By configuration key; of a time series also the ``period`` that the run maps.
+        By configuration key; for a time series also the ``period`` that the run maps.
     """
     found: dict[str, str] = {}
     areas, y = inputs.areas, inputs.counts

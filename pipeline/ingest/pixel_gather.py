@@ -1,9 +1,9 @@
-"""Gather the pixels of every bag from the aligned grid; each tile is decoded once.
+"""Gather the pixels of every bag from the aligned grid; decode each tile once.
 
-Bags stand in the store in a random order, and each meets a few chunks of the grid: fetched bag by
-bag, a chunk is read and decoded once for each bag in it, ten times in all where bags are of a
-thousand pixels. So tiles are taken in turn, their pixels written to a nameless scratch file in the
-order of the bags (``F`` float32 and a float64 each), and bags read back from there.
+The store's bags are in random order, and each overlaps a few chunks of the grid. If bags were read
+one by one, a chunk would be decoded once for each of its bags: about ten times for bags of a
+thousand pixels. Instead, the pixels of one tile after another are written to an unnamed scratch
+file in the order of the bags (``F`` float32 and a float64 each), and bags are read from that file.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ class BagPixels(AreaPixels, Protocol):
 
 
 class PixelGatherer:
-    """Rows of bags from an aligned grid, through a scratch file that nobody else sees.
+    """Reads the pixels of bags from an aligned grid through an unnamed scratch file.
 
     Parameters
     ----------
     bags : BagPixels
-        What is wanted, bag by bag.
     grid : Grid
     grid_path : Path or Location
     scratch : Path
-        Directory with room for ``4 n_feat + 8`` bytes a pixel; what is written there goes with
-        this object, however the process ends.
+        Directory with space for ``4 n_feat + 8`` bytes a pixel. The system deletes the scratch
+        file even if the process is killed.
     """
 
     def __init__(self, bags: BagPixels, grid: Grid, grid_path: Place, scratch: Path) -> None:
@@ -68,13 +67,13 @@ class PixelGatherer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go of the scratch file."""
+        """Delete the scratch file."""
         self._file.close()
 
     def spread(
         self, workers: int | None = None, advance: Callable[[int], object] | None = None
     ) -> None:
-        """Write the pixels of all tiles to their places.
+        """Write the pixels of all tiles to the scratch file.
 
         Parameters
         ----------
@@ -138,6 +137,6 @@ class PixelGatherer:
         while data:
             n = os.preadv(self._file.fileno(), [data], place)
             if n == 0:
-                message = "the scratch file of ingest is shorter than what was written to it"
+                message = "the scratch file of ingest is truncated"
                 raise OSError(message)
             data, place = data[n:], place + n

@@ -1,7 +1,7 @@
-"""The ingest stage: boundaries, counts and rasters in; the aligned grid and the bag store out.
+"""The ingest stage: reads boundaries, counts and rasters; writes the aligned grid and bag store.
 
-The stage collects everything that is wrong with the inputs and reports it at once. It imputes
-nothing: a pixel that lacks a covariate or its population is left out of its bag, and counted.
+The stage reports all problems of the inputs at once. It imputes nothing: it leaves pixels that lack
+a covariate or population out of their bags, and counts them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import zarr
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
-from pipeline.cluster.local import local_threads
+from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
@@ -44,7 +44,7 @@ from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 
 N_NAMED = 5  # areas named in one message
-CUT_REPORTED = 0.01  # share of an area past the grid to report; a coast drawn finer stays below
+CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Bags:
         Row of each bag in the areas.
     offsets : (n_bag + 1,) int64 array
     pixel, fraction : (n,) int, float32 arrays
-        As of :class:`geo.membership.Membership`.
+        As in :class:`geo.membership.Membership`.
     left_out : dict
-        What ``docs/bag-store.md`` says of the attribute of that name.
+        The store's attribute of that name (``docs/bag-store.md``).
     """
 
     area: np.ndarray
@@ -70,23 +70,22 @@ class Bags:
 
 
 def ingest(context: StageContext) -> dict[str, Any]:
-    """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they stand there already.
+    """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they are up to date.
 
     Parameters
     ----------
     context : StageContext
-        Finished stores of the same fingerprint are taken as they are; without one, they are made
-        anew.
+        Finished stores of the same fingerprint are reused; without a fingerprint, none is.
 
     Returns
     -------
     dict
-        Numbers of areas, pixels and blocks, people and cases in all, and what was left out.
+        Numbers of areas, pixels and blocks, total people and cases, and what was left out.
 
     Raises
     ------
     InputError
-        With everything that is wrong with the inputs; nothing is written then.
+        With all problems of the inputs; nothing is written then.
     """
     config, progress, fingerprint = context.config, context.progress, context.fingerprint
     grid_path, bags_path = context.place("work/grid.zarr"), context.place("work/bags.zarr")
@@ -102,18 +101,18 @@ def ingest(context: StageContext) -> dict[str, Any]:
 
 
 def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
-    """Find everything that is wrong with the inputs: all that ingest does, kept nowhere.
+    """Return all problems of the inputs: runs ingest in a temporary directory.
 
     Parameters
     ----------
     config : Config
     found : dict, optional
-        Filled with what each input holds (`describe_inputs`) where nothing is wrong.
+        If there are no problems, filled with a description of each input (`describe_inputs`).
 
     Returns
     -------
     list of Problem
-        Empty where ingest would succeed.
+        Empty if ingest would succeed.
     """
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
@@ -127,7 +126,7 @@ def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
 
 
 def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
-    """Check all inputs and write the aligned grid; raise everything found at once."""
+    """Check all inputs and write the aligned grid; raise InputError with all problems."""
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
     members = _members(inputs, config, problems, progress)
@@ -140,7 +139,7 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
                 InputLayers(inputs.covariates, inputs.population),
                 members,
                 everywhere=config.output.mask == "all",
-                workers=_workers(config),
+                workers=n_thread(config),
                 advance=task.advance,
             )
         problems.extend(written.problems)
@@ -151,10 +150,6 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
     if problems or bags is None:
         raise InputError(problems)
     return inputs, bags
-
-
-def _workers(config: Config) -> int | None:
-    return local_threads(config.compute)
 
 
 def _members(
@@ -171,8 +166,8 @@ def _members(
         geometry = reproject(areas.geometry[usable], grid)
         measured = membership(geometry, grid)
     except GridError:
-        found = f"have no place in the CRS of the grid ({grid.crs.name})"
-        remedy = "give a grid in the CRS of a map that shows them, or correct their CRS"
+        found = f"lie outside the CRS of the grid ({grid.crs.name})"
+        remedy = "give a grid in a CRS that covers them, or correct their CRS"
         problems.append(Problem(place, found, remedy))
         return None
     rows = np.flatnonzero(usable)
@@ -197,20 +192,20 @@ def _log_cut(
     grid: Grid,
     progress: Progress,
 ) -> None:
-    """Say which areas reach past the grid: their people out there are in no bag."""
+    """Log the areas that reach past the grid: no bag has their people outside it."""
     covered = members.total(members.fraction)[rows]
     share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
     cut = np.flatnonzero((share > CUT_REPORTED) & (covered > 0))
     if cut.size:
         named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
         progress.log(
-            f"ingest: {cut.size} areas reach past the grid, all their cases are counted but not "
-            f"the people out there: {named}"
+            f"ingest: {cut.size} areas reach past the grid; all their cases count, but not their "
+            f"people outside it: {named}"
         )
 
 
 def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
-    """Mark sound polygons, (n_area,) bool: the others are reported, and these still checked."""
+    """Return which polygons are valid, (n_area,) bool; the others are reported already."""
     shapes = areas.geometry
     usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
     return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
@@ -221,14 +216,14 @@ def _log_overlap(members: Membership, written: GridSummary, progress: Progress) 
     over = surface - written.covered
     if over > 0.001 * surface:
         progress.log(
-            f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; people "
-            "there count in each"
+            f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; the people "
+            "there count in each of them"
         )
 
 
 @dataclass(frozen=True)
 class SoundRasters:
-    """Whether the population and the covariates are sound, so that areas can be checked by them."""
+    """Whether population and covariates are valid, so that areas can be checked against them."""
 
     people: bool
     covariates: bool
@@ -237,32 +232,32 @@ class SoundRasters:
 def _check_ranges(
     config: Config, inputs: Inputs, written: GridSummary, in_areas: bool, problems: list[Problem]
 ) -> SoundRasters:
-    """Find rasters without values or without differences."""
+    """Append a problem for each raster without values or with a single value."""
     reported = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
     covariates = True
     for name, layer in inputs.covariates.items():
         found = written.ranges[name]
         covariates &= found.n_value > 0 and layer.place not in reported
-        wrong = _useless(found, where, layer.transform)
+        wrong = _covariate_problem(found, where, layer.transform)
         if wrong is not None and layer.place not in reported:
             problems.append(Problem(layer.place, *wrong))
     population = inputs.population
     if population is None:
         return SoundRasters(config.population is None, covariates)
     people = population.place not in reported
-    wrong = _unpeopled(written.people, where)
+    wrong = _population_problem(written.people, where)
     if wrong is not None and people:
         problems.append(Problem(population.place, *wrong))
     return SoundRasters(people and wrong is None, covariates)
 
 
-def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None:
-    """Say what is wrong with a covariate, and the remedy."""
+def _covariate_problem(found: Range, where: str, transform: str) -> tuple[str, str] | None:
+    """Return the problem of a covariate and its remedy."""
     if found.n_value == 0 and transform != "none":
         return (
             f"has no value {where} after its transform ({transform})",
-            "check the file and its nodata value, or give another transform: log takes values "
+            "check the file and its nodata value, or give another transform: log needs values "
             "above 0, log1p above -1, sqrt from 0",
         )
     if found.n_value == 0:
@@ -272,17 +267,17 @@ def _useless(found: Range, where: str, transform: str) -> tuple[str, str] | None
     return None
 
 
-def _unpeopled(found: Range, where: str) -> tuple[str, str] | None:
-    """Say what is wrong with the population, and the remedy."""
+def _population_problem(found: Range, where: str) -> tuple[str, str] | None:
+    """Return the problem of the population and its remedy."""
     if found.n_value == 0:
         return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
     if found.low < 0:
         return (
-            f"holds negative numbers of people (down to {found.low:.6g}) {where}",
+            f"has negative numbers of people (down to {found.low:.6g}) {where}",
             "set its nodata value, or correct it",
         )
     if found.high <= 0:
-        return f"holds nobody {where}", "check the file; is it the population?"
+        return f"has no people {where}", "check that the file is the population"
     return None
 
 
@@ -295,48 +290,48 @@ def _select(
     problems: list[Problem],
     sound: SoundRasters,
 ) -> Bags:
-    """Keep the usable pixels of each area; name the areas that have none."""
+    """Select the usable pixels of each area; append problems for areas without any."""
     state = written.state
     keep = state == 0
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
     ids = areas["id"]
     y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
-    # Nobody there and nobody ill: nothing to learn, nothing wrong.
+    # An area without people and cases is left out; it is no problem.
     on_grid = np.diff(members.offsets) > 0
-    peopled = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
-    quiet = on_grid & ~peopled & (y == 0) if y is not None else np.zeros(n_area, bool)
-    # Areas whose polygon could not be measured were reported when it was read.
-    empty = (size == 0) & ~quiet & _measurable(areas)
-    ill = np.zeros(n_area, bool) if y is None else y != 0
+    inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
+    skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
+    # Areas with an invalid polygon are reported already.
+    empty = (size == 0) & ~skipped & _measurable(areas)
+    has_cases = np.zeros(n_area, bool) if y is None else y != 0
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
-    # Without a population every pixel counts as peopled, and an area can be dry all the same.
+    # Without a population every pixel counts as inhabited.
     known = sound.people or inputs.population is None
-    dry = empty & peopled & known & sound.covariates
-    for area in np.flatnonzero(dry)[:N_NAMED]:
-        labels[area] += f" (lacks {_lacking(members, state, int(area), written)})"
+    uncovered = empty & inhabited & known & sound.covariates
+    for area in np.flatnonzero(uncovered)[:N_NAMED]:
+        labels[area] += f" (lacks {_missing_covariates(members, state, int(area), written)})"
     for chosen, found, remedy in (
         (
-            empty & ~on_grid & inputs.own_grid,
+            empty & ~on_grid & inputs.is_run_grid,
             "outside the grid",
-            "give a grid that covers all areas, or take the area out",
+            "give a grid that covers all areas, or remove the area",
         ),
         (
-            empty & on_grid & ~peopled & ill & sound.people,
-            f"cases, but nobody lives there ({exposure} missing or 0 on all its pixels)",
+            empty & on_grid & ~inhabited & has_cases & sound.people,
+            f"cases, but no people ({exposure} missing or 0 on all its pixels)",
             "correct the population raster, the boundary or the count",
         ),
         (
-            dry,
+            uncovered,
             "no usable pixel: a covariate is missing wherever people live",
-            "give covariates that cover it, or take the area out",
+            "give covariates that cover it, or remove the area",
         ),
     ):
         if chosen.any():
             named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
             problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
-    used = np.flatnonzero((size > 0) & ~quiet)
+    used = np.flatnonzero((size > 0) & ~skipped)
     left_out = {
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
         "no_population": int((state & NO_POPULATION > 0).sum()),
@@ -345,28 +340,29 @@ def _select(
         "pixels": int((~keep).sum()),
         "of_pixels": int(keep.size),
         "weight": written.lost,
-        "areas": [str(i) for i in ids[quiet]],
+        "areas": [str(i) for i in ids[skipped]],
     }
     return Bags(
         used,
         np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
-        # Where every pixel is usable, as is usual, no second copy of them is made.
+        # Mostly every pixel is usable: then no second copy is needed.
         members.pixel if keep.all() else members.pixel[keep],
         members.fraction if keep.all() else members.fraction[keep],
         left_out,
     )
 
 
-def _lacking(members: Membership, state: np.ndarray, area: int, written: GridSummary) -> str:
-    """Name the covariates that are missing where the people of an area live."""
-    own = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
-    peopled = state[own] & (NO_POPULATION | NOBODY) == 0
+def _missing_covariates(
+    members: Membership, state: np.ndarray, area: int, written: GridSummary
+) -> str:
+    """Return the names of the covariates that are missing where the people of an area live."""
+    span = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
+    inhabited = state[span] & (NO_POPULATION | NOBODY) == 0
     group: Any = zarr.open_group(zarr_at(written.path), mode="r")
-    x, _ = aligned_grid.read_pixels(
-        group, members.pixel[own][peopled], group["population"].shape[1]
-    )
+    pixel = members.pixel[span][inhabited]
+    x, _ = aligned_grid.read_pixels(group, pixel, group["population"].shape[1])
     missing = ~np.isfinite(x)
-    # Most often one covariate is missing on all of them; else all that have a gap there.
+    # Mostly one covariate is missing on all pixels; else name all that have a gap.
     which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
     return " and ".join(name for name, m in zip(written.names, which, strict=True) if m)
 
@@ -380,10 +376,10 @@ def _write_store(
     fingerprint: str,
     progress: Progress,
 ) -> None:
-    """Gather the pixels of every bag from the aligned grid into the bag store."""
+    """Copy the pixels of every bag from the aligned grid to the bag store."""
     grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
     if grid is None or areas is None or counts is None:
-        message = "inputs that were found usable are not there"
+        message = "grid, areas and counts are required once the inputs are checked"
         raise RuntimeError(message)
     covariates = tuple(inputs.covariates)
     n_pix = int(bags.offsets[-1])
@@ -391,7 +387,7 @@ def _write_store(
         PixelGatherer(bags, grid, grid_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
-        gatherer.spread(_workers(config), task.advance)
+        gatherer.spread(n_thread(config), task.advance)
         write_bags(
             bags_path,
             NewBags(
@@ -414,7 +410,7 @@ def _write_store(
             ),
             seed=config.fit.seed,
             fingerprint=fingerprint,
-            workers=_workers(config),
+            workers=n_thread(config),
             advance=task.advance,
         )
 
@@ -424,7 +420,7 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
     reasons = {
         "no_covariate": "lack a covariate",
         "no_population": "lack population",
-        "nobody": "hold nobody",
+        "nobody": "have no people",
     }
     reasons_text = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
     progress.log(

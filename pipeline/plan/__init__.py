@@ -1,4 +1,4 @@
-"""Foresees pixels, memory, disk and time of a run from the headers of its inputs.
+"""Estimates pixels, memory, disk and time of a run from the headers of its inputs.
 
 May import pipeline.run and what lies below it.
 """

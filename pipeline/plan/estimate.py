@@ -130,7 +130,7 @@ class RunPlan:
 
 
 def plan_run(config: Config, workers: int | None = None) -> RunPlan:
-    """Foresee a run.
+    """Estimate what a run needs.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
 
 
 def _speed(n: int) -> float:
-    """How many times as fast as one worker."""
+    """Return the speedup of ``n`` workers."""
     return 1.0 + (n - 1) * SHARE
 
 
@@ -308,7 +308,7 @@ def _disk(sizes: Sizes) -> int:
 
 
 def _standing(path: Path) -> Path:
-    """Return the path, or the nearest directory above it that is there already."""
+    """Return the path, or its nearest parent that exists."""
     while not path.exists():
         path = path.parent
     return path

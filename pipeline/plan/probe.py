@@ -153,7 +153,7 @@ def _product_rate(dtype: np.dtype) -> float:
 
 
 def _fastest(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Seconds of this thread in the quickest of a few runs: others' work would only add."""
+    """Return the seconds of this thread in the fastest of a few runs."""
     times = []
     for _ in range(repeats):
         started = time.thread_time()

@@ -200,7 +200,7 @@ def _grid_bytes(
 
 
 def _squeezed(layer: Layer) -> float:
-    """Say what compression leaves of a raster: as in its own file, where that is compressed."""
+    """Return the compressed share of a raster's bytes: that of its file, if compressed."""
     path = layer.source.path
     if is_remote(path) or not Path(path).is_file():
         return SQUEEZED

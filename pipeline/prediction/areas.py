@@ -1,8 +1,8 @@
-"""Areas from joint draws: what the model expects of each district, and how sure it is.
+"""Predict areas from joint draws: expected counts and their uncertainty.
 
-Uncertainty of a sum over pixels needs the pixels' dependence, so whole functions are drawn once
-and carried through the bag store block by block: what is kept is (n_draws, n_bag), never draws
-times pixels.
+The uncertainty of a sum over pixels depends on the correlation of the pixels. Functions are
+therefore drawn once and evaluated block by block: memory has (n_draws, n_bag) numbers, never
+n_draws for each pixel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AreaDraws(AreaArrays):
     expected : (n_draws, n_bag) float64 array
         Draws of the expected count.
     counts : (n_draws, n_bag) float64 array
-        Draws of the count itself: one draw of the observation noise for each expected count.
+        Draws of the count, with one draw of the observation noise for each expected count.
     log_density : (n_bag,) float64 array
         Log predictive density of the observed count.
     """
@@ -61,7 +61,7 @@ def draw_areas(
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
 ) -> AreaDraws:
-    """Draw the expected and the observed counts of areas, all from the same drawn functions.
+    """Draw expected and observed counts of areas from one set of joint function draws.
 
     Parameters
     ----------
@@ -72,13 +72,13 @@ def draw_areas(
     n_draws : int
         Number of functions drawn.
     seed : int
-        Fixes the functions and the noise, whatever the block sizes of other runs.
+        Seed of the functions and the noise.
     keep : (n_bag,) bool array, optional
-        Areas wanted, all where not given; blocks without any are not read.
+        Areas to predict, all if not given; blocks without any are not read.
     advance : callable, optional
         Called with the number of areas done after each block.
     n_thread : int, optional
-        Blocks drawn at the same time, one a core where not given; it changes no number.
+        Blocks drawn at the same time, one a core if not given; results do not depend on it.
 
     Returns
     -------
@@ -89,10 +89,9 @@ def draw_areas(
 
     def draw(number: int, part: Any) -> AreaDraws:
         prediction = model.predict_bags(part, draws=functions)
-        # Noise of its own for each block, so that it depends neither on threads nor on ``keep``
-        # of other blocks.
+        # A generator for each block: the noise depends neither on threads nor on other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
-        # The aggregate is then a probability, and those tested are the exposure.
+        # With trials the aggregate is a probability, and the exposure is the number tested.
         tested = part.trials if prediction.likelihood.needs_trials else None
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         return AreaDraws(
@@ -111,26 +110,26 @@ def draw_areas(
 def tabulate_areas(
     draws: AreaDraws, ids: list[str], interval: float, rate_per: float
 ) -> pd.DataFrame:
-    """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
+    """Return the table of ``areas.csv``, one row an area, indexed by id.
 
     Parameters
     ----------
     draws : AreaDraws
         Of every area of the store.
     ids : list of str
-        Ids by the store's number of the area.
+        Id of each area, in the order of the store.
     interval : float
         Central probability of the intervals, such as 0.9.
     rate_per : float
-        People to a rate, such as 1000.
+        People in the denominator of rates, such as 1000.
 
     Returns
     -------
     DataFrame
         ``observed``; ``fitted``, ``fitted_sd``, ``fitted_lower``, ``fitted_upper`` of the expected
         count; ``people``; ``observed_rate`` and ``fitted_rate`` with ``_lower`` and ``_upper``, per
-        ``rate_per``; ``count_lower``, ``count_upper``: predictive interval of the count itself;
-        ``residual``: observed less fitted over the predictive standard deviation.
+        ``rate_per``; ``count_lower``, ``count_upper``: predictive interval of the observed count;
+        ``residual``: observed less fitted, over the predictive standard deviation.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
@@ -161,29 +160,29 @@ def tabulate_areas(
 
 
 def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path) -> None:
-    """Write ``areas.gpkg`` and ``areas.csv``: the areas' own attributes, then the table's.
+    """Write ``areas.gpkg`` and ``areas.csv``: the attributes of the areas, then the table's.
 
     Parameters
     ----------
     areas : GeoDataFrame
-        As read, with a column ``id`` of text; its order is kept. Areas that the table lacks have
-        no pixel with people and every covariate: their numbers stay empty.
+        From :func:`geo.boundary.read_areas`. Areas that the table lacks have no usable pixel;
+        their numbers stay empty.
     table : DataFrame
-        Of :func:`tabulate_areas`.
+        From :func:`tabulate_areas`.
     id_column : str
-        Name of the users' own id column, kept so that tables can be joined on it.
+        Name of the users' id column, so that they can join the tables on it.
     directory : Path
-        Where the two files go.
+        Directory of the two files.
     """
-    # GeoPackage has a column "fid" of its own, and Shapefile readers make one of any name alike.
+    # GeoPackage reserves the column "fid"; names that resemble the geometry's clash as well.
     name = "area_id" if id_column.lower() in {"fid", "geometry", "geom"} else id_column
-    own = [
+    attributes = [
         column
         for column in areas.columns
         if column not in {"id", id_column, name, areas.geometry.name, *table.columns}
         and str(column).lower() not in {"fid", "geom"}
     ]
-    result = areas[[*own, areas.geometry.name]].copy()
+    result = areas[[*attributes, areas.geometry.name]].copy()
     result.insert(0, name, areas["id"].astype(str))
     for column in table.columns:
         result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
@@ -192,7 +191,7 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     package = directory / AREAS_GPKG.file
     with explained_write_errors(package, [package]):
         result.to_file(package, layer="areas", driver="GPKG")
-        # SQLite tells GDAL of a full disk, and GDAL not always us.
+        # GDAL does not always raise SQLite's error of a full disk: read the file back.
         whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
         raise write_error(package, [package])

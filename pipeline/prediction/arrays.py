@@ -1,4 +1,4 @@
-"""Arrays with one element, or one column, an area: selected, joined and kept together."""
+"""A base class for dataclasses of arrays whose last axis is the area."""
 
 from __future__ import annotations
 
@@ -39,24 +39,14 @@ class AreaArrays:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        StoreError
-            If it is damaged.
-        """
+        """Read a file of :meth:`save`; StoreError if it is damaged."""
         try:
-            return cls._read(path)
+            # If NumPy opened the file itself, it would not close a damaged one.
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
+                return cls(**{name: arrays[name] for name in cls._names()})
         except Exception as error:  # damaged bytes make zipfile and NumPy raise nearly anything
-            found = f"{path}: damaged ({error}); delete it and go on"
+            found = f"{path}: damaged ({error}); delete it and run again"
             raise StoreError(found) from error
-
-    @classmethod
-    def _read(cls, path: Path) -> Self:
-        # NumPy leaves a file that it opened itself open when the file is damaged.
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
-            return cls(**{name: arrays[name] for name in cls._names()})
 
     @classmethod
     def of_blocks(
@@ -73,14 +63,14 @@ class AreaArrays:
         ----------
         store : BagStore
         compute : callable
-            From a block's number and its areas that are kept (a BagBlock) to their arrays; called
+            From a block's number and its areas in ``keep`` (a BagBlock) to their arrays; called
             from several threads.
         keep : (n_bag,) bool array, optional
-            Areas wanted, all where not given; blocks without any are not read.
+            Areas to compute, all if not given; blocks without any are not read.
         advance : callable, optional
             Called with the number of areas done after each block.
         n_thread : int, optional
-            Blocks computed at the same time, one a core where not given.
+            Blocks computed at the same time, one a core if not given.
         """
         keep = np.ones(store.n_bag, dtype=bool) if keep is None else keep
         edges = np.asarray(store.block_offsets)
@@ -99,7 +89,7 @@ class AreaArrays:
 
     @classmethod
     def concatenate(cls, parts: list[Self]) -> Self:
-        """Put the areas of several parts one after the other."""
+        """Concatenate the areas of several parts."""
         return cls(
             **{
                 name: np.concatenate([getattr(part, name) for part in parts], axis=-1)

@@ -23,7 +23,7 @@ class LabelPredictions(AreaArrays):
     y : (n_bag,) float64 array
         Observed labels, 0 or 1.
     probability, sd : (n_bag,) float64 arrays
-        Mean and deviation of the probability.
+        Mean and standard deviation of the probability.
     lower, upper : (n_bag,) float64 arrays
         Central interval of the probability.
     """
@@ -46,7 +46,7 @@ class LabelPredictor:
     interval : float
         Central probability of the intervals.
     n_thread : int, optional
-        Blocks predicted at the same time; it changes no number.
+        Blocks predicted at the same time; results do not depend on it.
     """
 
     store: Any
@@ -56,7 +56,7 @@ class LabelPredictor:
 
     @property
     def key(self) -> str:
-        """See :class:`pipeline.evaluation.cross_validation.Predictor`."""
+        """Everything that the predictions depend on besides the model and the areas."""
         return f"labels {self.interval}"
 
     def predict(
@@ -66,7 +66,7 @@ class LabelPredictor:
         number: int = 0,
         advance: Callable[[int], None] | None = None,
     ) -> LabelPredictions:
-        """Predict the areas where ``keep`` (n_bag,) is true, all where not given."""
+        """Predict the areas where ``keep`` (n_bag,) is true, all if not given."""
         del number
         low, high = (1 - self.interval) / 2, (1 + self.interval) / 2
 
@@ -85,7 +85,7 @@ class LabelPredictor:
 
 
 def tabulate_labels(predictions: LabelPredictions, ids: list[str]) -> pd.DataFrame:
-    """Make the table that is written as ``areas.csv``, one row an area, indexed by id.
+    """Return the table of ``areas.csv``, one row an area, indexed by id.
 
     Returns
     -------

@@ -58,7 +58,7 @@ class Overview:
         with rasterio.open(path) as source:
             factor = max(1.0, max(source.height, source.width) / n_side)
             shape = (max(1, round(source.height / factor)), max(1, round(source.width / factor)))
-            # Averages on the way down keep the speckle of single pixels out of the picture.
+            # Averaging removes the speckle of single pixels.
             band = source.read(1, out_shape=shape, resampling=Resampling.average, masked=True)
             bounds, crs = source.bounds, source.crs
         aspect = 1.0
@@ -71,7 +71,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class Panel:
-    """How a map is drawn: its title, the colour bar's label, the colour map and its range."""
+    """Style of a map: title, label of the colour bar, colour map and its range."""
 
     title: str
     label: str
@@ -80,14 +80,13 @@ class Panel:
 
 
 def render_preview(config: Config, directory: Path) -> None:
-    """Draw ``preview.png`` from the maps and the areas of a directory; nothing without maps.
+    """Draw ``preview.png`` from the maps and areas of a directory; do nothing without maps.
 
     Parameters
     ----------
     config : Config
-        The run's.
     directory : Path
-        With ``areas.gpkg``, mean and standard deviation of the rate or of the probability.
+        Has ``areas.gpkg`` and the rasters of mean and standard deviation.
     """
     labels = config.labels is not None
     mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else (RATE_MEAN, RATE_SD)
@@ -99,7 +98,7 @@ def render_preview(config: Config, directory: Path) -> None:
     figure, (left, middle, right) = _figure(config.name, mean)
     if labels:
         known = mean.values[np.isfinite(mean.values)]
-        # Around one half where both sides of it occur; else what differences there are.
+        # Diverging colours about one half if some probabilities are above it.
         both = known.size > 0 and np.quantile(known, 0.995) > 0.5
         colours = ("RdYlBu_r", Normalize(0, 1)) if both else ("magma_r", None)
         first = Panel("Probability to be positive", "mean of the posterior", *colours)
@@ -124,7 +123,7 @@ def render_preview(config: Config, directory: Path) -> None:
 
 
 def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
-    """Return a figure with room for two maps and a square plot beside them."""
+    """Return a figure with two axes for maps and a square plot beside them."""
     left, right, bottom, top = shown.extent
     tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.45, 2.2))
     width = 4.6 if tall > 1.2 else 5.6
@@ -147,7 +146,7 @@ def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
 
 
 def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
-    """Return rings of the areas, thinned to what the picture can show."""
+    """Return the rings of the areas, simplified to the resolution of the picture."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
     for shape in areas.geometry:
@@ -160,7 +159,7 @@ def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
 
 
 def colour_range(values: np.ndarray) -> Normalize | LogNorm:
-    """Return colours over the central 98 % of the values, logarithmic where very skewed."""
+    """Return a colour range over the central 98 % of the values, logarithmic if very skewed."""
     known = values[np.isfinite(values)]
     if known.size == 0:
         return Normalize(0, 1)
@@ -210,7 +209,7 @@ def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel
 
 
 def _beyond(values: np.ndarray, norm: Normalize) -> str:
-    """Return which ends of the colour bar have values beyond them."""
+    """Return the ends of the colour bar with values beyond them."""
     known = values[np.isfinite(values)]
     if known.size == 0 or norm.vmin is None or norm.vmax is None:
         return "neither"
@@ -252,7 +251,7 @@ def _draw_responses(axes: Axes, areas: Any, interval: float, *, counts: bool) ->
     _prepare_plot(axes, title, f"fitted {noun}", f"observed {noun}")
     if known.empty:
         return
-    # Logarithms have no zero: zero counts and bounds sit on the axis, half a case.
+    # A logarithmic axis has no zero: zero counts and bounds are drawn at half a case.
     floor = 0.5 if counts else None
     x, y = np.clip(fitted, floor, None), np.clip(observed, floor, None)
     low, high = np.clip(lower, floor, None), np.clip(upper, floor, None)

@@ -1,10 +1,10 @@
-"""Everything that a run leaves in ``output.dir``: one list, read by all who write or show files.
+"""The list of all files that a run writes to ``output.dir``.
 
-Add an entry to :data:`PRODUCTS` (or call :func:`register` from other code) to add a file. The
-predict stage then writes the raster and removes it once the configuration no longer asks for it;
-the runner checks it; the command line, publishing and the README's table name it.
+To add a file, add an entry to :data:`PRODUCTS`, or call :func:`register` from other code. The
+predict stage then writes the raster, and deletes it once the configuration no longer requests it.
+The runner checks it; the command line, publishing and the README's table list it.
 
-The command line reads this list when it starts a run: import nothing slow here.
+The command line imports this module at its start: import nothing slow here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A file that a run leaves in ``output.dir``.
+    """A file that a run writes to ``output.dir``.
 
     Attributes
     ----------
     file : str
-        Its name.
+        Name of the file.
     description : str
-        What it holds.
+        Its content.
     stage : str
         The stage that writes it; empty for the run itself.
     announced : bool
-        Whether the command line names it when a run ends.
+        Whether the command line lists it when a run ends.
     """
 
     file: str
@@ -44,19 +44,19 @@ class Product:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Glob patterns of its files in ``output.dir``."""
+        """Glob patterns of the files in ``output.dir``."""
         return (self.file,)
 
 
 @dataclass(frozen=True)
 class RasterContext:
-    """What the values of a raster depend on besides the prediction.
+    """Inputs of a raster's values besides the prediction.
 
     Attributes
     ----------
     config : Config
     store : BagStore or None
-        The areas that the model was fitted to; None where a run is only planned.
+        The areas that the model was fitted to; None if a run is only planned.
     threshold : float
         Of this raster, per ``output.rate_per`` people; NaN for a raster without thresholds.
     """
@@ -67,7 +67,7 @@ class RasterContext:
 
     @property
     def rate_per(self) -> float:
-        """People to a rate."""
+        """People in the denominator of rates."""
         return self.config.output.rate_per
 
     @property
@@ -82,14 +82,14 @@ class RasterContext:
 
     @cached_property
     def mean_rate(self) -> float:
-        """Observed cases per person (or km2) over all areas; NaN where a run is only planned."""
+        """Observed cases per person (or km2) over all areas; NaN if a run is only planned."""
         if self.store is None:
             return float("nan")
         return float(self.store.y.sum() / self.store.bag_weight.sum())
 
     @property
     def words(self) -> dict[str, str]:
-        """What descriptions and units may name in braces."""
+        """Values of the placeholders in descriptions and units."""
         return {
             "interval": f"{100 * self.config.output.interval:g} %",
             "rate_unit": rate_unit(self.config),
@@ -102,10 +102,10 @@ Values = Callable[[Any, "np.ndarray", RasterContext], "np.ndarray"]
 
 @dataclass(frozen=True, kw_only=True)
 class RasterProduct(Product):
-    """A cloud-optimised GeoTIFF of pixels, with a QGIS style beside it.
+    """A cloud-optimised GeoTIFF with a QGIS style.
 
-    ``file`` and ``description`` may name ``{threshold}``, the latter and ``unit`` also
-    ``{interval}`` and ``{rate_unit}``.
+    Placeholders: ``{threshold}`` in ``file``; ``{threshold}``, ``{interval}`` and ``{rate_unit}``
+    in ``description`` and ``unit``.
 
     Attributes
     ----------
@@ -115,11 +115,11 @@ class RasterProduct(Product):
         ``values(prediction, people, context)``: from a prediction of n_pix pixels, their people
         (n_pix,) and the :class:`RasterContext` to (n_pix,) values.
     wanted : callable
-        Whether a configuration asks for it.
+        Whether a configuration requests the raster.
     thresholds : callable, optional
-        The thresholds that a configuration asks for: one raster each.
+        The thresholds that a configuration requests: one raster each.
     low, high : float, optional
-        Values of the style's first and last colour; percentiles of the map where not given.
+        Values of the style's first and last colour; percentiles of the map if not given.
     """
 
     unit: str
@@ -165,7 +165,7 @@ class Layer:
         return self._filled(self.product.unit)
 
     def values(self, prediction: Any, people: np.ndarray) -> np.ndarray:
-        """Return the values of n_pix pixels from their prediction and their people (n_pix,)."""
+        """Return the values of n_pix pixels from their prediction and people (n_pix,)."""
         return self.product.values(prediction, people, self.context)
 
     def _filled(self, text: str) -> str:
@@ -227,7 +227,7 @@ RUN_RECORD = Product(
     stage="",
 )
 
-#: What a run can leave. Intervals bound the rate (or probability) itself, without count noise.
+#: All files of a run. Intervals are of the rate (or probability), without observation noise.
 PRODUCTS: list[Product] = [
     RATE_MEAN,
     RATE_SD,
@@ -256,7 +256,7 @@ PRODUCTS: list[Product] = [
         description="expected cases",
         unit="cases",
         values=lambda p, people, _: p.mean * people,
-        # A pixel's share of a value that is no count is no number of cases.
+        # Only counts can be split into cases of pixels.
         wanted=lambda config: config.labels is None and config.model.response.counts,
     ),
     RasterProduct(
@@ -294,10 +294,10 @@ def register(product: Product) -> None:
     Raises
     ------
     ValueError
-        If a product of that file is on the list already.
+        If the list already has a product of that file name.
     """
     if any(product.file == other.file for other in PRODUCTS):
-        found = f"product {product.file}: on the list already; give the file another name"
+        found = f"product {product.file}: already registered; give the file another name"
         raise ValueError(found)
     PRODUCTS.append(product)
 
@@ -305,7 +305,7 @@ def register(product: Product) -> None:
 def rate_unit(config: Config) -> str:
     """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population.
 
-    Responses that are no counts, such as normal ones, have a ``value per 1,000 people``.
+    Other responses than counts, such as normal ones, have a ``value per 1,000 people``.
     """
     per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
     what = "people" if config.population is not None else "km2"
@@ -314,7 +314,7 @@ def rate_unit(config: Config) -> str:
 
 
 def layers(config: Config, store: Any = None) -> list[Layer]:
-    """List the rasters that a configuration asks for.
+    """Return the rasters that a configuration requests.
 
     Parameters
     ----------
@@ -336,12 +336,12 @@ def layers(config: Config, store: Any = None) -> list[Layer]:
 
 
 def output_patterns(stage: str) -> tuple[str, ...]:
-    """Return glob patterns of every file that a stage can leave in ``output.dir``."""
+    """Return glob patterns of every file that a stage can write to ``output.dir``."""
     return tuple(p for product in PRODUCTS if product.stage == stage for p in product.patterns)
 
 
 def announced_files(directory: Path) -> list[str]:
-    """Return names of the files that the command line names when a run ends."""
+    """Return the names of the files that the command line lists when a run ends."""
     return [
         path.name
         for product in PRODUCTS
@@ -351,5 +351,5 @@ def announced_files(directory: Path) -> list[str]:
 
 
 def is_product(name: str) -> bool:
-    """Return whether a file is a result on the list; a style beside a raster is not."""
+    """Return whether a file is on the list of results; styles are not."""
     return any(Path(name).match(product.patterns[0]) for product in PRODUCTS)

@@ -1,4 +1,4 @@
-"""Predictions over the grid, tile by tile, into cloud-optimised GeoTIFFs."""
+"""Predict the pixels of the grid tile by tile and write cloud-optimised GeoTIFFs."""
 
 from __future__ import annotations
 
@@ -41,15 +41,12 @@ def predict_tile(
     aligned : zarr group
         ``covariates`` (n_feat, n_row, n_col), ``population`` and ``coverage`` (n_row, n_col).
     grid : Grid
-        Of the pixels.
     tile : Tile
-        What to predict.
     wanted : list of Layer
-        What of it.
     mask : {"areas", "all"}
-        Pixels in areas only, or every pixel with all its covariates.
+        Pixels in areas only, or every pixel with all covariates.
     device : Device, optional
-        Where the pixels are computed; the host where not given.
+        Device of the computation; the host if not given.
 
     Returns
     -------
@@ -82,7 +79,7 @@ def predict_tile(
 
 def predict_raster(
     model: Any,
-    cube_path: str | os.PathLike[str] | Location,
+    grid_path: str | os.PathLike[str] | Location,
     directory: str | os.PathLike[str],
     wanted: list[Layer],
     *,
@@ -99,23 +96,22 @@ def predict_raster(
     ----------
     model : fitted model
         With ``predict_pixels``.
-    cube_path : path-like or Location
-        ``work/grid.zarr``, as ingest leaves it.
+    grid_path : path-like or Location
+        The aligned grid, ``work/grid.zarr``.
     directory : path-like
-        Where ``NAME.tif`` and ``NAME.qml`` of each layer go.
+        Directory of ``NAME.tif`` and ``NAME.qml`` of each layer.
     wanted : list of Layer
-        What to map; :func:`layers` lists those of a configuration.
+        The maps; :func:`layers` lists those of a configuration.
     mask : {"areas", "all"}
-        Pixels in areas only, or every pixel with all its covariates.
+        Pixels in areas only, or every pixel with all covariates.
     tags : dict, optional
-        For every file.
+        Metadata of every file.
     progress : Progress, optional
     n_thread : int, optional
-        Threads over tiles; one a core where not given. It changes no number.
+        Threads over tiles; one a core if not given. Results do not depend on it.
     device : {"cpu", "gpu", "auto"}
-        What computes the pixels.
     device_memory : int, optional
-        Bytes of the GPU's memory that we may fill.
+        Bytes of the GPU's memory to use.
 
     Returns
     -------
@@ -124,7 +120,7 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    aligned = open_aligned_grid(cube_path)
+    aligned = open_aligned_grid(grid_path)
     described: Any = aligned.attrs["grid"]
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(aligned.attrs["tile"])))

@@ -1,7 +1,7 @@
-"""The predict stage: the posterior over the whole grid, tile by tile, and over the areas.
+"""The predict stage: the posterior of the pixels, tile by tile, and of the areas.
 
-Everything is written into a hidden directory beside the results and moved over at the end, file by
-file, so that a reader never sees half a raster and a run that dies leaves the last maps standing.
+The stage writes all files to a hidden directory and moves them at the end, so that readers never
+see an incomplete raster and a failed run does not change the previous maps.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         files = _publish(staging, out)
     if "pixels" not in model.predicts:
         progress.log(
-            f"predict: {config.model.kind} labels areas alone, and repeats the labels of those it "
-            "has seen: evaluation.json says how it does on others"
+            f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "
+            "training areas; see evaluation.json for its scores on others"
         )
     return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), "files": files}
 
@@ -153,7 +153,7 @@ def _areas(config: Config) -> Any:
 
 @contextlib.contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """Give a hidden, empty directory in ``out``, gone afterwards whatever happens."""
+    """Create a hidden, empty directory in ``out``, and delete it afterwards."""
     staging = out / ".predict.partial"
     shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
     staging.mkdir(parents=True)
@@ -164,10 +164,10 @@ def _staging(out: Path) -> Iterator[Path]:
 
 
 def _publish(staging: Path, out: Path) -> list[str]:
-    """Move every file to where users look, and drop maps that are no longer asked for."""
+    """Move every file to ``out``, and delete maps that are no longer requested."""
     names = sorted(path.name for path in staging.iterdir() if path.is_file())
-    # run.json vouches for the maps beside it: it goes before the first of them changes, and comes
-    # back when the run has ended well. Where it is not, maps of two runs may stand side by side.
+    # run.json certifies the maps of a finished run. It is deleted before the first map changes:
+    # without it, the directory may have maps of two runs.
     (out / "run.json").unlink(missing_ok=True)
     with endings_wait():
         _move(staging, out, names)
@@ -177,8 +177,7 @@ def _publish(staging: Path, out: Path) -> list[str]:
 def _move(staging: Path, out: Path, names: list[str]) -> None:
     for name in names:
         (staging / name).replace(out / name)
-    # A threshold taken out of the configuration, or another kind of model, must not leave the map
-    # of an older fit behind.
+    # Maps of a removed threshold, or of another kind of model, are of an older fit.
     for pattern in output_patterns("predict"):
         for path in out.glob(pattern):
             if path.name not in names:

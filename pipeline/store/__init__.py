@@ -1,4 +1,4 @@
-"""The bag store and the aligned grid: written once by ingest, read by every later stage.
+"""The bag store and the aligned grid: ingest writes them once, every later stage reads them.
 
 May import pipeline.config and what lies below it.
 """

@@ -1,8 +1,8 @@
-"""The aligned grid: every raster of a run on the one grid, in ``work/grid.zarr``.
+"""The aligned grid: all rasters of a run on one grid, in ``work/grid.zarr``.
 
-The grid is written tile by tile by Dask's threads, one writer for each shard, and read again by the
-bag store's writer and by the predict stage. A tile without any area stays unwritten, which reads as
-NaN, unless the maps show everything (``mask: all``). ``docs/bag-store.md`` describes it.
+Threads write the grid tile by tile, one writer for each shard. The bag store's writer and the
+predict stage read it. Tiles without areas are not written, and read as NaN, unless the maps show
+all pixels (``mask: all``). ``docs/bag-store.md`` describes the format.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pipeline.storage.object_commit import open_finished, zarr_at
 from pipeline.store.tile_index import TileIndex
 
 FORMAT, VERSION = "disagg-grid", 1
-TILE = 512  # pixels a side of a shard: what one task writes
-CHUNK = 64  # pixels a side of what is read at once when the pixels of a bag are gathered
+TILE = 512  # side of a shard in pixels; one task writes one shard
+CHUNK = 64  # side of a chunk in pixels, the unit of reading
 
 # Why a pixel cannot be used, as bits.
 NO_COVARIATE, NO_POPULATION, NOBODY = 1, 2, 4
@@ -39,7 +39,7 @@ NO_COVARIATE, NO_POPULATION, NOBODY = 1, 2, 4
 
 @dataclass(frozen=True)
 class Layer:
-    """One raster on its way to the grid.
+    """One raster and how to align it to the grid.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Layer:
     resampling, transform : str
         See :mod:`geo.align`.
     density : bool
-        Values are per km2 and become amounts per pixel.
+        Whether values are per km2, to be converted to amounts per pixel.
     """
 
     place: str
@@ -82,7 +82,7 @@ class InputLayers:
 
 @dataclass
 class Range:
-    """Extremes and number of the values of a layer inside the areas."""
+    """Extremes and count of the values of a layer inside the areas."""
 
     low: float = np.inf
     high: float = -np.inf
@@ -90,7 +90,7 @@ class Range:
     n_missing: int = 0
 
     def add(self, values: np.ndarray) -> None:
-        """Take in the values of some pixels, NaN where missing."""
+        """Include the values of some pixels, NaN where missing."""
         finite = values[np.isfinite(values)]
         self.n_value += finite.size
         self.n_missing += values.size - finite.size
@@ -101,7 +101,7 @@ class Range:
 
 @dataclass
 class GridSummary:
-    """What is known of an aligned grid once it is written.
+    """Statistics of an aligned grid.
 
     Attributes
     ----------
@@ -109,8 +109,8 @@ class GridSummary:
     names : tuple of str
         Covariates, in the order of the array.
     state : (n,) uint8 array
-        Of each pixel of each area, in the members' order: 0 where it can be used, else the
-        reasons why not.
+        Of each pixel of each area, in the order of the membership: 0 if usable, else the bits of
+        the reasons why not.
     ranges : dict of Range
         Of each covariate.
     people : Range
@@ -143,7 +143,7 @@ def write_aligned_grid(
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> GridSummary:
-    """Bring all layers onto the grid.
+    """Align all layers and write them.
 
     Parameters
     ----------
@@ -152,9 +152,9 @@ def write_aligned_grid(
     grid : Grid
     layers : InputLayers
     members : Membership or None
-        Pixels of the areas; None where the areas are unusable, to check the rasters all the same.
+        Pixels of the areas; None if the areas are unusable and only the rasters are checked.
     everywhere : bool
-        Also pixels outside every area.
+        Whether to write pixels outside all areas, too.
     workers : int, optional
         Threads.
     advance : callable, optional
@@ -216,11 +216,13 @@ def write_aligned_grid(
             covered = coverage(members.pixel[here], members.fraction[here], grid, tile)
         inside = covered > 0
         if not everywhere and not inside.any():
+            if advance is not None:
+                advance(1)
             return 0.0, 0.0
         x = np.empty((len(names), *tile.shape))
         for number, layer in enumerate(covariates.values()):
             x[number] = read(layer, tile)
-        # What is kept is float32: a value too large for it is missing, and is so from here on.
+        # Stored as float32: a value too large for it counts as missing from here on.
         with np.errstate(over="ignore"):
             x32 = x.astype(np.float32)
         x32[~np.isfinite(x32)] = np.nan
@@ -238,39 +240,29 @@ def write_aligned_grid(
             for number, name in enumerate(names):
                 summary.ranges[name].add(x32[number][inside])
             summary.people.add(people[inside])
+        if advance is not None:
+            advance(1)
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
         return float(covered.sum()), float((people * covered)[lost].sum())
 
     with bounded_cache():
-        sums = run_tasks(_then(write, advance), [(tile,) for tile in grid.tiles(TILE)], workers)
-    # Tile by tile in their order: the same to the last digit on any number of threads.
+        sums = run_tasks(write, [(tile,) for tile in grid.tiles(TILE)], workers)
+    # Summed in the order of the tiles: bit-identical on any number of threads.
     summary.covered, summary.lost = (float(sum(part)) for part in zip(*sums, strict=True))
     return summary
 
 
 def open_aligned_grid(path: str | os.PathLike[str] | Location) -> Any:
-    """Open a finished grid for reading, wherever it lies.
-
-    Raises
-    ------
-    StoreError
-        If it is absent, unfinished, damaged or of another format.
-    """
+    """Open a finished grid for reading; StoreError if absent, unfinished, damaged or not a grid."""
     read_marker(path, FORMAT, VERSION)
     return open_finished(path)
 
 
 def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
-    """Read a part of an array of a summary.
-
-    Raises
-    ------
-    StoreError
-        If a chunk of it is damaged.
-    """
+    """Read a part of an array of an aligned grid; StoreError if a chunk is damaged."""
     try:
         return np.asarray(group[name][part])
-    except StorageError:  # the chunk was not read: nothing is known to be damaged
+    except StorageError:  # the read failed: the chunk itself may be intact
         raise
     except Exception as error:  # zarr raises whatever its codecs raise
         where = ", ".join(f"{p.start}:{p.stop}" for p in part[-2:])
@@ -283,12 +275,12 @@ def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
 
 
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read scattered pixels of an aligned grid, each of its chunks once.
+    """Read scattered pixels of an aligned grid, each chunk once.
 
     Parameters
     ----------
     group : zarr.Group
-        A summary.
+        An aligned grid.
     pixel : (n,) int64 array
         ``row * n_col + col``.
 
@@ -315,7 +307,7 @@ def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, 
 
 
 def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> Any:
-    head = tuple(max(1, n) for n in shape[:-2])  # no covariate may be usable: then to check people
+    head = tuple(max(1, n) for n in shape[:-2])  # there may be no usable covariate
     return group.create_array(
         name,
         shape=tuple(shape),
@@ -326,15 +318,3 @@ def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> A
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
         fill_value=np.nan if name != "coverage" else 0.0,
     )
-
-
-def _then(
-    write: Callable[[Tile], tuple[float, float]], advance: Callable[[int], object] | None
-) -> Callable[[Tile], tuple[float, float]]:
-    def both(tile: Tile) -> tuple[float, float]:
-        result = write(tile)
-        if advance is not None:
-            advance(1)
-        return result
-
-    return both

@@ -1,4 +1,4 @@
-"""The Zarr bag store: pixels by bag, bags in random order, blocks of whole bags.
+"""The Zarr bag store: pixels sorted by bag, bags in random order, blocks of whole bags.
 
 ``docs/bag-store.md`` specifies the format; :mod:`pipeline.store.bag_writer` writes it.
 """
@@ -46,16 +46,16 @@ _ARRAYS = (
 class BagStore:
     """A finished bag store, open for reading.
 
-    The handle is small, can be pickled (it opens again by its path) and may be shared by
-    threads. It keeps what it has read, up to ``cache_mb``: whole shards of a store that fits, so
-    that the passes over it read the disk once; else the blocks that were asked for.
+    The object is small, thread-safe and can be pickled (it reopens by path). It caches decoded
+    pixels, up to ``cache_mb``: whole shards if the store fits, so that all passes read the disk
+    once; else the requested blocks.
 
     Parameters
     ----------
     path : path-like, or address
         The store's directory, or its address on an object store (``s3://bucket/bags.zarr``).
     cache_mb : float
-        Memory for decoded pixels, MB; two pieces are kept whatever it says.
+        Memory for decoded pixels, MB; two pieces are always cached.
 
     Raises
     ------
@@ -77,11 +77,11 @@ class BagStore:
     bag_weight : (n_bag,) float64 array
         Sum of the weights of each bag's pixels.
     trials : (n_bag,) float64 array or None
-        Number tested in each bag, where ``y`` counts the positives among them.
+        Number tested in each bag, if ``y`` counts the positives among them.
     fingerprint : str
-        Of everything the store was made from.
+        Of the store's inputs.
     attrs : dict
-        Everything else that the store says of itself.
+        The other attributes of the store.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class BagStore:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """Grid that the pixel indices refer to; None for bags that lie on no grid."""
+        """Grid that the pixel indices refer to; None for bags without a grid."""
         from geo.grid import Grid
 
         described = self.attrs["grid"]
@@ -150,7 +150,7 @@ class BagStore:
 
     @property
     def has_coords(self) -> bool:
-        """Whether pixels have positions: bags of a table have none."""
+        """Whether pixels have positions; the instances of a table have none."""
         return bool(self.attrs.get("has_coords", True))
 
     @property
@@ -161,8 +161,8 @@ class BagStore:
     def scaling(self, bags: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each covariate over the pixels of some bags.
 
-        Pixels count equally, whatever their weight. Reads no pixel: the store holds the mean
-        and the sum of squared deviations of each bag.
+        Pixels are not weighted. Reads no pixel: the store has the mean and the sum of squared
+        deviations of each bag.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class BagStore:
         Raises
         ------
         ValueError
-            If ``bags`` has another shape or chooses none.
+            If ``bags`` has another shape or is all false.
         """
         chosen = np.ones(self.n_bag, bool) if bags is None else np.asarray(bags)
         if chosen.shape != (self.n_bag,) or chosen.dtype != bool:
@@ -186,15 +186,15 @@ class BagStore:
         return scaling_of(self.sizes[chosen], self._moments[chosen])
 
     def read_block(self, block: int, *, whole_shards: bool = True) -> BagBlock:
-        """Read one block: whole bags, arrays that must not be written to.
+        """Read one block of whole bags into read-only arrays.
 
         Parameters
         ----------
         block : int
             0 to ``n_block - 1``.
         whole_shards : bool
-            Decode the shards that it lies in and keep them, for one who reads block after block;
-            else only its own chunks, and keep nothing.
+            Decode and cache its shards, for sequential reads; else decode its chunks alone, and
+            cache nothing.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class BagStore:
         )
 
     def blocks(self) -> Iterator[BagBlock]:
-        """Give all blocks in the store's order, which is already random."""
+        """Yield all blocks in the store's order, which is random."""
         return (self.read_block(i) for i in range(self.n_block))
 
     def read_pixel(self, block: int) -> np.ndarray:
@@ -230,7 +230,7 @@ class BagStore:
         return self.read_rows(int(self.offsets[first]), int(self.offsets[last])).pixel
 
     def read_rows(self, start: int, stop: int) -> PixelRows:
-        """Read pixels ``start:stop`` in the store's order, whatever their bags.
+        """Read pixels ``start:stop`` in the store's order.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class BagStore:
             If a chunk is damaged.
         """
         if self.n_pix * self._pixel_bytes > self.cache_mb * 1e6:
-            # Blocks come in random order: a whole shard for each would be read 16 times over.
+            # Blocks are read in random order: whole shards would be read 16 times.
             return self._rows(start, stop)
         step = self._shard_pixels
         parts = []
@@ -268,7 +268,7 @@ class BagStore:
         return 4 * self.n_feat + 32
 
     def _rows(self, start: int, stop: int) -> PixelRows:
-        """Read pixels ``start:stop`` as one piece, which is kept."""
+        """Read pixels ``start:stop`` as one piece, and cache it."""
         with self._lock:
             if (start, stop) in self._cache:
                 self._cache.move_to_end((start, stop))
@@ -284,27 +284,27 @@ class BagStore:
     def _pixels(self, names: tuple[str, ...], start: int, stop: int) -> list[np.ndarray]:
         arrays = [self._read(name, start, stop) for name in names]
         if not np.isfinite(arrays[names.index("weight")]).all():
-            # Zarr reads a chunk that is not there as the fill value: here NaN.
+            # Zarr reads an absent chunk as the fill value: here NaN.
             found = f"{self.path}: array weight lacks a chunk in pixels {start}:{stop}; {_AGAIN}"
             raise StoreError(found)
         for array in arrays:
             array.setflags(write=False)
         return arrays
 
-    def _read(self, name: str, start: int, stop: int, again: int = 2) -> np.ndarray:
+    def _read(self, name: str, start: int, stop: int, retries: int = 2) -> np.ndarray:
         array = self._arrays[name]
         try:
             return np.asarray(array[start:stop])
-        except StorageError:  # the chunk was not read: nothing is known to be damaged
+        except StorageError:  # the read failed: the chunk itself may be intact
             raise
         except Exception as error:  # zarr raises whatever its codecs raise
-            if again and isinstance(self.path, Location):  # damaged on its way, perhaps
-                return self._read(name, start, stop, again - 1)
+            if retries and isinstance(self.path, Location):  # perhaps damaged in transfer
+                return self._read(name, start, stop, retries - 1)
             found = self._damage(name, start, stop, error)
             raise StoreError(found) from error
 
     def _damage(self, name: str, start: int, stop: int, error: Exception) -> str:
-        """Find the chunk that cannot be read, by reading them one at a time."""
+        """Return a message that names the damaged chunk, found by reading them one by one."""
         array = self._arrays[name]
         step = int(array.chunks[0])
         for at in range(start - start % step, stop, step):

@@ -1,4 +1,4 @@
-"""Write a bag store: cut bags into blocks, let each Dask task write whole shards, commit last."""
+"""Write a bag store: tasks write whole shards; the store appears once all are written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PixelRows:
 
     @property
     def n_byte(self) -> int:
-        """Memory held, bytes."""
+        """Memory, bytes."""
         return sum(a.nbytes for a in (self.x, self.weight, self.coords, self.pixel))
 
     def cut(self, start: int, stop: int) -> PixelRows:
@@ -83,20 +83,20 @@ Rows = Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]
 
 
 def bag_order(n_bag: int, seed: int) -> np.ndarray:
-    """Random order in which bags are stored: entry ``k`` is the input's number of bag ``k``."""
+    """Return the random order of the store: entry ``k`` is the input's number of bag ``k``."""
     return np.random.default_rng(seed).permutation(n_bag)
 
 
 def shard_ranges(n_pix: int, shard_pixels: int = SHARD_PIXELS) -> list[tuple[int, int]]:
-    """Pixels that each task writes: whole shards, each shard in exactly one task."""
+    """Return the pixels of each shard; one task writes one shard."""
     return [(s, min(s + shard_pixels, n_pix)) for s in range(0, n_pix, shard_pixels)]
 
 
 def moments_of(x: np.ndarray) -> np.ndarray:
-    """Mean and sum of squared deviations of each column, (2, n_feat) float64.
+    """Return mean and sum of squared deviations of each column, (2, n_feat) float64.
 
-    Shifted by the first row before adding up, so that columns far from zero keep their digits
-    and a constant column has a deviation of exactly zero.
+    Columns are shifted by their first value, so that columns far from zero lose no digits and the
+    deviation of a constant column is exactly zero.
     """
     shifted = x.astype(np.float64)
     shift = shifted[0].copy()
@@ -107,7 +107,7 @@ def moments_of(x: np.ndarray) -> np.ndarray:
 
 
 def merge_moments(count: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Moments of the union of disjoint sets of pixels (Chan, Golub & LeVeque 1983, eq. 2.1).
+    """Merge the moments of disjoint sets of pixels (Chan, Golub & LeVeque 1983, eq. 2.1).
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def merge_moments(count: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 
 def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the union of sets of pixels; 1 for a deviation of zero."""
+    """Return mean and standard deviation over sets of pixels; 1 for a deviation of zero."""
     if count.shape[0] == 0:
-        found = "no bag is chosen: the scaling of no pixels is undefined; choose at least one"
+        found = "no bag is chosen, so that the scaling is undefined; choose at least one"
         raise ValueError(found)
     mean, spread = merge_moments(count, moments)
     sd = np.sqrt(spread / count.sum())
@@ -140,7 +140,7 @@ def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.n
 
 @dataclass(frozen=True, kw_only=True)
 class NewBags:
-    """Bags that are to be stored.
+    """Bags to be stored.
 
     Attributes
     ----------
@@ -152,17 +152,17 @@ class NewBags:
     y, ids : (n_bag,) float array, (n_bag,) sequence of str
         Response and identifier of each bag.
     trials : (n_bag,) array, optional
-        Number tested in each bag, where ``y`` counts the positives among them.
+        Number tested in each bag, if ``y`` counts the positives among them.
     covariates, units : sequences of str
         Name and unit of each covariate.
     grid : mapping, optional
         ``Grid.to_dict()`` of the grid that pixel indices refer to.
     coords_crs : str, optional
-        WKT of the CRS whose plane the coordinates (in km) lie in.
+        WKT of the CRS of the coordinates (in km).
     has_coords : bool
-        False where pixels have no positions (NaN in ``coords``): the instances of a table.
+        False if pixels have no positions (NaN in ``coords``): the instances of a table.
     attrs : mapping
-        Further JSON-able attributes, what was left out for example.
+        Further attributes (JSON), such as what was left out.
     """
 
     sizes: np.ndarray
@@ -178,7 +178,7 @@ class NewBags:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise StoreInputError if the arrays disagree or hold what cannot be stored."""
+        """Raise StoreInputError if the arrays are inconsistent or have invalid values."""
         sizes, y, ids = np.asarray(self.sizes), np.asarray(self.y), self.ids
         n_bag, n_covariate = sizes.size, len(self.covariates)
         n_unit = n_covariate if self.units is None else len(self.units)
@@ -203,7 +203,7 @@ class NewBags:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreLayout:
-    """How a store is cut.
+    """Sizes of the blocks, chunks and shards of a store.
 
     Attributes
     ----------
@@ -219,9 +219,9 @@ class StoreLayout:
     shard_pixels: int = SHARD_PIXELS
 
     def __post_init__(self) -> None:
-        """Raise StoreInputError if a shard holds no whole number of chunks."""
+        """Raise StoreInputError if a shard is not a whole number of chunks."""
         if self.shard_pixels % self.chunk_pixels:
-            found = f"a shard of {self.shard_pixels} pixels holds no whole number of "
+            found = f"shard_pixels {self.shard_pixels} is not a multiple of chunk_pixels "
             raise StoreInputError(found + str(self.chunk_pixels))
 
 
@@ -235,32 +235,32 @@ def write_bags(
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> bool:
-    """Write bags, in a random order drawn from ``seed``, to a store that appears when complete.
+    """Write bags in random order to a store, which appears when complete.
 
     Parameters
     ----------
     path : path-like, or address
-        Where the store will stand, ``s3://`` too; a store of another fingerprint is replaced.
+        Path or URL (``s3://``) of the store; a store of another fingerprint is replaced.
     bags : NewBags
     seed : int
-        Of the order.
+        Seed of the order.
     fingerprint : str
-        Of all inputs: a finished store that bears the same one is left as it is.
+        Of all inputs; a finished store with the same fingerprint is not written again.
     layout : StoreLayout, optional
     workers : int, optional
-        Threads; Dask's default where not given. The store does not depend on it.
+        Threads; Dask's default if not given. The result does not depend on it.
     advance : callable, optional
         Called with the number of pixels after each shard.
 
     Returns
     -------
     bool
-        False if a finished store of this fingerprint stood there already.
+        False if a finished store of this fingerprint already exists.
 
     Raises
     ------
     StoreInputError
-        If the arrays disagree or hold what cannot be stored.
+        If the arrays are inconsistent or have invalid values.
     """
     layout = layout or StoreLayout()
     bags.check()
@@ -286,9 +286,8 @@ def write_bags(
                 serializer=BytesCodec(endian="little"),
                 compressors=[Crc32cCodec()],
                 fill_value=fill,
-                # A chunk that equals the fill value is written all the same: every shard
-                # of a finished store is on disk, and one that is not there is damage. The
-                # handle knows this, not the file: tasks write through these very handles.
+                # Chunks that equal the fill value are written, too, so that an absent shard
+                # is always damage. The setting is not in the file: tasks use these arrays.
                 config={"write_empty_chunks": True},
                 dimension_names=_DIMENSIONS[name],
             )
@@ -329,13 +328,13 @@ def write_bags(
 
 @dataclass(frozen=True)
 class _StoredOrder:
-    """Where bags lie in the store: the input's number of each, and CSR offsets."""
+    """Order of the bags in the store: the input's number of each, and CSR offsets."""
 
     order: np.ndarray
     offsets: np.ndarray
 
     def pieces(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
-        """Bags (the store's numbers) that meet pixels ``start:stop``, and which of their pixels."""
+        """Return the bags of pixels ``start:stop``, by the store's numbers, and their pixels."""
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         last = int(np.searchsorted(self.offsets, stop, side="left"))
         bag = np.arange(first, last)
@@ -372,7 +371,7 @@ def _write_shard(
 
 
 def _merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
-    """Put the pieces of bags that straddle shards together, in the order of the shards."""
+    """Merge the pieces of bags that straddle shards, in the order of the shards."""
     pieces: list[list[tuple[int, float, np.ndarray]]] = [[] for _ in range(n_bag)]
     for bag, count, weight, moments in parts:
         for k, number in enumerate(bag):
@@ -410,10 +409,10 @@ def _encode_ids(ids: Sequence[str]) -> dict[str, np.ndarray]:
 def _check_rows(rows: PixelRows, n_pix: int) -> None:
     found = None
     if rows.x.shape[0] != n_pix or rows.weight.shape != (n_pix,):
-        found = f"x {rows.x.shape} and weight {rows.weight.shape} where {n_pix} pixels are due"
+        found = f"x {rows.x.shape} and weight {rows.weight.shape}; expected {n_pix} pixels"
     elif not np.isfinite(rows.x).all():
-        found = "x holds NaN or infinity; leave such pixels out of their bag"
+        found = "x has NaN or infinity; leave such pixels out of their bag"
     elif not (np.isfinite(rows.weight).all() and (rows.weight >= 0).all()):
-        found = "weight holds a negative or non-finite value; leave such pixels out"
+        found = "weight has a negative or non-finite value; leave such pixels out"
     if found:
         raise StoreInputError(found)

@@ -1,4 +1,4 @@
-"""The training bags of a store, as the training loop wants them: block by block."""
+"""The training bags of a store, block by block, for the training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.training.loop import N_SAMPLE
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_cache import BlockCache
 
-KEEP_MB = 1024.0  # of decoded blocks, where nobody says how much memory there is
+KEEP_MB = 1024.0  # default size of the cache of decoded blocks
 _SAMPLE_BLOCKS = 64
 
 
@@ -27,7 +27,7 @@ class StoreBlockSource:
     bags : (n_bag,) bool array, optional
         Training bags; all where not given.
     keep_mb : float
-        Memory for decoded blocks, MB; what does not fit is read again in each epoch.
+        Memory for decoded blocks, MB; blocks that do not fit are read again in each epoch.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class StoreBlockSource:
         return int(self.bags.sum())
 
     def summary(self, rng: np.random.Generator) -> Summary:
-        """See :class:`models.training.loop.BlockSource`; the sample is drawn from a few blocks."""
+        """Summarise the training bags; the sample of pixels is from a few random blocks."""
         store = self.store
         mean, sd = store.scaling(self.bags)
         blocks = rng.permutation(np.flatnonzero(self.block_bags))[:_SAMPLE_BLOCKS]
@@ -64,7 +64,7 @@ class StoreBlockSource:
         sizes = np.add.reduceat(store.sizes * self.bags, store.block_offsets[:-1])[blocks]
         ends = np.cumsum(sizes)
         rows = np.sort(rng.permutation(int(ends[-1]))[:N_SAMPLE])
-        # Block after block: only the rows of the sample stay.
+        # Block by block, so that memory has only the rows of the sample.
         parts = []
         for number, start, stop in zip(blocks.tolist(), ends - sizes, ends, strict=True):
             block = self.read(number)
@@ -86,27 +86,27 @@ class StoreBlockSource:
         )
 
     def read(self, number: int) -> BagBlock:
-        """See :class:`models.training.loop.BlockSource`."""
+        """Return the training bags of a block."""
         return self.cache.get(number)
 
     def read_ahead(self, numbers: Sequence[int]) -> None:
-        """See :class:`models.training.loop.BlockSource`."""
+        """Start reading blocks that will be requested next."""
         self.cache.ahead(numbers)
 
     def read_all(self) -> BagBlock:
-        """Return all training bags as one block, for the models that need them at once."""
+        """Return all training bags as one block, for models that need them at once."""
         return BagBlock.join(
             [_load(self.store, self.bags, int(i)) for i in np.flatnonzero(self.block_bags)]
         )
 
     def fingerprint(self) -> str:
-        """Fingerprint of the store, its blocks and the choice of bags."""
+        """Return the fingerprint of the store, its blocks and the choice of bags."""
         parts = (np.packbits(self.bags), self.store.offsets, self.store.block_offsets)
         digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
         return f"{self.store.fingerprint}/{digest}"
 
 
 def _load(store: BagStore, bags: np.ndarray, number: int) -> BagBlock:
-    # Not by whole shards: a step's blocks are far apart, and would decode sixteen times as much.
+    # Not by whole shards: a step's blocks are scattered, and would decode sixteen times as much.
     block = store.read_block(number, whole_shards=False)
     return block.select(bags[block.bag])

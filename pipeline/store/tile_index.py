@@ -1,4 +1,4 @@
-"""Which pixels of areas lie in a tile, found without looking through those of the others."""
+"""An index from tiles to the pixels of areas in them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class AreaPixels(Protocol):
 
 @dataclass(frozen=True)
 class TileIndex:
-    """Pixels of areas by the row of tiles they are in: memory goes with areas, not with pixels.
+    """Index of the pixels of areas by row of tiles; its memory depends on areas, not on pixels.
 
-    Pixels ascend within an area, so that those in one row of tiles are a run.
+    Pixels ascend within an area, so that those in one row of tiles are a run of consecutive ones.
 
     Attributes
     ----------
     pixel : (n,) int array
     n_col, tile : int
-        Columns of the grid, and pixels a side of a tile.
+        Columns of the grid, and the side of a tile in pixels.
     start, stop, low, high : (n_run,) int64 arrays
         Of each run, ordered by row of tiles: where it begins and ends, its first and last column.
     cuts : (n_row_of_tiles + 1,) int64 array
@@ -51,7 +51,7 @@ class TileIndex:
 
     @classmethod
     def of(cls, areas: AreaPixels, grid: Grid, tile: int) -> TileIndex:
-        """Index the pixels of areas on a grid by tiles of so many pixels a side."""
+        """Index the pixels of areas on a grid; ``tile`` is the side of a tile in pixels."""
         n_col = grid.shape[1]
         parts = [np.empty((5, 0), np.int64)]
         for first, last in runs_of_bags(areas.offsets):
@@ -60,8 +60,8 @@ class TileIndex:
             band = row // tile
             begins = np.zeros(end - base, bool)
             begins[1:] = band[1:] != band[:-1]
-            own = areas.offsets[first:last]
-            begins[own[own < areas.offsets[first + 1 : last + 1]] - base] = True
+            starts = areas.offsets[first:last]
+            begins[starts[starts < areas.offsets[first + 1 : last + 1]] - base] = True
             at = np.flatnonzero(begins)
             stop = np.append(at[1:], end - base)
             low, high = np.minimum.reduceat(col, at), np.maximum.reduceat(col, at)
@@ -88,5 +88,5 @@ class TileIndex:
         shift = self.start[runs] - (np.cumsum(size) - size)
         at = np.repeat(shift, size) + np.arange(int(size.sum()))
         col = self.pixel[at] % self.n_col
-        # Runs of one row of tiles are in the order of their areas, as the pixels are.
+        # The runs of a row of tiles are in the order of the areas, as the pixels are.
         return at[(col >= tile.col) & (col < end)]

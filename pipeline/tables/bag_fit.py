@@ -1,4 +1,4 @@
-"""Fit a classifier to a bag store of a table, hold bags out in turn, and write the results."""
+"""Fit a classifier to a bag store of a table, cross-validate it, and write the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INTERVAL = 0.9
 
 @dataclass(frozen=True)
 class Classifier:
-    """A classifier that is to be fitted.
+    """Specification of a classifier.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Classifier:
     seed: int = 0
 
     def new(self) -> Any:
-        """Return a model that has learnt nothing.
+        """Return an unfitted model.
 
         Raises
         ------
@@ -79,7 +79,7 @@ def fit_bags(
     truth: str | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Fit a classifier to a store, hold bags out in turn, and write what it says.
+    """Fit a classifier to a store, cross-validate it, and write its predictions and scores.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def fit_bags(
 
 
 def _publish(staging: Path, out: Path) -> None:
-    """Move everything to where users look; what another model left there goes."""
+    """Move all files to ``out`` and delete those of another model."""
     (staging / ".old").mkdir()
     for name in ("model", "bags.csv", "evaluation.json", "instances.parquet"):
         if (out / name).exists():
@@ -216,15 +216,15 @@ def _hold_out(
 
 
 def _write_instances(model: Any, store: BagStore, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Write what the model says of each instance, in the table's order."""
+    """Write the predicted probability of each instance, in the table's order."""
 
-    def say(number: int) -> tuple[np.ndarray, ...]:
+    def predict(number: int) -> tuple[np.ndarray, ...]:
         block = store.read_block(number)
-        law = model.predict_pixels(block.x, block.coords)
+        predictions = model.predict_pixels(block.x, block.coords)
         bag = np.repeat(block.bag, np.diff(block.offsets))
-        return store.read_pixel(number), bag, law.mean, law.sd
+        return store.read_pixel(number), bag, predictions.mean, predictions.sd
 
-    parts = list(map_in_order(say, range(store.n_block), None))
+    parts = list(map_in_order(predict, range(store.n_block), None))
     row, bag, mean, sd = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(row)
     ids = pa.array(list(store.ids))

@@ -1,7 +1,7 @@
-"""A table of instances becomes a bag store.
+"""Import a table of instances into a bag store.
 
-The table is read in batches into a temporary file of numbers beside the store, so that memory
-holds a few numbers an instance, whatever the number of features.
+The table is read in batches into a temporary file beside the store, so that memory has a few
+numbers for each instance, whatever the number of features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BLOCK_PIXELS = 8192  # of a block: bags of a table are mostly small
 
 @dataclass(frozen=True)
 class InstanceColumns:
-    """What the columns of a table of instances are.
+    """The roles of the columns of a table of instances.
 
     Attributes
     ----------
@@ -181,12 +181,12 @@ class _Table:
     names: list[str]
 
     def problem(self, rows: Sequence[int], found: str, remedy: str) -> Problem:
-        """Return what is wrong in some rows, counted from 0."""
+        """Return a problem of some rows, counted from 0."""
         which = name_first([row + self.format.first_row for row in rows])
         return Problem(f"{self.path} row {which}", found, remedy)
 
     def read(self, file: Path, advance: Callable[[int], object] | None) -> _Found:
-        """Read the table once: features to ``file``, the rest to memory; tell all that is wrong."""
+        """Read features to ``file`` and the rest to memory; raise InputError with all problems."""
         bag, label, names = self.columns.bag, self.columns.label, self.names
         number: dict[str, int] = {}
         codes, texts, gaps, n_row = [], [], dict.fromkeys(names, 0), 0
@@ -238,7 +238,7 @@ class _Table:
     def _bag_labels(
         self, texts: list[Any], code: np.ndarray, ids: list[str], problems: list[Problem]
     ) -> np.ndarray:
-        """Return one label a bag; append a problem where it is none, or not the same throughout."""
+        """Return one label a bag; append a problem for invalid and for inconsistent labels."""
         known: dict[Any, float] = {}
         wrong: dict[str, int] = {}
         values = np.empty(len(texts))

@@ -1,4 +1,4 @@
-"""The fit stage: a model fitted to a bag store, here or on a Dask cluster.
+"""The fit stage: fits a model to a bag store, on threads or on a Dask cluster.
 
 May import pipeline.store, pipeline.cluster and what lies below them.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints of a fit: one file an epoch, written atomically; the one before it is kept."""
+"""Checkpoints of a fit: one file an epoch, written atomically; the last two are kept."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _META, _LOCAL = "meta.json", "local/"
 def save_checkpoint(
     directory: Path, training: Training, fingerprint: str, *, with_local: bool = True
 ) -> Path:
-    """Write ``epoch-NNNNNN-FINGERPRINT.npz`` and remove all others but the epoch before it.
+    """Write ``epoch-NNNNNN-FINGERPRINT.npz`` and remove all others but the previous epoch's.
 
-    A directory is one fit's: checkpoints of another fit go, and so do later epochs, which can
-    only be damaged ones that the fit had to fall back behind.
+    A directory belongs to one fit: checkpoints of other fits are removed. So are later epochs,
+    which must be damaged if the fit resumed from an earlier one.
 
     Parameters
     ----------
     directory : Path
-        Made where it does not exist.
+        Created if it does not exist.
     training : Training
         At the end of an epoch.
     fingerprint : str
-        Of the data and the model; a checkpoint of another one is never taken up.
+        Of the data and the model; a fit never resumes from another fingerprint.
     with_local : bool
-        Whether what the model keeps with the blocks is written too.
+        Whether to save the model's state of each block, too.
 
     Returns
     -------
@@ -60,9 +60,9 @@ def save_checkpoint(
     path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
     with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
-    own = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
+    earlier = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
     for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:
-        if old not in (path, *own[:1]):
+        if old not in (path, *earlier[:1]):
             old.unlink(missing_ok=True)
     keep(directory)
     return path
@@ -71,9 +71,9 @@ def save_checkpoint(
 def load_checkpoint(
     directory: Path, fingerprint: str, progress: Progress | None = None
 ) -> Training | None:
-    """Read the newest undamaged checkpoint with this fingerprint; None where there is none.
+    """Read the newest undamaged checkpoint with this fingerprint; None if there is none.
 
-    Damaged ones are passed over and reported to ``progress``.
+    Damaged ones are skipped and reported to ``progress``.
     """
     for path in _newest_first(directory, fingerprint):
         try:
@@ -88,7 +88,7 @@ def load_checkpoint(
 
 
 def _read(path: Path, fingerprint: str) -> Training | None:
-    # NumPy leaves a file that it opened itself open when the file is damaged.
+    # If NumPy opened the file itself, it would not close a damaged one.
     with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         # Reading every member checks its CRC: a damaged file falls back to the one before.
         arrays = {name: file[name] for name in file.files}

@@ -1,12 +1,12 @@
-"""Blocks computed on a Dask cluster, a part of each step on every worker.
+"""Compute blocks on a Dask cluster, a part of each step on every worker.
 
-On each worker lives one actor for the time of a fit: it keeps the store open, the blocks it has
-read, and threads. The driver speaks to the actors directly; a step costs one message to each of
-them and one back, whatever the number of blocks. Every worker owns a stretch of the store and
-computes its blocks of every step, so that a cluster reads a store once and keeps it in memory.
+During a fit each worker has one actor with the open store, a cache of blocks, and threads. The
+driver calls the actors directly: a step costs one message to each and one back, whatever the
+number of blocks. Every worker owns a range of the store's blocks and computes those of each step,
+so that a cluster reads a store once and keeps it in memory.
 
-Who computed what does not change a bit of the result (:mod:`reduction`): a worker that dies
-is made up for by the others, or by the one that is started in its place.
+Results are bit-identical whichever worker computes a block (:mod:`models.training.reduction`). If a
+worker dies, the others, or its replacement, compute its blocks.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from pipeline.training.worker import BlockWorker, Job, Order, Reply
 if TYPE_CHECKING:
     from distributed import Client
 
-RESENDS = 5  # of one step, before a cluster that keeps dying is given up
-LOOK_SECONDS = 5.0  # between looks at who has joined
-WAIT_SECONDS = 60.0  # for a worker, where none is left and nothing else is asked for
-SETTLE_SECONDS = 1.0  # between looks whether a worker that gets ready is still there
-DIRECT_SECONDS = 5.0  # for a worker to answer the driver itself
+RESENDS = 5  # attempts at one step before the fit fails
+LOOK_SECONDS = 5.0  # between two looks for new workers
+WAIT_SECONDS = 60.0  # default time to wait for a worker if none is left
+SETTLE_SECONDS = 1.0  # between two checks that a starting worker still exists
+DIRECT_SECONDS = 5.0  # timeout of a direct call from the driver to a worker
 
 
 @dataclass
 class _Member:
-    """A worker that takes part, and the task that holds its actor there."""
+    """A worker, and the future of its actor."""
 
     address: str
     future: Any
 
 
 class DaskExecutor:
-    """Sums over blocks on a Dask cluster; see :class:`models.training.loop.Executor`.
+    """Computes sums over blocks on a Dask cluster; see :class:`models.training.loop.Executor`.
 
     Parameters
     ----------
     model : Estimator
-        Sent with its constructor's arguments alone.
+        Only its constructor's arguments are sent.
     source : StoreBlockSource
-        Workers open the store by its path: it must be the same for them.
+        Workers open the store by its path, which must be valid on all of them.
     client : distributed.Client
     device : {"cpu", "gpu", "auto"}
         What computes the blocks of a worker.
     device_memory : int, optional
         Bytes of a GPU's memory that a worker may fill.
     wait : float
-        Seconds to wait for a worker where none is left.
+        Seconds to wait for a worker if none is left.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class DaskExecutor:
         wait: float = WAIT_SECONDS,
     ) -> None:
         store = source.store
-        keep_freed_memory()  # the sums that come in and the update's matrices, in each step anew
+        keep_freed_memory()  # each step allocates sums and matrices anew
         self._client = client
         self._wait = wait
         self._n_block = len(source.block_bags)
         self._members: dict[str, _Member] = {}
         self._looked = -np.inf
-        self._direct = True  # until a worker is found that only the scheduler reaches
+        self._direct = True  # until a worker cannot be reached except through the scheduler
         self.job = Job(
             model=type(model)(**model.get_params()),
             path=store.path.resolve() if isinstance(store.path, Path) else store.path,
@@ -101,7 +101,7 @@ class DaskExecutor:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Let the workers forget the fit."""
+        """Remove the actors from the workers."""
         for address in list(self._members):
             self._forget(address)
 
@@ -113,22 +113,22 @@ class DaskExecutor:
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """See :class:`models.training.loop.Executor`.
+        """Sum over blocks; see :class:`models.training.loop.Executor`.
 
-        Blocks go by their number, so that each worker has its own stretch of the store. What the
-        model keeps travels with them: a worker that dies takes nothing with it.
+        Blocks are sent by number: each worker owns a range of the store. The model's state of each
+        block is sent along, so that nothing is lost with a worker.
 
         Raises
         ------
         ClusterError
-            If the cluster cannot be reached, or loses its workers again and again.
+            If the cluster cannot be reached, or loses workers repeatedly.
         """
         try:
             return self._sum(params, blocks, local or {}, fresh, ahead)
         except (ClusterError, StoreError):
             raise
         except (CancelledError, OSError, RuntimeError) as error:
-            # Which of them a scheduler leaves that dies under a call depends on the moment.
+            # Which of these a dying scheduler causes depends on timing.
             if self._client.status == "running" and not isinstance(error, CancelledError | OSError):
                 raise
             raise self._unreachable() from error
@@ -160,7 +160,7 @@ class DaskExecutor:
             if not todo:
                 return total(sorted(parts, key=lambda part: part.leaf))
         found = f"{self._address}: workers were lost {RESENDS} times in one step"
-        remedy = "see the workers' logs (memory is the usual reason), then go on"
+        remedy = "see the workers' logs (usually they lack memory), then run again"
         msg = f"{found}; {remedy}"
         raise ClusterError(msg)
 
@@ -172,36 +172,36 @@ class DaskExecutor:
         ahead: Sequence[int],
         n: int,
     ) -> list[tuple[int, Order]]:
-        """Share blocks out to the ``n`` owners of the store's stretches, each run in one order."""
+        """Split the blocks among ``n`` workers, one order for each run of consecutive blocks."""
         size = self._n_block
         place = {number: at for at, number in enumerate(blocks)}
         reading: dict[int, list[int]] = {}
         for number in ahead:
             reading.setdefault(number * n // size, []).append(number)
         orders = []
-        # A run ends where the owner changes, or where a block between is done already.
+        # A run ends where the owner changes, or where a block between is already done.
         for (owner, _), run in groupby(
             enumerate(todo), key=lambda item: (item[1] * n // size, place[item[1]] - item[0])
         ):
-            mine = [number for _, number in run]
-            before, after = place[mine[0]] - 1, place[mine[-1]] + 1
+            numbers = [number for _, number in run]
+            before, after = place[numbers[0]] - 1, place[numbers[-1]] + 1
             first = blocks[before] + 1 if before >= 0 else 0
             last = blocks[after] - 1 if after < len(blocks) else size - 1
             order = Order(
-                blocks=mine,
+                blocks=numbers,
                 span=span(first, last, size),
                 stretch=(-(-owner * size // n), -(-(owner + 1) * size // n) - 1),
-                local={number: kept[number] for number in mine if number in kept},
+                local={number: kept[number] for number in numbers if number in kept},
                 ahead=reading.pop(owner, []),
             )
             orders.append((owner, order))
         return orders
 
     def _ask(self, params: Arrays, orders: list[tuple[_Member, Order]]) -> list[Reply | None]:
-        """Have orders computed, all at once; None where a worker was lost."""
+        """Send all orders and wait for the replies; None where a worker was lost."""
         from distributed.protocol import to_serialize
 
-        shared = to_serialize(params)  # arrays travel as they are, without a copy
+        shared = to_serialize(params)  # sends arrays without a copy
 
         async def ask_all() -> list[Reply | None]:
             calls = (self._call(m, [shared, to_serialize(order)]) for m, order in orders)
@@ -226,7 +226,7 @@ class DaskExecutor:
         raise answer["exception"]
 
     async def _answer(self, member: _Member, coming: asyncio.Future[Any]) -> Any:
-        """Wait for a worker; one that the scheduler has given up will never answer."""
+        """Wait for a worker; raise OSError once the scheduler has removed it."""
         while not (await asyncio.wait({coming}, timeout=LOOK_SECONDS))[0]:
             scheduler = cast(Any, self._client.scheduler)
             if member.address not in (await scheduler.identity(n_workers=-1))["workers"]:
@@ -235,7 +235,7 @@ class DaskExecutor:
         return await coming
 
     async def _reaches(self, address: str) -> bool:
-        """Tell whether a worker can be spoken to without the scheduler between."""
+        """Return whether the driver can call a worker directly."""
         try:
             await asyncio.wait_for(self._client.rpc(address).identity(), DIRECT_SECONDS)
         except (OSError, TimeoutError):
@@ -243,7 +243,7 @@ class DaskExecutor:
         return True
 
     def _meet(self) -> list[_Member]:
-        """Return the members, having looked now and then who is there."""
+        """Return the ready workers; every few seconds, look for new and lost ones."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS and self._members:
             return list(self._members.values())
@@ -268,23 +268,20 @@ class DaskExecutor:
                 self._members = dict(sorted(self._members.items()))
                 return list(self._members.values())
             if time.monotonic() > end:
-                found = (
-                    f"{self._address}: the cluster has no worker that is ready, "
-                    f"for {self._wait:g} seconds"
-                )
-                msg = f"{found}; start some, or give them more memory, then go on"
+                found = f"{self._address}: no worker has been ready for {self._wait:g} seconds"
+                msg = f"{found}; start some, or give them more memory, then run again"
                 raise ClusterError(msg)
             time.sleep(0.1)
 
     def _forget(self, address: str) -> None:
         member = self._members.pop(address, None)
         if member is not None and self._client.status == "running":
-            # Of a scheduler that is gone by now nothing has to be forgotten.
+            # If the scheduler is gone, there is nothing to cancel.
             with contextlib.suppress(CancelledError, OSError, RuntimeError):
                 self._client.cancel([member.future], force=True)
 
     def _settle(self, address: str, future: Any) -> bool:
-        """Wait for an actor to be ready; false where its worker is gone meanwhile."""
+        """Wait until an actor is ready; return False if its worker is lost meanwhile."""
         from distributed import KilledWorker
 
         while True:
@@ -292,7 +289,7 @@ class DaskExecutor:
                 future.result(timeout=SETTLE_SECONDS)
             except StoreError:
                 raise
-            except TimeoutError:  # bound to a worker that is gone, it would wait for ever
+            except TimeoutError:  # a future bound to a lost worker would wait for ever
                 if address not in self._workers():
                     future.cancel()
                     return False
@@ -302,14 +299,14 @@ class DaskExecutor:
                 return True
 
     def _workers(self) -> dict[str, int]:
-        """Ask the scheduler for its workers: threads by address."""
+        """Return the running workers of the cluster: threads by address."""
         if self._client.status == "running":
             try:
                 workers = self._client.scheduler_info(n_workers=-1)["workers"]
             except OSError:
                 workers = None
             if workers is not None:
-                # One that is paused, short of memory, would never get an actor ready.
+                # A worker paused for lack of memory would never start an actor.
                 return {
                     address: int(info["nthreads"])
                     for address, info in workers.items()
@@ -319,7 +316,7 @@ class DaskExecutor:
 
     def _unreachable(self) -> ClusterError:
         found = f"{self._address}: the scheduler cannot be reached"
-        return ClusterError(f"{found}; start it again, then go on")
+        return ClusterError(f"{found}; start it again, then run again")
 
     @property
     def _address(self) -> str:

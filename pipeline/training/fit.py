@@ -1,7 +1,7 @@
-"""Fit a model to a bag store: blocks from disk, on threads or on a Dask cluster, resumable.
+"""Fit a model to a bag store, on threads or on a Dask cluster, resumable.
 
-The loop itself is :func:`models.training.loop.train`; this module feeds it from a store, has blocks
-computed where they should be, keeps checkpoints and reports progress.
+The loop is :func:`models.training.loop.train`. This module reads its blocks from a store, chooses
+where they are computed, writes checkpoints and reports progress.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ def fit(
     Parameters
     ----------
     model : Estimator
-        Its learnt attributes are set in place.
+        Its fitted attributes are set in place.
     store : BagStore
     client : distributed.Client, optional
-        Where blocks are computed; threads of this process where not given.
+        Cluster that computes the blocks; threads of this process if not given.
     bags : (n_bag,) bool array, optional
-        Training bags; all where not given. The covariates' scaling is theirs alone.
+        Training bags; all if not given. They alone determine the scaling of the covariates.
     checkpoint : path-like, optional
-        Directory of checkpoints, one an epoch. A fit of the same data and model found there is
-        taken up from its last finished epoch, with the same result as without the interruption.
+        Directory of checkpoints, one an epoch. If it has one of the same data and model, the fit
+        resumes from it, with the same result as without the interruption.
     progress : Progress, optional
     n_thread : int, optional
-        Threads without a client; one for each core where not given. It changes no number.
+        Threads without a client; one for each core if not given. Results do not depend on it.
     device : {"cpu", "gpu", "auto"}
-        What computes the blocks, here or on each worker. Blocks for GPUs are joined ones, so that
-        the numbers differ from the processors' by rounding and by the blocks of each step.
+        Device of the blocks, here or on each worker. GPUs compute several blocks as one, so that
+        results differ from those of a CPU by rounding and by the blocks of each step.
     device_memory : int, optional
-        Bytes of a GPU's memory that we may fill.
+        Bytes of a GPU's memory to use.
     wait : float, optional
-        Seconds to wait for a worker where the client's cluster has none left.
+        Seconds to wait for a worker if the client's cluster has none left.
 
     Returns
     -------
@@ -95,14 +95,14 @@ def fit(
     progress = progress or Silent()
     training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
     if training is not None:
-        progress.log(f"fit: goes on from the checkpoint of epoch {training.epoch}")
+        progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
     blocks: AbstractContextManager[Executor]
     if client is None:
         blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
     else:
-        # What `auto` finds on each worker, the driver cannot know when it plans the blocks.
+        # The driver cannot know what `auto` would find on each worker when it plans the blocks.
         on_worker: Wanted = "gpu" if device == "gpu" else "cpu"
         blocks = DaskExecutor(model, source, client, on_worker, device_memory, wait)
     with (
@@ -130,9 +130,9 @@ def _fit_whole(
     progress: Progress,
     n_thread: int | None,
 ) -> Training:
-    """Fit a model that is no sum over blocks: all training bags in memory.
+    """Fit a model that needs all training bags in memory.
 
-    Where its parts are independent (the trees of a forest) they are tasks of the cluster.
+    Independent parts (the trees of a forest) are tasks of the cluster.
     """
     bags = source.read_all()
     if "tree_map" in inspect.signature(model.fit).parameters:
@@ -164,7 +164,7 @@ def _fit_whole(
 def _map_on_cluster(
     client: Client, function: Callable[[Any], Any], items: Sequence[Any]
 ) -> Iterator[Any]:
-    """Run one task an item on the cluster; the function, with its data, is sent to each once."""
+    """Run one task for each item on the cluster; each worker gets the function once."""
     from distributed import KilledWorker
 
     futures: list[Any] = []
@@ -175,7 +175,7 @@ def _map_on_cluster(
             yield future.result()
     except (CancelledError, KilledWorker, OSError) as error:  # a time-out is an OSError
         found = "the cluster lost its workers or its scheduler"
-        msg = f"{found}; start them again, then go on"
+        msg = f"{found}; start them again, then run again"
         raise ClusterError(msg) from error
     finally:
         if client.status == "running":
@@ -200,7 +200,7 @@ def _reporter(task: Task, n_bag: int) -> Any:
 
 
 def _fit_fingerprint(model: Estimator, source: StoreBlockSource) -> str:
-    # max_epochs may be raised to let a fit go on.
+    # Without max_epochs, which users may raise to continue a fit.
     params = {k: v for k, v in model.get_params().items() if k != "max_epochs"}
     text = json.dumps([type(model).__name__, params, source.fingerprint()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

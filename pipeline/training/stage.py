@@ -27,8 +27,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``bound`` (nats), ``epochs``, ``converged``, the learnt ``hyperparameters`` by name, and
-        the ``coefficients`` of the kernel's linear part with their posterior deviations.
+        ``bound`` (nats), ``epochs``, ``converged``, the fitted ``hyperparameters`` by name, and
+        the ``coefficients`` of the kernel's linear part with their posterior standard deviations.
     """
     config, progress = context.config, context.progress
     work = work_dir(config)
@@ -53,7 +53,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     elif not training.converged:
         progress.log(
             f"fit: the bound still rose after {training.epoch} epochs (fit.max_epochs); the maps "
-            "are usable, a higher fit.max_epochs makes them better"
+            "are usable, but a higher fit.max_epochs improves them"
         )
     slopes = _coefficients(model, store.covariates)
     if slopes:
@@ -71,7 +71,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
 
 
 def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Return slopes of the linear part by covariate, for a standard deviation of it."""
+    """Return the slope of the linear part for a standard deviation of each covariate."""
     names = (*covariates, "east", "north")
     return {
         names[each.column]: {"mean": each.mean, "sd": each.sd}
@@ -80,7 +80,7 @@ def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str
 
 
 def _with_covariates(values: dict[str, float], covariates: tuple[str, ...]) -> dict[str, float]:
-    """Put the covariates' names in the place of their numbers."""
+    """Replace the numbers of covariates by their names."""
     named = {}
     for name, value in values.items():
         found = _PER_COVARIATE.fullmatch(name)

@@ -1,4 +1,4 @@
-"""The actor on each worker of a cluster during a fit: it holds blocks, and threads for them."""
+"""The actor on each worker of a cluster during a fit: it caches and computes blocks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's ow
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs for a fit; sent to each of them once.
+    """Description of a fit, sent to each worker once.
 
-    It says where the store is instead of holding it: reading it back must open nothing.
+    It has the store's path, not the store: unpickling it must open no file.
     """
 
     model: Estimator
@@ -46,13 +46,13 @@ class Order:
     Attributes
     ----------
     blocks : list of int
-        By rising number.
+        In ascending order.
     span : (int, int)
-        Leaves in which the step has these blocks alone; see :mod:`models.training.reduction`.
+        Leaves that have no other blocks of this step; see :mod:`models.training.reduction`.
     stretch : (int, int)
-        First and last block that this worker owns: those it keeps in memory.
+        First and last block that this worker owns and caches.
     local : dict of dict of arrays
-        What the model kept with the blocks.
+        The model's state of each block.
     ahead : list of int
         The worker's blocks of the next step.
     """
@@ -66,7 +66,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes of an order: sums, and what the model keeps with the blocks."""
+    """The result of an order: sums, and the model's new state of each block."""
 
     parts: list[Partial]
     local: Local
@@ -84,13 +84,13 @@ class BlockWorker:
     Raises
     ------
     StoreError
-        If the store is not the one that the driver fits to.
+        If the worker's store is not the driver's.
     """
 
     def __init__(self, job: Job, n_thread: int) -> None:
         store = BagStore.open(job.path)
         if store.fingerprint != job.fingerprint:
-            found = f"{job.path}: not the store that is fitted to; was it ingested anew meanwhile?"
+            found = f"{job.path}: the worker's store differs from the driver's; run the fit again"
             raise StoreError(found)
         self._source = StoreBlockSource(store, job.bags, _keep_mb())
         self._n_joined = job.n_joined
@@ -98,13 +98,13 @@ class BlockWorker:
         source = joined(self._source, job.n_joined)
         self._executor = block_executor(job.model, source, n_thread, device)
         keep_freed_memory()
-        # For as long as this object lives: to set and to lift the limit takes 4 ms, each step.
-        held = ExitStack()
-        held.enter_context(one_blas_thread())
-        weakref.finalize(self, held.close)
+        # Until this object is deleted: setting and lifting the limit in each step takes 4 ms.
+        blas_limit = ExitStack()
+        blas_limit.enter_context(one_blas_thread())
+        weakref.finalize(self, blas_limit.close)
 
     def sums(self, params: Arrays, order: Order) -> Reply:
-        """Compute an order; what will be wanted next is read meanwhile."""
+        """Compute an order, and read the next step's blocks meanwhile."""
         first, last = order.stretch
         self._source.cache.keep_only(first * self._n_joined, (last + 1) * self._n_joined - 1)
         fresh: Local = {}
@@ -115,11 +115,11 @@ class BlockWorker:
 
 
 def _keep_mb() -> float:
-    """Return the memory for decoded blocks that the worker's limit allows, MB."""
+    """Return the size of the block cache for the worker's memory limit, MB."""
     from distributed import get_worker
 
     try:
         limit = get_worker().memory_manager.memory_limit
-    except ValueError:  # on no worker
+    except ValueError:  # not on a worker
         limit = None
     return KEEP_MB if not limit else KEEP_SHARE * limit / 1e6

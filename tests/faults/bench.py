@@ -295,7 +295,7 @@ class Bench:
         wrong = []
         if not lost:
             if epoch and "fit: up to date" not in text:
-                went_on = re.findall(r"goes on from the checkpoint of epoch (\d+)", text)
+                went_on = re.findall(r"resumes from the checkpoint of epoch (\d+)", text)
                 if str(epoch) not in went_on:
                     wrong.append(f"epoch {epoch} stood in a checkpoint; went on from {went_on}")
             wrong += [

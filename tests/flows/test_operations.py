@@ -132,7 +132,7 @@ def test_a_killed_worker_costs_nothing_but_an_epoch(server, make_map, worker):
     server.watch(made.config, grace=25.0)
     state = server.ended(number, 300)
     assert state["type"] == "COMPLETED", state
-    assert any("goes on from the checkpoint of epoch" in line for line in logs(server, number))
+    assert any("resumes from the checkpoint of epoch" in line for line in logs(server, number))
     assert server.flow_run(number)["run_count"] == 2
     got = rates(made.out / "rate_mean.tif")
     np.testing.assert_array_equal(got, alone(reference.directory, server.env))
@@ -151,7 +151,7 @@ def test_cancelled_then_resumed(server, make_map):
     assert left == max(path.name for path in made.out.glob("work/checkpoint/epoch-*.npz"))
     again = server.trigger(name)
     assert server.ended(again, 200)["type"] == "COMPLETED"
-    assert any("goes on from the checkpoint of epoch" in line for line in logs(server, again))
+    assert any("resumes from the checkpoint of epoch" in line for line in logs(server, again))
     got = rates(made.out / "rate_mean.tif")
     np.testing.assert_array_equal(got, alone(reference.directory, server.env))
 

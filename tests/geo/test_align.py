@@ -112,7 +112,7 @@ def test_a_density_is_multiplied_by_the_true_area(write_tif):
     ):
         got = aligned(source, grid, resampling="sum", density=True)
         assert np.nansum(got) == pytest.approx(true, rel=1e-9)
-    with pytest.raises(ResamplingError, match="people are resampled by 'sum'"):
+    with pytest.raises(ResamplingError, match="cannot be used for a density; use 'sum'"):
         aligned(source, source.grid, resampling="average", density=True)
 
 

@@ -61,7 +61,7 @@ def test_file_layer_and_column_are_said_with_the_nearest_name(tmp_path):
     assert found == ["has no layer 'area'"]
     assert "did you mean 'areas'?" in remedy[0]
     _, found, remedy = areas_of(tmp_path, frame(), column="areaid")
-    assert found == ["has no column 'areaid', asked for by areas.id"]
+    assert found == ["has no column 'areaid', which areas.id names"]
     assert "did you mean 'area_id'?" in remedy[0]
     text = tmp_path / "text.gpkg"
     text.write_text("no vector data")
@@ -85,7 +85,7 @@ def test_all_that_is_wrong_with_areas_is_said_at_once(tmp_path):
     text = "\n".join(found)
     assert len(found) == 6
     assert "no id in feature 4" in text
-    assert "1 id(s) come more than once: 7 (feature 1 and 2)" in text
+    assert "1 id(s) are repeated: 7 (feature 1 and 2)" in text
     assert "no coordinate reference system" in text
     assert "no geometry in feature 4" in text
     assert "feature 3 (id 8) is a Point" in text
@@ -104,7 +104,7 @@ def test_polygons_that_cross_themselves_are_not_mended(tmp_path, name):
 def test_metres_called_degrees_are_found(tmp_path):
     table = frame([shapely.box(400_000, 7e6, 410_000, 7.01e6)], ids=["a"])
     _, (found,), _ = areas_of(tmp_path, table)
-    assert "which are no degrees" in found
+    assert "which are not degrees" in found
 
 
 def test_the_real_districts_are_sound(madagascar):
@@ -180,9 +180,9 @@ def test_ids_are_compared_as_text():
         ("-4", "row 3 (id 2: -4)", "column 'cases' is negative"),
         ("", "row 3 (id 2)", "column 'cases' is missing"),
         ("NA", "row 3 (id 2)", "column 'cases' is missing"),
-        ("many", "row 3 (id 2: 'many')", "column 'cases' is no number"),
-        ("1_000", "row 3 (id 2: '1_000')", "column 'cases' is no number"),
-        ('"1,000"', "row 3 (id 2: '1,000')", "column 'cases' is no number"),
+        ("many", "row 3 (id 2: 'many')", "column 'cases' is not a number"),
+        ("1_000", "row 3 (id 2: '1_000')", "column 'cases' is not a number"),
+        ('"1,000"', "row 3 (id 2: '1,000')", "column 'cases' is not a number"),
         ("inf", "row 3 (id 2: inf)", "column 'cases' is not finite"),
     ],
 )
@@ -202,7 +202,7 @@ def test_counts_and_areas_must_match(tmp_path):
     text = "\n".join(map(str, problems))
     assert len(problems) == 4
     assert "no id in row 5" in text
-    assert "1 id(s) come more than once: 1 (row 2 and 3)" in text
+    assert "1 id(s) are repeated: 1 (row 2 and 3)" in text
     assert "1 count(s) match no area: 4 (row 4)" in text
     assert "2 of 3 areas have no count: 2, 3" in text
 
@@ -222,7 +222,7 @@ def test_dropped_leading_zeros_are_guessed(tmp_path):
 
 
 def test_unusable_tables_are_said(tmp_path):
-    assert counts_of(tmp_path, "area_id,cases\n")[1][0].found == "holds no rows"
+    assert counts_of(tmp_path, "area_id,cases\n")[1][0].found == "has no rows"
     assert counts_of(tmp_path, "")[1][0].found == "is empty"
     latin = counts_of(tmp_path, "area_id,cases\nF\xe9,1\n".encode("latin-1"))[1][0]
     assert "not UTF-8" in latin.found
@@ -230,8 +230,8 @@ def test_unusable_tables_are_said(tmp_path):
     assert "cannot be read as a table" in parquet.found
     found = counts_of(tmp_path, "area,case\n1,1\n")[1]
     assert [p.found for p in found] == [
-        "has no column 'area_id', asked for by counts.id",
-        "has no column 'cases', asked for by counts.value",
+        "has no column 'area_id', which counts.id names",
+        "has no column 'cases', which counts.value names",
     ]
     assert "did you mean 'case'?" in found[1].remedy
     problems = []
@@ -254,7 +254,7 @@ def test_partial_areas_and_counts_let_the_rest_be_checked(tmp_path):
     far.to_file(path, engine="pyogrio")
     areas = read_areas(path, None, "area_id", "areas", problems, partial=True)
     assert areas.crs is None  # degrees that are none: no place to look at
-    assert "no degrees" in problems[-1].found
+    assert "not degrees" in problems[-1].found
     table = tmp_path / "cases.csv"
     table.write_text("area_id,cases\n1,7\n2,many\n3,1\n3,2\n")
     problems = []

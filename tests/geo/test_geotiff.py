@@ -16,6 +16,7 @@ from rio_cogeo.cogeo import cog_validate
 from geo.errors import GridError
 from geo.geotiff import TiledWriter, write_style
 from geo.grid import Grid, Tile, same_crs
+from geo.raster import RasterSource
 
 GRID = Grid.from_bounds("EPSG:32738", (400_000, 7_000_000, 1_100_000, 7_600_000), 1000)
 
@@ -51,7 +52,7 @@ def test_a_map_is_a_valid_cog_with_its_metadata(tmp_path):
         assert src.tags()["run"] == "x"
         assert src.dtypes == ("float32",)
         assert same_crs(CRS.from_user_input(src.crs), GRID.crs)
-        assert Grid.from_raster(path) == GRID
+        assert RasterSource(path).grid == GRID
         assert src.compression.name == "deflate"
         assert src.tags(ns="IMAGE_STRUCTURE")["PREDICTOR"] == "3"
         np.testing.assert_array_equal(src.read(1), values.astype(np.float32))

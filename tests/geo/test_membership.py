@@ -173,7 +173,7 @@ def test_no_crs_and_no_place_are_errors():
         membership(gpd.GeoSeries([shapely.box(0, 0, 1, 1)]), grid)
     half = Grid.from_bounds("+proj=gnom +lat_0=0 +lon_0=0 +type=crs", (0, 0, 1e6, 1e6), 1e4)
     behind = gpd.GeoSeries([shapely.box(120, 0, 130, 10)], crs="EPSG:4326")
-    with pytest.raises(GridError, match=r"1 polygon.*no place"):
+    with pytest.raises(GridError, match=r"1 polygon.*lie outside"):
         reproject(behind, half)
 
 

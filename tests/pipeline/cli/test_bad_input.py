@@ -135,17 +135,17 @@ def test_grid_and_population_without_crs_are_both_told(files: Any) -> None:
 
 def test_metres_under_a_crs_of_degrees(files: Any) -> None:
     files.raster("population.tif", files.population, crs="EPSG:4326")
-    the_only(files, "population.tif", "no degrees", "assign the CRS")
+    the_only(files, "population.tif", "not degrees", "assign the CRS")
     files.raster("population.tif", files.population)
     files.areas(crs="EPSG:4326")
-    the_only(files, "areas.gpkg", "no degrees", "assign the CRS")
+    the_only(files, "areas.gpkg", "not degrees", "assign the CRS")
 
 
 @pytest.mark.parametrize(
     ("crs", "resolution", "found", "remedy"),
     [
         ("EPSG:32738", 0.01, "0.01 makes 2,400,001 x 2,400,001 pixels", "(metre)"),
-        ("EPSG:4326", 1000, "one pixel of all areas", "(degree)"),
+        ("EPSG:4326", 1000, "puts all areas into one pixel", "(degree)"),
     ],
 )
 def test_resolution_in_other_units(
@@ -189,11 +189,11 @@ def test_cases_where_nobody_lives(files: Any) -> None:
     files.population[files.pixels(5)] = 0
     files.raster("population.tif", files.population)
     problem = the_only(files, "areas.gpkg", "M05", "correct the population")
-    assert "nobody lives there" in problem.found
+    assert "cases, but no people" in problem.found
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("-3", "negative"), ("", "missing"), ("many", "no number")]
+    ("text", "found"), [("-3", "negative"), ("", "missing"), ("many", "not a number")]
 )
 def test_count_that_is_no_count(files: Any, text: str, found: str) -> None:
     files.cases["M03"] = text
@@ -213,7 +213,7 @@ def test_table_of_several_periods(files: Any) -> None:
     files.counts(2 * list(files.cases.items()))
     counts = {"path": "cases.csv", "value": "cases", "period": "year"}
     files.options = {"counts": counts, "period": "2025"}
-    the_only(files, "counts", "no column 'year', asked for by counts.period", "code, cases")
+    the_only(files, "counts", "no column 'year', which counts.period names", "code, cases")
 
 
 def test_duplicate_ids_of_counts(files: Any) -> None:
@@ -397,7 +397,7 @@ def test_what_is_unusable_hides_nothing_else(files: Any, broken: str) -> None:
     elif broken == "ids":
         files.ids[7] = "M04"
         files.areas()
-        expected += [("areas.gpkg", "more than once: M04"), ("cases.csv", "match no area: M07")]
+        expected += [("areas.gpkg", "repeated: M04"), ("cases.csv", "match no area: M07")]
     else:  # where the areas are known, so is which of them cannot be used
         values = files.population if broken == "population" else files.x[broken]
         files.raster(f"{broken}.tif", values, crs=None)
@@ -408,7 +408,7 @@ def test_what_is_unusable_hides_nothing_else(files: Any, broken: str) -> None:
     if broken == "wave":
         files.population[files.pixels(8)] = 0
         files.raster("population.tif", files.population)
-        expected.append(("areas.gpkg", "M08: cases, but nobody lives there"))
+        expected.append(("areas.gpkg", "M08: cases, but no people"))
     found = [str(p) for p in problems_of(files)]
     for words in expected:
         assert sum(all(w in line for w in words) for line in found) == 1, (words, found)
@@ -422,7 +422,7 @@ def test_no_usable_covariate_does_not_hide_the_people(files: Any) -> None:
     files.raster("population.tif", files.population)
     found = [str(p) for p in problems_of(files)]
     assert len(found) == 3
-    assert "M05: cases, but nobody lives there" in found[-1]
+    assert "M05: cases, but no people" in found[-1]
 
 
 def test_unknown_key_and_bad_files_in_one_go(files: Any) -> None:

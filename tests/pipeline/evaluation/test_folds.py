@@ -65,7 +65,7 @@ def test_ids_that_a_table_turned_into_floats_are_found(tmp_path):
     ("text", "found"),
     [
         ("code,fold\n1,0\n2,1\n", "no column 'part'"),
-        ("code,part\n1,0\n1,1\n2,1\n", r"come more than once: 1 \(row 2 and 3\)"),
+        ("code,part\n1,0\n1,1\n2,1\n", r"are repeated: 1 \(row 2 and 3\)"),
         ("code,part\n1,0\n", "1 areas have no row: 2"),
         ("code,part\n1,0\n2,0\n", "1 folds"),
     ],

@@ -18,7 +18,7 @@ from pyproj import Geod, Transformer
 from rasterio.enums import MergeAlg
 from shapely.geometry import box
 
-from geo.grid import Grid
+from geo.raster import RasterSource
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
@@ -66,7 +66,7 @@ def share(polygon: Any, row: int, col: int) -> float:
 def test_every_bag_has_its_pixels_people_and_covariates(files: Any) -> None:
     store, _ = run(files)
     grid = store.grid
-    assert grid == Grid.from_raster(files.directory / "population.tif")
+    assert grid == RasterSource(files.directory / "population.tif").grid
     assert store.covariates == ("wave", "north")
     for k, area in enumerate(files.ids):
         bag = bag_of(store, area)
@@ -113,7 +113,7 @@ def test_pixels_without_a_value_are_left_out_and_counted(files: Any) -> None:
     assert summary["left_out"] == left
     assert len(bag_of(store, "M04")["pixel"]) == 81 - 5
     said = "\n".join(notes.lines)
-    for words in ("left out 5 of", "3 lack a covariate", "1 lack population", "1 hold nobody"):
+    for words in ("left out 5 of", "3 lack a covariate", "1 lack population", "1 have no people"):
         assert words in said
     assert "wave 3, north 1" in said
 

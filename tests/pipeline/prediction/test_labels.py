@@ -129,7 +129,7 @@ def test_labels_may_be_words_and_a_column_of_the_areas(labelled):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"M03": "2"}, r"outbreaks.csv\) row 5 \(id M03: '2'\): column 'outbreak' is no label"),
+        ({"M03": "2"}, r"outbreaks.csv\) row 5 \(id M03: '2'\): column 'outbreak' is not a label"),
         ({"M03": ""}, r"row 5 \(id M03\): column 'outbreak' is missing"),
         (dict.fromkeys(LABELS, "1"), "column 'outbreak' is 1 for every area"),
         ({"M99": "1"}, r"1 label\(s\) match no area: M99 \(row 11\)"),

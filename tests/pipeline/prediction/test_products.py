@@ -88,7 +88,7 @@ def test_a_new_product_makes_the_stage_stale_that_writes_it(world, monkeypatch):
 
 
 def test_two_products_of_one_file_are_refused(registered):
-    with pytest.raises(ValueError, match=r"rate_ratio\.tif: on the list already"):
+    with pytest.raises(ValueError, match=r"rate_ratio\.tif: already registered"):
         register(Product(file="rate_ratio.tif", description="another"))
 
 

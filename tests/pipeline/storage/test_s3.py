@@ -207,7 +207,7 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     assert "after 5 attempts" in line
     assert "run the same command again" in line
     assert main(["fit", str(country.config(tmp_path / "two", there, s3))]) == 0
-    assert "fit: goes on from the checkpoint of epoch 2" in capsys.readouterr().err
+    assert "fit: resumes from the checkpoint of epoch 2" in capsys.readouterr().err
     model = json.loads(get(s3, there, MANIFEST))["files"]["work/model/arrays.npz"]["object"]
     assert get(s3, there, model) == (country.out / "work/model/arrays.npz").read_bytes()
     # What was finished is not kept twice.

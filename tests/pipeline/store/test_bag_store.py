@@ -452,7 +452,7 @@ def test_the_format_is_what_the_specification_says(store: BagStore) -> None:
         ({"ids": ["", *map(str, range(29))]}, "empty id"),
         ({"covariates": []}, "0 covariates"),
         ({"units": ["m"]}, "1 units"),
-        ({"shard_pixels": 100}, "no whole number of 64"),
+        ({"shard_pixels": 100}, "not a multiple of chunk_pixels 64"),
     ],
 )
 def test_unusable_arrays_are_refused(
@@ -463,7 +463,7 @@ def test_unusable_arrays_are_refused(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize(("value", "says"), [(np.nan, "x holds NaN"), (-1.0, "weight holds")])
+@pytest.mark.parametrize(("value", "says"), [(np.nan, "x has NaN"), (-1.0, "weight has")])
 def test_unusable_pixels_are_refused(
     tmp_path: Path, country: Country, value: float, says: str
 ) -> None:

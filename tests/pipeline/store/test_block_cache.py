@@ -12,7 +12,7 @@ from models import VBAgg
 from models.core.block import BagBlock
 from pipeline.core.errors import StoreError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
-from pipeline.store.block_cache import MOST_COMING, BlockCache, block_bytes
+from pipeline.store.block_cache import MAX_PENDING, BlockCache, block_bytes
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
@@ -57,8 +57,8 @@ def test_what_is_read_ahead_is_not_read_again(budget):
         cache.ahead([number + 1, number + 2] if number < 10 else [])
         assert (cache.get(number).x == number).all()
     assert sorted(shelf.read) == list(range(12))
-    cache.ahead(range(200, 200 + 3 * MOST_COMING))
-    assert len(cache._coming) == MOST_COMING
+    cache.ahead(range(200, 200 + 3 * MAX_PENDING))
+    assert len(cache._pending) == MAX_PENDING
     cache.close()
     assert cache.n_byte == 0
     assert cache.get(3).n_pix == 10

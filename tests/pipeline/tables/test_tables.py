@@ -79,7 +79,7 @@ def test_a_table_of_many_batches(tmp_path, monkeypatch):
         ({"x1": np.nan}, {}, r"t.csv row 2: column 'x1' is missing or not finite in 1 rows"),
         ({"x1": np.inf}, {}, r"column 'x1' is missing or not finite"),
         ({"x1": "high"}, {}, r"cannot be read as numbers.*high.*--drop"),
-        ({}, {"features": ["x0", "x9"]}, r"no column 'x9', asked for by --feature"),
+        ({}, {"features": ["x0", "x9"]}, r"no column 'x9', which --feature names"),
         ({}, {"drop": ["x0", "x1", "x2", "patch"]}, "no column left"),
     ],
 )

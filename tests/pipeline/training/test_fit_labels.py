@@ -124,7 +124,7 @@ def test_an_interrupted_fit_goes_on_as_if_nothing_had_been(
         fit(parts, store, checkpoint=tmp_path, progress=Stop(2.5))
     again = Stop(np.inf)
     fit(parts, store, checkpoint=tmp_path, progress=again)
-    assert any("goes on from the checkpoint of epoch" in line for line in again.logs)
+    assert any("resumes from the checkpoint of epoch" in line for line in again.logs)
     _assert_same(whole, parts, store)
 
 

@@ -189,7 +189,7 @@ def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyP
         patch.setattr(client, "scheduler_info", lambda **_: found)
         with (
             DaskExecutor(new_model(), StoreBlockSource(store), client, wait=0.2) as executor,
-            pytest.raises(ClusterError, match=r"that is ready, for 0\.2 seconds; start some, or"),
+            pytest.raises(ClusterError, match=r"been ready for 0\.2 seconds; start some, or"),
         ):
             executor.sum({}, [0])
 
