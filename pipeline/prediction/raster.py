@@ -79,7 +79,7 @@ def predict_tile(
 
 def predict_raster(
     model: Any,
-    grid_path: str | os.PathLike[str] | Location,
+    cube_path: str | os.PathLike[str] | Location,
     directory: str | os.PathLike[str],
     wanted: list[Layer],
     *,
@@ -96,7 +96,7 @@ def predict_raster(
     ----------
     model : fitted model
         With ``predict_pixels``.
-    grid_path : path-like or Location
+    cube_path : path-like or Location
         The aligned grid, ``work/grid.zarr``.
     directory : path-like
         Directory of ``NAME.tif`` and ``NAME.qml`` of each layer.
@@ -120,7 +120,7 @@ def predict_raster(
     """
     directory = Path(directory)
     progress = progress or Silent()
-    aligned = open_aligned_grid(grid_path)
+    aligned = open_aligned_grid(cube_path)
     described: Any = aligned.attrs["grid"]
     grid = Grid.from_dict(described)
     tiles = list(grid.tiles(int(aligned.attrs["tile"])))
