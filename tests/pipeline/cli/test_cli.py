@@ -133,7 +133,7 @@ def test_an_interruption_is_130_and_says_how_to_go_on(project, capsys, monkeypat
     assert main(["run", str(path)]) == 130
     err = capsys.readouterr().err
     assert err.endswith(
-        f"interrupted during fit; what is finished is kept: go on with `disagg run {path}`\n"
+        f"interrupted during fit; finished work is kept; continue with `disagg run {path}`\n"
     )
     assert "Traceback" not in err
 

@@ -27,9 +27,9 @@ from pipeline.publishing.summary import headline, page
 from pipeline.publishing.versions import (
     add_version,
     current_version,
-    drop_old,
     list_versions,
     make_current,
+    remove_old_versions,
     roll_back,
 )
 from pipeline.run.fingerprints import output_fingerprint
@@ -126,7 +126,10 @@ def test_the_page_of_a_run(tmp_path):
     leave_run(config, 0.06, evaluation=report(gain=0.1))
     held = publish(config)
     assert "**not passed**" in page(config, held)
-    assert headline(config, held).startswith("disagg: finished, not fit to publish: held-out gain")
+    message = "disagg: finished, but did not pass its gates: held-out gain"
+    assert headline(config, held).startswith(message)
+        "disagg: finished, but did not pass its gates: held-out gain"
+    )
 
 
 def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
@@ -330,7 +333,7 @@ def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
     source = {"a.txt": tmp_path / "out" / "areas.csv"}
     made = [add_version(directory, source, {}, str(k)) for k in range(5)]
     make_current(directory, made[1])
-    assert drop_old(directory, 2) == ["v0003"]
+    assert remove_old_versions(directory, 2) == ["v0003"]
     assert [v.name for v in list_versions(directory)] == ["v0001", "v0002", "v0004", "v0005"]
 
 

@@ -177,7 +177,7 @@ def test_labels_that_no_classifier_takes(tmp_path, capsys):
     (tmp_path / "other").mkdir()
     asked = ["--bag", "slide", "--label", "tumour", "--out", str(tmp_path / "other")]
     assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 2
-    assert "is there and is no bag store" in capsys.readouterr().err
+    assert "exists, but is not a bag store" in capsys.readouterr().err
 
 
 def test_a_table_of_a_format_from_outside_makes_the_same_store(tmp_path, monkeypatch):
