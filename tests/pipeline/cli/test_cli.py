@@ -194,7 +194,7 @@ def test_a_stage_on_old_inputs_says_so(project, capsys):
     (project / "cases.csv").write_text("new")
     capsys.readouterr()
     assert main(["predict", str(path)]) == 0
-    assert "what ingest read has changed" in capsys.readouterr().err
+    assert "inputs of ingest have changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("holds", [(), (".disagg-demo", "half.tif"), ("truth_rate.tif",)])

@@ -128,8 +128,6 @@ def test_the_page_of_a_run(tmp_path):
     assert "**not passed**" in page(config, held)
     message = "disagg: finished, but did not pass its gates: held-out gain"
     assert headline(config, held).startswith(message)
-        "disagg: finished, but did not pass its gates: held-out gain"
-    )
 
 
 def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
