@@ -150,8 +150,8 @@ def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--model", "vbagg"], "no model of labels 'vbagg'"),
-        (["--set", "n_inducing"], "no NAME=VALUE"),
+        (["--model", "vbagg"], "no model 'vbagg' that learns from labels"),
+        (["--set", "n_inducing"], "not NAME=VALUE"),
         (["--set", "inducing=3"], "did you mean 'n_inducing'"),
         (["--set", "n_inducing=0"], "n_inducing"),
         (["--truth", "spots"], "has no column 'spots'"),
