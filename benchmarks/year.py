@@ -33,7 +33,7 @@ import numpy as np
 import yaml
 
 from benchmarks.report import RESULTS, write_results
-from flows.processes import Child, end_on_signals, wait_for_url
+from flows.processes import ChildProcess, end_on_signals, wait_for_url
 from pipeline.demo.country import LAYERS, CountrySpec, simulate_country
 from pipeline.publishing.versions import current_version, list_versions
 
@@ -213,19 +213,19 @@ def replay(directory: Path, stay_s: float = 0) -> dict[str, Any]:
     runs = []
     with ExitStack() as stack:
         where = ["--host", "127.0.0.1", "--port", port]
-        stack.enter_context(Child("server", [*prefect, "server", "start", *where]))
+        stack.enter_context(ChildProcess("server", [*prefect, "server", "start", *where]))
         wait_for_url(f"{api.url}/health")
         from flows.deploy import deploy
 
         name = deploy(str(config))
-        stack.enter_context(Child("worker", [*prefect, "worker", "start", "--pool", "maps"]))
+        stack.enter_context(ChildProcess("worker", [*prefect, "worker", "start", "--pool", "maps"]))
         watch = [sys.executable, "-m", "flows.watch", str(config), "--every", "1"]
         readers = stack.enter_context(Readers(out / "published"))
         start = time.perf_counter()
         for n, (period, rows) in enumerate(deliveries):
             deliver(config.with_name(f"cases_{period}.csv"), rows)
             if n == 0:
-                stack.enter_context(Child("watch", watch))
+                stack.enter_context(ChildProcess("watch", watch))
             runs.append(describe(api, api.wait_for_run(n), period, out))
             print(line(runs[-1]), flush=True)
         found = api.call(f"/deployments/name/{name}")["id"]

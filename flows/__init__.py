@@ -1,1 +1,4 @@
-"""Prefect wiring: flows call the stage functions of ``pipeline`` and do no work of their own."""
+"""Prefect flows: they call the stage functions of ``pipeline`` and do no work themselves.
+
+May import pipeline and geo.
+"""

@@ -1,4 +1,4 @@
-"""A range of periods, one after the other; one that fails does not stop the rest."""
+"""Map a range of periods in sequence; a failed period does not stop the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prefect.states import Completed, Failed, State
 
 from flows.update import HELD, name_run, update_map
 from geo.errors import InputError
-from pipeline.config.periods import between
+from pipeline.config.periods import select_periods
 from pipeline.updates.arrivals import known_periods
 
 
@@ -19,12 +19,13 @@ from pipeline.updates.arrivals import known_periods
 def backfill(
     config: str, first: str, last: str, changes: dict[str, Any] | None = None
 ) -> State[Any]:
-    """Map every period from ``first`` to ``last`` that there are counts of.
+    """Map every period from ``first`` to ``last`` that has counts.
 
-    Each is a run of `update_map` and makes a version; readers keep that of the latest period.
+    Each period is a run of `update_map` and publishes a version. The version of the latest period
+    stays current.
     """
     try:
-        periods = between(known_periods(config), first, last)
+        periods = select_periods(known_periods(config), first, last)
     except InputError as error:
         return Failed(message=str(error))
     lines, failed = [], False

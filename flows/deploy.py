@@ -1,9 +1,9 @@
-"""Deployments as code: one for each map, on a work pool, by module.
+"""Create Prefect deployments: one for each map, on a work pool.
 
     python -m flows.deploy CONFIG... [--cron "0 6 * * *"] [--pool maps] [--type process]
 
-`prefect.yaml` says the same for `prefect deploy`. Where ``notify.webhook`` is given, the server
-itself tells of late runs: no run of ours can, when there is no worker.
+`prefect.yaml` is the equivalent for `prefect deploy`. With ``notify.webhook``, the server itself
+reports late runs: without a worker, no run could.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "
         work_pool_name=pool,
         entrypoint_type=EntrypointType.MODULE_PATH,
         tags=["disagg", loaded.name],
-        description=f"Updates {loaded.name} as {address} says.",
+        description=f"Updates {loaded.name} ({address}).",
     )
     found = deployment.apply()
     if loaded.notify.webhook is not None and "late" in loaded.notify.on:
-        tell_when_late(loaded, str(found))
+        notify_when_late(loaded, str(found))
     return f"update-map/{slug(loaded.name)}"
 
 
 def make_pool(client: SyncPrefectClient, pool: str, kind: str) -> None:
-    """Make a work pool where there is none of its name."""
+    """Create a work pool unless it exists."""
     try:
         client.create_work_pool(WorkPoolCreate(name=pool, type=kind))
     except ObjectAlreadyExists:
         return
 
 
-def tell_when_late(config: Config, deployment_id: str) -> None:
-    """Have the server call the webhook when a run of a deployment is late."""
+def notify_when_late(config: Config, deployment_id: str) -> None:
+    """Create an automation that calls the webhook when a run of a deployment is late."""
     webhook = config.notify.webhook
     if webhook is None:
         return
@@ -103,7 +103,7 @@ def main() -> None:
         check_names(options.config)
         for config in options.config:
             print(deploy(config, options.cron, options.pool, options.type))
-    except (InputError, ValueError) as error:  # the latter of a cron expression
+    except (InputError, ValueError) as error:  # ValueError: the cron expression
         sys.exit(f"error: {error}")
 
 

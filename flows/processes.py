@@ -1,4 +1,4 @@
-"""Processes that live as long as the one that starts them."""
+"""Child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STOP_S = 30.0
 START_S = 180.0
 
 
-class ChildError(PipelineError, RuntimeError):
-    """A process did not come up, or ended by itself."""
+class StartError(PipelineError, RuntimeError):
+    """A process did not start."""
 
 
-class Child:
-    """A process that is asked to end, and made to, when the block is left.
+class ChildProcess:
+    """A process that is terminated, or killed after `STOP_S` seconds, when the block ends.
 
     Parameters
     ----------
@@ -34,14 +34,14 @@ class Child:
         self.name, self._command = name, list(command)
 
     def __enter__(self) -> Self:
-        """Start it, in a group of its own: Ctrl-C is ours to pass on, in order."""
+        """Start the process in its own group: Ctrl-C reaches only the parent, which stops all."""
         self._process = subprocess.Popen(self._command, start_new_session=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """Stop the process."""
         if self._process.poll() is None:
-            self._process.terminate()  # not Ctrl-C: what runs in the background ignores that
+            self._process.terminate()  # background processes ignore SIGINT
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -49,7 +49,7 @@ class Child:
                 self._process.wait()
 
     def wait(self) -> int:
-        """Wait until it ends by itself, or we are interrupted; return its exit status."""
+        """Wait until the process ends or Ctrl-C arrives; return the exit status."""
         try:
             return self._process.wait()
         except KeyboardInterrupt:
@@ -57,7 +57,7 @@ class Child:
 
 
 def end_on_signals() -> None:
-    """Take a service manager's request to end as Ctrl-C: the children have to go, too."""
+    """Handle SIGTERM as Ctrl-C, so that the children stop, too."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
 
@@ -67,8 +67,8 @@ def wait_for_url(url: str, seconds: float = START_S) -> None:
 
     Raises
     ------
-    ChildError
-        If it does not.
+    StartError
+        If it does not within ``seconds``.
     """
     end = time.monotonic() + seconds
     while True:
@@ -77,6 +77,6 @@ def wait_for_url(url: str, seconds: float = START_S) -> None:
                 return
         except (OSError, urllib.error.URLError):
             if time.monotonic() > end:
-                found = f"{url}: nobody answers after {seconds:g} s; see the lines above"
-                raise ChildError(found) from None
+                found = f"{url}: no answer after {seconds:g} s; see the log lines above"
+                raise StartError(found) from None
         time.sleep(0.3)

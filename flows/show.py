@@ -1,4 +1,4 @@
-"""What a run shows in the Prefect UI: log lines, progress, a picture, tables, links."""
+"""Output of a run in the Prefect UI: log lines, progress, a picture, tables, links."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from prefect.logging import get_run_logger
 
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import evaluation_table
-from pipeline.publishing import summary as cards
+from pipeline.publishing import summary
 from pipeline.publishing.publish import Publication
-from pipeline.updates.map_run import Percent, slug, title
+from pipeline.updates.map_run import PercentProgress, slug, title
 
 
-def progress_of(config: Config) -> Percent:
-    """Return the progress that a stage reports to: log lines, an artifact for each long loop."""
+def progress_of(config: Config) -> PercentProgress:
+    """Return a stage's progress: log lines, and an artifact for each long task."""
     logger = get_run_logger()
     name = title(config)
 
@@ -34,33 +34,33 @@ def progress_of(config: Config) -> Percent:
     def update(handle: Any, percent: float, note: str) -> None:
         update_progress_artifact(handle, percent, description=f"{name}: {note}")
 
-    return Percent(name, logger.info, harmless(start), harmless(update))
+    return PercentProgress(name, logger.info, warn_on_error(start), warn_on_error(update))
 
 
 def show_run(config: Config, publication: Publication) -> None:
-    """Make the artifacts of a finished run."""
+    """Create the artifacts of a finished run."""
     key = functools.partial(slug, config.name)
-    say = cards.headline(config, publication)
-    markdown = harmless(create_markdown_artifact)
-    # The picture in Markdown: an image artifact would print its whole data: address below it.
-    page = cards.page(config, publication)
-    markdown(markdown=page, key=key("map"), description=say)
+    headline = summary.headline(config, publication)
+    markdown = warn_on_error(create_markdown_artifact)
+    # An image artifact would print the whole data: URL below the picture; Markdown does not.
+    page = summary.page(config, publication)
+    markdown(markdown=page, key=key("map"), description=headline)
     table = evaluation_table(config)
-    markdown(markdown=table, key=key("evaluation"), description=say)
-    address = cards.link(config, publication)
+    markdown(markdown=table, key=key("evaluation"), description=headline)
+    address = summary.link(config, publication)
     if address is not None:
-        harmless(create_link_artifact)(link=address, key=key("link"), description=say)
+        warn_on_error(create_link_artifact)(link=address, key=key("link"), description=headline)
 
 
-def harmless(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a call to the server fail with a warning: what is shown must not stop what is done."""
+def warn_on_error(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a call to the server: an error becomes a warning, so that the run continues."""
 
     @functools.wraps(call)
     def guarded(*args: Any, **options: Any) -> Any:
         try:
             return call(*args, **options)
         except Exception as error:
-            get_run_logger().warning("not shown: %s", error)
+            get_run_logger().warning("cannot show this in the Prefect UI: %s", error)
             return None
 
     return guarded

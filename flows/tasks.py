@@ -1,9 +1,8 @@
-"""The tasks that flows are made of: one for each stage, and publishing.
+"""Prefect tasks: one for each stage, and one that publishes.
 
-They get a run's address and a fingerprint, never data. A stage's result is cached by the key that
-`pipeline.run.record.stage_key` makes of its inputs' content, its part of the configuration and the
-code; and only while what it left on the disk is still there (`refresh_cache` otherwise:
-Prefect's record may outlive the files).
+A task receives a run's address and a fingerprint, never data. Its cache key
+(`pipeline.run.record.stage_key`) covers the content of its inputs, its part of the configuration
+and the code. Prefect's record may outlive the files: a missing output refreshes the cache.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import Task, task
-from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.states import State
 from prefect.task_engine import TaskRunTimeoutError
@@ -27,43 +25,37 @@ from pipeline.updates.map_run import MapRun
 from pipeline.updates.retry import is_transient
 
 
-def may_pass(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:
-    """Say whether a failed task is worth another try."""
+def is_retryable(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:
+    """Return whether Prefect should retry a failed task."""
     error = state.result(raise_on_failure=False)
-    if isinstance(error, TaskRunTimeoutError):  # it would take as long again: a person decides
+    if isinstance(error, TaskRunTimeoutError):  # a retry would take as long again
         return False
     return isinstance(error, BaseException) and is_transient(error)
-
-
-def by_key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """Cache a stage by the key that it was given."""
-    key: str = parameters["key"]
-    return key
 
 
 @task(
     name="stage",
     task_run_name="{stage}",
-    cache_key_fn=by_key,
+    cache_key_fn=lambda _context, parameters: parameters["key"],
     persist_result=True,
     result_serializer="json",
-    retry_condition_fn=may_pass,
+    retry_condition_fn=is_retryable,
 )
 def stage_task(
     run: MapRun,
     stage: str,
-    key: str,  # noqa: ARG001 (by_key reads it)
-    prints: Fingerprints,
+    key: str,  # noqa: ARG001 (the cache key)
+    fingerprints: Fingerprints,
 ) -> dict[str, Any]:
-    """Run one stage, unless it is up to date; open the Dask client inside, if it needs one."""
+    """Run one stage unless it is up to date. The stage itself opens its Dask client."""
     config = run.load()
-    results = run_stages(config, (stage,), progress_of(config), prints=prints)
+    results = run_stages(config, (stage,), progress_of(config), fingerprints=fingerprints)
     return summarise_stages(results)[0]
 
 
-@task(name="publish", persist_result=False, retry_condition_fn=may_pass)
+@task(name="publish", persist_result=False, retry_condition_fn=is_retryable)
 def publish_task(run: MapRun, force: bool = False) -> Any:
-    """Ask the gates, and give the map to readers if they allow."""
+    """Publish the map if it passes its gates."""
     config = run.load()
     publication = publish(config, force=force)
     for reason in publication.reasons:
@@ -71,21 +63,23 @@ def publish_task(run: MapRun, force: bool = False) -> Any:
     return publication
 
 
-def do_stage(run: MapRun, config: Config, stage: str, prints: Fingerprints) -> dict[str, Any]:
-    """Call `stage_task` as the configuration says: key, retries, time-out."""
-    key, current = stage_key(stage, config, prints)
-    chosen = stage_task.with_options(refresh_cache=not current, **_patience(config))
-    state = chosen(run, stage, key, prints, return_state=True)
+def run_stage_task(
+    run: MapRun, config: Config, stage: str, fingerprints: Fingerprints
+) -> dict[str, Any]:
+    """Call `stage_task` with the configured cache key, retries and time-out."""
+    key, current = stage_key(stage, config, fingerprints)
+    chosen = stage_task.with_options(refresh_cache=not current, **_retry_options(config))
+    state = chosen(run, stage, key, fingerprints, return_state=True)
     result = state.result()
     return {**result, "skipped": result["skipped"] or state.name == "Cached"}
 
 
-def do_publish(run: MapRun, config: Config, force: bool) -> Any:
-    """Call `publish_task` as the configuration says."""
-    return publish_task.with_options(**_patience(config))(run, force)
+def run_publish_task(run: MapRun, config: Config, force: bool) -> Any:
+    """Call `publish_task` with the configured retries and time-out."""
+    return publish_task.with_options(**_retry_options(config))(run, force)
 
 
-def _patience(config: Config) -> dict[str, Any]:
+def _retry_options(config: Config) -> dict[str, Any]:
     update = config.update
     return {
         "retries": update.retries,

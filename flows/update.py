@@ -1,8 +1,8 @@
-"""The flow that brings a map up to date: ingest, fit, predict, evaluate, publish."""
+"""The flow that updates a map: ingest, fit, predict, evaluate, publish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from prefect import flow
@@ -14,15 +14,15 @@ from prefect.states import Completed, Failed, State
 from prefect.task_engine import TaskRunTimeoutError
 
 from flows.show import show_run
-from flows.tasks import do_publish, do_stage
-from pipeline.publishing.metrics import recorded
-from pipeline.publishing.notify import tell
+from flows.tasks import run_publish_task, run_stage_task
+from pipeline.publishing.metrics import recorded_metrics
+from pipeline.publishing.notify import send_notification
 from pipeline.publishing.publish import Publication
 from pipeline.publishing.summary import headline
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.lock import MapBusyError, hold_map
 from pipeline.updates.arrivals import load_watched
-from pipeline.updates.map_run import MapRun, slug, state_line, title
+from pipeline.updates.map_run import MapRun, error_message, slug, title
 
 HELD = "Finished, not fit to publish"
 SKIPPED = "Skipped"
@@ -38,8 +38,8 @@ def name_run() -> str:
                 given.get("period"), f"{start:%Y%m%d-%H%M%S}")  # fmt: skip
 
 
-def tell_of_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
-    """Tell those on duty of a failure, or of a map that was held back."""
+def notify_on_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001
+    """Send a notification of a failed run, or of a map that did not pass its gates."""
     if state.name == HELD:
         event: Literal["gate", "failure"] = "gate"
     elif state.type in (StateType.FAILED, StateType.CRASHED):
@@ -48,25 +48,25 @@ def tell_of_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> N
         return
     given = flow_run.parameters
     try:
-        config = load_watched(given["config"])  # a file that is missing is what there is to tell
-    except Exception as error:  # a configuration that cannot be read tells nobody
-        get_logger("flows").error("%s: nobody was told: %s", flow_run.name, error)
+        config = load_watched(given["config"])  # missing inputs may be the failure to report
+    except Exception as error:
+        get_logger("flows").error("%s: no notification was sent: %s", flow_run.name, error)
         return
-    told = tell(
-        config, event, f"{title(config)}: {state.name}", f"{flow_run.name}: {state.message}"
-    )
-    for trouble in told:
-        get_logger("flows").error("%s: %s", flow_run.name, trouble)
+    subject, text = f"{title(config)}: {state.name}", f"{flow_run.name}: {state.message}"
+    for failure in send_notification(config, event, subject, text):
+        get_logger("flows").error("%s: %s", flow_run.name, failure)
 
 
-@flow(
-    name="update-map",
-    flow_run_name=name_run,
-    persist_result=False,
-    on_completion=[tell_of_end],
-    on_failure=[tell_of_end],
-    on_crashed=[tell_of_end],
-)
+FLOW_OPTIONS: dict[str, Any] = {
+    "flow_run_name": name_run,
+    "persist_result": False,
+    "on_completion": [notify_on_end],
+    "on_failure": [notify_on_end],
+    "on_crashed": [notify_on_end],
+}
+
+
+@flow(name="update-map", **FLOW_OPTIONS)
 def update_map(
     config: str,
     period: str | None = None,
@@ -74,25 +74,23 @@ def update_map(
     when_busy: WhenBusy | None = None,
     force: bool = False,
 ) -> State[Any]:
-    """Bring a map up to date and publish it, if its gates allow.
+    """Update a map, and publish it if it passes its gates.
 
     Parameters
     ----------
     config : str
-        Address of the configuration.
+        Path of the configuration.
     period : str, optional
-        Of a time series; the latest by default.
+        Period of a time series; the latest by default.
     changes : dict, optional
-        Values in the place of the file's, checked as the file is: ``{"fit": {"seed": 2}}``.
+        Values that replace those of the file: ``{"fit": {"seed": 2}}``. They are validated.
     when_busy : {"queue", "skip"}, optional
-        While another run updates the map; the configuration's ``update.when_busy`` by default.
+        What to do while another run updates the map; ``update.when_busy`` by default.
     force : bool
-        Publish whatever the gates say.
+        Publish even if a gate fails.
     """
-    return run_map(
-        MapRun(config, period, changes or {}), STAGES, publishes=True, force=force,
-        when_busy=when_busy,
-    )  # fmt: skip
+    run = MapRun(config, period, changes or {})
+    return run_map(run, STAGES, publishes=True, force=force, when_busy=when_busy)
 
 
 def run_map(
@@ -103,58 +101,53 @@ def run_map(
     force: bool = False,
     when_busy: WhenBusy | None = None,
 ) -> State[Any]:
-    """Run stages of a map, and publish it, under the map's lock; return how it ended."""
-    return _said(lambda: _run_locked(run, stages, publishes, force, when_busy))
+    """Run stages of a map, and publish it, under the map's lock; return the final state.
+
+    Errors that a user can correct become the message of the state; other errors pass.
+    """
+    try:
+        return _run_locked(run, stages, publishes, force, when_busy)
+    except MapBusyError as busy:
+        return Completed(name=SKIPPED, message=str(busy))
+    except TaskRunTimeoutError:
+        late = "a stage took longer than update.timeout_s; retry to continue from its checkpoint"
+        return Failed(name="TimedOut", message=late)
+    except Exception as error:
+        message = error_message(error)
+        if message is None:
+            raise
+        get_run_logger().error("%s", message)
+        return Failed(message=message)
 
 
 def _run_locked(
     run: MapRun, stages: tuple[str, ...], publishes: bool, force: bool, when_busy: WhenBusy | None
 ) -> State[Any]:
     config = run.load()
-    run = run.fixed(config)
+    run = replace(run, period=config.period)  # counts may arrive during the run
     logger = get_run_logger()
     logger.info("%s: %s", title(config), ", ".join(stages) or "publish")
-
-    def waiting(owner: str) -> None:
-        logger.info("%s: waits for %s", title(config), owner)
 
     with (
         hold_map(
             config.output.dir,
             f"flow run {this_run.name} {this_run.id}",
             when_busy=when_busy or config.update.when_busy,
-            on_wait=waiting,
+            on_wait=lambda owner: logger.info("%s: waits for %s", title(config), owner),
         ),
-        recorded(config, logger.warning) as record,
+        recorded_metrics(config, logger.warning) as metrics,
     ):
-        prints = Fingerprints(config)
+        fingerprints = Fingerprints(config)
         for stage in stages:
-            record.add(do_stage(run, config, stage, prints))
+            metrics.add(run_stage_task(run, config, stage, fingerprints))
         if not publishes:
-            record.outcome = "unchanged"
+            metrics.outcome = "unchanged"
             return Completed(message=f"{title(config)}: {', '.join(stages)} up to date")
-        publication: Publication = do_publish(run, config, force)
-        record.end(publication)
+        publication: Publication = run_publish_task(run, config, force)
+        metrics.end(publication)
         show_run(config, publication)
-    said = headline(config, publication)
-    logger.info("%s", said)
+    message = headline(config, publication)
+    logger.info("%s", message)
     if publication.status == "held":
-        return Completed(name=HELD, message=said)
-    return Completed(message=said)
-
-
-def _said(work: Callable[[], State[Any]]) -> State[Any]:
-    """Turn what a person can mend into the state's message; let defects be tracebacks."""
-    try:
-        return work()
-    except MapBusyError as busy:
-        return Completed(name=SKIPPED, message=str(busy))
-    except TaskRunTimeoutError:
-        late = "a stage took longer than update.timeout_s; retry, and it goes on where it stopped"
-        return Failed(name="TimedOut", message=late)
-    except Exception as error:
-        line = state_line(error)
-        if line is None:
-            raise
-        get_run_logger().error("%s", line)
-        return Failed(message=line)
+        return Completed(name=HELD, message=message)
+    return Completed(message=message)

@@ -1,8 +1,8 @@
-"""Looking after a map: new counts start a run, and a run whose process died is started again.
+"""Watch maps: start a run for new counts, and restart a run whose process died.
 
     python -m flows.watch CONFIG... [--deployment update-map/NAME] [--every SECONDS]
 
-One look is also a flow, to be deployed with a schedule where no process should stay.
+`watch_map` checks once. Deploy it with a schedule instead of keeping this process running.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from prefect.types._datetime import now
 from pipeline.config.schema import Config
 from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
 from pipeline.updates.map_run import slug
-from pipeline.updates.recovery import Verdict, judge_run
+from pipeline.updates.recovery import RecoveryAction, recovery_action
 
-GRACE_S = 120.0  # a live run that is taken for dead would be started a second time
+GRACE_S = 120.0  # too short a time would start a live run a second time
 
 
 @flow(name="watch", persist_result=False)
 def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE_S) -> list[str]:
-    """Look once; return a line for each thing that was done.
+    """Check a map once; return a line for each action.
 
     Parameters
     ----------
     config : str
         Address of the configuration.
     deployment : str, optional
-        ``flow/deployment`` that updates the map; ``update-map/NAME`` by default.
+        Deployment that updates the map; ``update-map/NAME`` by default.
     grace_s : float
-        Seconds for which a run may be without the map's lock before it is taken for dead.
+        Seconds without the map's lock after which a run counts as dead.
     """
     config = str(Path(config).resolve())  # runs have another working directory
     loaded = load_watched(config)
@@ -65,7 +65,7 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
         done.append(f"{arrival.address}: new, {run.name} started")
     with get_client(sync_client=True) as client:
         for flow_run in _unfinished(client, name):
-            done.extend(_mend(client, loaded, flow_run, grace_s))
+            done.extend(_recover(client, loaded, flow_run, grace_s))
     return done
 
 
@@ -77,7 +77,7 @@ def deployment_of(config: Config) -> str:
 def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
     found = client.read_deployment_by_name(deployment)
     types = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
-    # Order and limit are said: the synchronous client sends null for them, and that is refused.
+    # The synchronous client would send null for sort and limit, which the server rejects.
     return client.read_flow_runs(
         sort=FlowRunSort.EXPECTED_START_TIME_ASC,
         limit=200,
@@ -88,32 +88,34 @@ def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
     )
 
 
-def _mend(client: SyncPrefectClient, config: Config, run: FlowRun, grace_s: float) -> list[str]:
-    """Start a dead run again, from its checkpoint; give up one that dies again and again."""
+def _recover(client: SyncPrefectClient, config: Config, run: FlowRun, grace_s: float) -> list[str]:
+    """Restart a dead run from its checkpoint; give up after repeated deaths."""
     if run.state is None:
         return []
     since: datetime = run.state.timestamp
-    verdict = judge_run(config, run.state.type.value, since, run.run_count, grace_s=grace_s)
-    if verdict is Verdict.ALIVE:
+    action = recovery_action(config, run.state.type.value, since, run.run_count, grace_s=grace_s)
+    if action is RecoveryAction.NONE:
         return []
-    # Read again: it may have ended while its lock was looked at. A worker that is handed a run
-    # whose process it still has breaks down.
+    # The run may have ended during the check of its lock. A worker fails if it receives a run
+    # whose process it still has.
     fresh = client.read_flow_run(run.id).state
     if fresh is None or fresh.id != run.state.id:
         return []
-    states: dict[Verdict, State[Any]] = {
-        Verdict.RETRY: AwaitingRetry(
-            scheduled_time=now("UTC"), message="its process died; goes on from the checkpoint"
+    states: dict[RecoveryAction, State[Any]] = {
+        RecoveryAction.RETRY: AwaitingRetry(
+            scheduled_time=now("UTC"), message="the process died; restarted from the checkpoint"
         ),
-        Verdict.CANCELLED: Cancelled(message="its process had ended; what it left is kept"),
-        Verdict.GIVE_UP: Crashed(message="its process died again and again: see the worker's log"),
+        RecoveryAction.CANCELLED: Cancelled(message="the process ended; finished results are kept"),
+        RecoveryAction.GIVE_UP: Crashed(
+            message="the process died repeatedly; see the worker's log"
+        ),
     }
-    client.set_flow_run_state(run.id, states[verdict], force=True)
-    return [f"{run.name}: {states[verdict].message}"]
+    client.set_flow_run_state(run.id, states[action], force=True)
+    return [f"{run.name}: {states[action].message}"]
 
 
 def main() -> None:
-    """Look again and again."""
+    """Run the command line: check at a fixed interval."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", nargs="+")
     parser.add_argument("--deployment")
@@ -124,7 +126,7 @@ def main() -> None:
 
 
 def watch(configs: list[str], deployment: str | None, every_s: float, grace_s: float) -> None:
-    """Look after maps until interrupted; one that cannot be looked after does not stop others."""
+    """Watch maps until interrupted; an error in one map does not stop the others."""
     while True:
         for config in configs:
             try:

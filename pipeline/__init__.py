@@ -1,11 +1,11 @@
-"""The pipeline: configuration, bag store, engine, prediction, evaluation and the command line."""
+"""The pipeline: configuration, bag store, training, prediction, evaluation, command line."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-# Imported on first use, so that the command line starts before NumPy, Zarr and GDAL are loaded.
+# Imported on first use: `disagg --help` must not wait for NumPy, Zarr and GDAL.
 _LAZY = {
     "BagStore": "pipeline.store.bag_store",
     "fit": "pipeline.training.fit",

@@ -1,4 +1,4 @@
 """The command line `disagg`.
 
-May import every other room.
+May import every other sub-package of pipeline.
 """

@@ -1,4 +1,4 @@
-"""``disagg bags``: stores of bags that come from tables, not from maps."""
+"""``disagg bags``: bag stores from tables of instances, without maps."""
 
 from __future__ import annotations
 
@@ -8,49 +8,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError, Problem
-from pipeline.cli.console import Talk, errors_told, talking
+from pipeline.cli.console import Output, reported_errors, with_output_options
 from pipeline.storage.location import is_object_address
 
 if TYPE_CHECKING:
     from pipeline.store.bag_store import BagStore
 
 bags = typer.Typer(
-    help="Bags from a table of instances: import, look at, fit.", no_args_is_help=True
+    help="Import a table of instances, and fit a classifier of bags to it.", no_args_is_help=True
 )
 
 StorePath = Annotated[
-    Path, typer.Argument(metavar="STORE", help="A bag store, here or at s3://...")
+    Path, typer.Argument(metavar="STORE", help="A bag store: a directory or s3://...")
 ]
 
 
 @bags.command("import")
-@talking
+@with_output_options
 def import_(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet.")],
-    bag: Annotated[str, typer.Option("--bag", help="Column: which bag an instance is in.")],
-    label: Annotated[str, typer.Option("--label", help="Column: the bag's label, 1 or 0.")],
-    out: Annotated[Path, typer.Option("--out", help="The store to write, here or at s3://...")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Table: CSV or Parquet.")],
+    bag: Annotated[str, typer.Option("--bag", help="Column of the instance's bag.")],
+    label: Annotated[str, typer.Option("--label", help="Column of the bag's label, 1 or 0.")],
+    out: Annotated[Path, typer.Option("--out", help="Store to write: a directory or s3://...")],
     feature: Annotated[
-        list[str] | None, typer.Option("--feature", help="A feature; all columns by default.")
+        list[str] | None,
+        typer.Option("--feature", help="Column of a feature; default: all."),
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option("--drop", help="A column that is no feature.")
+        list[str] | None, typer.Option("--drop", help="Column that is not a feature.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order of the bags.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the order of the bags.")] = 0,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Turn a table of instances, one row each, into a bag store.
+    """Import a table of instances (one per row) into a bag store.
 
     \b
     Example:
       disagg bags import patches.parquet --bag slide --label tumour --out slides.zarr
     """  # noqa: D301
-    with errors_told(talk, f"disagg bags import {table} ...", resumable=False):
+    with reported_errors(output, f"disagg bags import {table} ...", resumable=False):
         from pipeline.tables.table_import import InstanceColumns, import_table
 
         _check_out(out)
-        progress = talk.progress()
+        progress = output.progress()
         with progress.task("import", None) as task:
             store = import_table(
                 table,
@@ -59,47 +60,47 @@ def import_(
                 seed=seed,
                 advance=task.advance,
             )
-        _tell(store, talk)
-        talk.say(f"\nNext: disagg bags fit {out} --model psi_vgpmil --out results")
+        _describe(store, output)
+        output.print(f"\nNext: disagg bags fit {out} --model psi_vgpmil --out results")
 
 
 @bags.command()
-@talking
-def info(store: StorePath, *, talk: Talk) -> None:
-    """Say what is in a bag store."""
-    with errors_told(talk, f"disagg bags info {store}"):
-        _tell(_open(store), talk)
+@with_output_options
+def info(store: StorePath, *, output: Output) -> None:
+    """Show the size, features and labels of a bag store."""
+    with reported_errors(output, f"disagg bags info {store}"):
+        _describe(_open(store), output)
 
 
 @bags.command()
-@talking
+@with_output_options
 def fit(
     store: StorePath,
     out: Annotated[Path, typer.Option("--out", help="Directory of the results.")],
     model: Annotated[
-        str, typer.Option("--model", help="A kind of `disagg models` that learns from labels.")
+        str, typer.Option("--model", help="A model of `disagg models` that learns from labels.")
     ] = "psi_vgpmil",
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="An argument of the model in Python."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Argument of the model's constructor."),
     ] = None,
-    folds: Annotated[int, typer.Option(min=0, help="Folds of bags held out; 0: none.")] = 5,
+    folds: Annotated[int, typer.Option(min=0, help="Cross-validation folds; 0: none.")] = 5,
     truth: Annotated[
         str | None,
-        typer.Option(help="Column of the imported table: labels of instances, to score by."),
+        typer.Option(help="Column of the imported table with instance labels, for scores."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the model and the folds.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the model and the folds.")] = 0,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Fit a classifier to a bag store; write its predictions and how good they are.
+    """Fit a classifier to a bag store; write its predictions and scores.
 
     \b
     Examples:
       disagg bags fit slides.zarr --model blrt --out results
       disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
     """  # noqa: D301
-    with errors_told(talk, f"disagg bags fit {store} ...", resumable=False):
+    with reported_errors(output, f"disagg bags fit {store} ...", resumable=False):
         from pipeline.tables.bag_fit import Classifier, fit_bags
 
         _check_kind(model)
@@ -109,10 +110,10 @@ def fit(
             out,
             n_fold=folds,
             truth=truth,
-            progress=talk.progress(),
+            progress=output.progress(),
         )
-        talk.give({"ok": True, "output": str(out), **found})
-        talk.say(f"Everything is in {out}")
+        output.print_json({"ok": True, "output": str(out), **found})
+        output.print(f"All results: {out}")
 
 
 def _settings(given: list[str]) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(Problem(f"--set {text}", "no NAME=VALUE", "write --set n_trees=200"))
+            raise InputError(Problem(f"--set {text}", "not NAME=VALUE", "write --set n_trees=200"))
         options[name] = yaml.safe_load(value)
     return options
 
@@ -134,14 +135,18 @@ def _check_kind(kind: str) -> None:
     names = [each.kind for each in catalogue() if each.learns_from == "labels"]
     if kind not in names:
         raise InputError(
-            Problem("--model", f"no model of labels {kind!r}", suggest(kind, names, "model"))
+            Problem(
+                "--model",
+                f"no model {kind!r} that learns from labels",
+                suggest(kind, names, "model"),
+            )
         )
 
 
 def _check_out(out: Path) -> None:
-    """Refuse to replace anything but a bag store."""
+    """Raise InputError if ``out`` exists and is not a bag store."""
     if not is_object_address(out) and out.exists() and not (out / "zarr.json").is_file():
-        raise InputError(Problem(str(out), "is there and is no bag store", "give another --out"))
+        raise InputError(Problem(str(out), "exists, but is not a bag store", "give another --out"))
 
 
 def _open(path: Path) -> BagStore:
@@ -149,13 +154,13 @@ def _open(path: Path) -> BagStore:
     from pipeline.store.bag_store import BagStore
 
     if place_of(path) == path and not (path / "zarr.json").is_file():
-        what = "is no bag store" if path.exists() else "is not there"
+        what = "not a bag store" if path.exists() else "no such directory"
         remedy = "give the --out of `disagg bags import`, or work/bags.zarr of a run"
         raise InputError(Problem(str(path), what, remedy))
     return BagStore.open(path)
 
 
-def _tell(store: BagStore, talk: Talk) -> None:
+def _describe(store: BagStore, output: Output) -> None:
     import numpy as np
 
     sizes = store.sizes
@@ -184,7 +189,7 @@ def _tell(store: BagStore, talk: Talk) -> None:
         "weight_unit": store.attrs.get("weight_unit", ""),
         "fingerprint": store.fingerprint,
     }
-    talk.give(found)
+    output.print_json(found)
     names = list(store.covariates)
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     size = found["bag_size"]
@@ -195,6 +200,6 @@ def _tell(store: BagStore, talk: Talk) -> None:
         "features": f"{store.n_feat}: {shown}",
         "responses": ", ".join(f"{k}: {v:,g}" for k, v in found["responses"].items()),
     }
-    talk.say(f"{store.path}")
+    output.print(f"{store.path}")
     for name, what in lines.items():
-        talk.say(f"  {name:<10} {what}")
+        output.print(f"  {name:<10} {what}")

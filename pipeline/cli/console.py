@@ -1,7 +1,7 @@
-"""How commands speak: what they print, for whom, and the exit status that says how it went.
+"""Output of commands: results, progress, errors, and the exit status.
 
-Errors are for people: bad input is one line each on standard error and exit status 2, an
-interruption 130 and how to go on; a defect of ours passes, to be a traceback.
+Bad input gives one line per problem on standard error and exit status 2, an interruption exit
+status 130 and the command to continue. A defect gives a traceback.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say also why each step is done.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages, too.")]
 
 
 @dataclass(frozen=True)
-class Talk:
-    """How a command speaks: the options that all commands share."""
+class Output:
+    """Output of a command, by the options that all commands share."""
 
     as_json: bool
     quiet: bool
     verbose: bool
 
-    def say(self, text: str) -> None:
-        """Print a line for people, on standard output."""
+    def print(self, text: str) -> None:
+        """Print a line on standard output, without --quiet or --json."""
         if not (self.quiet or self.as_json):
             print(text)
 
-    def give(self, value: Any) -> None:
-        """Print the result for machines, if it was asked for."""
+    def print_json(self, value: Any) -> None:
+        """Print the result as JSON, with --json."""
         if self.as_json:
             print(json.dumps(value, ensure_ascii=False, indent=1))
 
     def progress(self) -> Progress:
-        """Choose who shows progress: bars on a terminal, lines elsewhere, nobody if quiet."""
+        """Return the progress: bars on a terminal, lines elsewhere, none with --quiet."""
         from pipeline.core.progress import Silent
 
         if self.verbose:
@@ -67,17 +67,17 @@ class Talk:
         return Bars() if sys.stderr.isatty() else Lines()
 
 
-def talking(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that all share: its parameter ``talk`` is made of them."""
+def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --json, --quiet and --verbose to a command; pass them as its parameter ``output``."""
     shared = {"as_json": AsJson, "quiet": Quiet, "verbose": Verbose}
 
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
-        command(**options, talk=Talk(as_json, quiet, verbose))
+        command(**options, output=Output(as_json, quiet, verbose))
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
+    specific = inspect.signature(command, eval_str=True).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword) for p in own if p.name != "talk"]
+    parameters = [p.replace(kind=keyword) for p in specific if p.name != "output"]
     parameters += [
         inspect.Parameter(name, keyword, default=False, annotation=option)
         for name, option in shared.items()
@@ -87,38 +87,41 @@ def talking(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def tell_error(line: str) -> None:
-    """Print a line on standard error, at once."""
+def print_error(line: str) -> None:
+    """Print a line on standard error, unbuffered."""
     print(line, file=sys.stderr, flush=True)
 
 
-def tell_interrupted(stop: KeyboardInterrupt, rest: str = "") -> int:
-    """Say that a signal ended the command, and return the exit status that says so."""
+def report_interruption(stop: KeyboardInterrupt, rest: str = "") -> int:
+    """Report that a signal ended the command; return the exit status."""
     word = "terminated" if isinstance(stop, Terminated) else "interrupted"
-    tell_error(f"{word}{rest}")
+    print_error(f"{word}{rest}")
     return stop.status if isinstance(stop, Terminated) else INTERRUPTED
 
 
 @contextmanager
-def errors_told(
-    talk: Talk, command: str, stage: Callable[[], str] = str, *, resumable: bool = True
+def reported_errors(
+    output: Output, command: str, stage: Callable[[], str] = str, *, resumable: bool = True
 ) -> Iterator[None]:
-    """Turn what a user can mend into lines and an exit status; let defects pass."""
+    """Report errors that a user can correct, and set the exit status; defects pass."""
     try:
         yield
     except InputError as error:
-        talk.give({"ok": False, "problems": [asdict(problem) for problem in error.problems]})
+        output.print_json(
+            {"ok": False, "problems": [asdict(problem) for problem in error.problems]}
+        )
         for problem in error.problems:
-            tell_error(f"error: {problem}")
+            print_error(f"error: {problem}")
     except KeyboardInterrupt as stop:
-        kept = "what is finished is kept: go on" if resumable else "nothing is left behind: go"
-        raise typer.Exit(tell_interrupted(stop, f"{stage()}; {kept} with `{command}`")) from None
+        remedy = "finished work is kept; continue" if resumable else "no files remain; restart"
+        message = f"{stage()}; {remedy} with `{command}`"
+        raise typer.Exit(report_interruption(stop, message)) from None
     except Exception as error:
         explained = explain(error, command)
         if explained is None:
             raise
-        talk.give({"ok": False, "problems": [asdict(explained)]})
-        tell_error(f"error: {explained}")
+        output.print_json({"ok": False, "problems": [asdict(explained)]})
+        print_error(f"error: {explained}")
     else:
         return
     raise typer.Exit(BAD_INPUT) from None
@@ -128,7 +131,7 @@ SHOW_AFTER_S = 2.0
 
 
 class Lines:
-    """Progress as lines of text: for log files and pipes, where a bar would be litter.
+    """Progress as lines of text, for log files and pipes.
 
     Parameters
     ----------
@@ -150,14 +153,14 @@ class Lines:
 
 
 class Bars:
-    """Progress as bars on the terminal, for work that takes over two seconds.
+    """Progress as bars on the terminal, for tasks of more than two seconds.
 
     Parameters
     ----------
     stream : file, optional
         Standard error by default.
     show_after_s : float, optional
-        Seconds until a piece of work gets a bar.
+        Seconds before a task gets a bar.
     """
 
     def __init__(self, stream: IO[str] | None = None, show_after_s: float = SHOW_AFTER_S) -> None:
@@ -172,7 +175,7 @@ class Bars:
     def task(self, name: str, total: float | None = None) -> Iterator[Task]:
         """Begin a piece of work."""
         task = _BarTask(self, name, total)
-        # A timer, not the first step: the first step may itself take minutes.
+        # By a timer: the first step may take minutes.
         timer = threading.Timer(self._show_after_s, task.show)
         timer.daemon = True
         timer.start()

@@ -1,6 +1,6 @@
 """The command line: ``disagg``.
 
-Only what every command needs is imported here: help has to come at once.
+Imports here are limited to what every command needs, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from pipeline.cli.console import (
     DEFECT,
     DONE,
     AsJson,
+    Output,
     Quiet,
-    Talk,
     Verbose,
-    errors_told,
-    talking,
-    tell_error,
-    tell_interrupted,
+    print_error,
+    report_interruption,
+    reported_errors,
+    with_output_options,
 )
 from pipeline.cli.plan import plan
 from pipeline.cli.versions import Period, add_commands
-from pipeline.core.signals import ending_raises
+from pipeline.core.signals import signals_raise
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
 
-_DEMO_MARK = ".disagg-demo"  # says that a demo may be written over what is here
+_DEMO_MARK = ".disagg-demo"  # in a directory that another demo may overwrite
 
 app = typer.Typer(
     name="disagg",
@@ -55,14 +55,14 @@ app.command()(plan)
 
 
 class Size(StrEnum):
-    """How big a country to simulate."""
+    """Size of the simulated country."""
 
     small = "small"
     country = "country"
 
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
-Force = Annotated[bool, typer.Option("--force", help="Run even what is up to date.")]
+Force = Annotated[bool, typer.Option("--force", help="Run stages that are up to date, too.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -70,20 +70,20 @@ def _disagg(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """From counts of areas to maps of pixels, with honest uncertainty.
+    """Map disease rates by pixel from case counts by district.
 
     \b
-    Counts of cases for districts, and rasters of what drives them, become
-    GeoTIFFs of the rate in every pixel, its interval, and the probability
-    that it exceeds a threshold.
+    Input: case counts by district, a population raster, covariate rasters.
+    Output: GeoTIFFs of the rate in every pixel, its interval, and the
+    probability that it exceeds a threshold.
 
     \b
-    To see it work:
+    Try the demo:
       disagg demo demo
       disagg run demo/disagg.yaml
 
     \b
-    With your own data, write a configuration like demo/disagg.yaml, then:
+    For your own data, write a configuration like demo/disagg.yaml, then:
       disagg check mine.yaml
       disagg run mine.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
@@ -96,20 +96,23 @@ def _disagg(
 
 
 @app.command()
-@talking
+@with_output_options
 def demo(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or an earlier demo's.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="New directory, or an earlier demo.")
+    ],
     size: Annotated[
-        Size, typer.Option(help="About 120 areas and a minute's run, or 957 and a million pixels.")
+        Size, typer.Option(help="small: 120 areas, a minute; country: 957 areas, a million pixels.")
     ] = Size.small,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another country.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the country.")] = 1,
     labels: Annotated[
-        bool, typer.Option("--labels", help="Of areas say only whether risk is high somewhere.")
+        bool,
+        typer.Option("--labels", help="Simulate labels 1 and 0 instead of counts."),
     ] = False,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Simulate a country: covariate GeoTIFFs, boundaries, counts, the truth, disagg.yaml.
+    """Simulate a country: boundaries, counts, rasters, the true rate, and disagg.yaml.
 
     \b
     Examples:
@@ -117,16 +120,16 @@ def demo(
       disagg demo big --size country --seed 7
       disagg demo outbreaks --labels
     """  # noqa: D301
-    with errors_told(talk, f"disagg demo {directory}"):
+    with reported_errors(output, f"disagg demo {directory}"):
         _check_demo_dir(directory)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _DEMO_MARK).touch()
-        talk.progress().log(f"simulating a country ({size.value}) in {directory}")
+        output.progress().log(f"simulating a country ({size.value}) in {directory}")
         from pipeline.demo.country import simulate_country
 
         config = simulate_country(directory, size=size.value, seed=seed, labels=labels)
-        talk.give({"config": str(config), "size": size.value, "seed": seed})
-        talk.say(f"Configuration: {config}\nNext: disagg run {config}")
+        output.print_json({"config": str(config), "size": size.value, "seed": seed})
+        output.print(f"Configuration: {config}\nNext: disagg run {config}")
 
 
 @app.command()
@@ -137,31 +140,31 @@ def check(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find everything that is wrong with the inputs, all at once; writes nothing.
+    """Check the configuration and all inputs; report every problem; write nothing.
 
     \b
     Example:
       disagg check demo/disagg.yaml
     """  # noqa: D301
-    talk = Talk(as_json, quiet, verbose)
-    with errors_told(talk, f"disagg check {config}"):
+    output = Output(as_json, quiet, verbose)
+    with reported_errors(output, f"disagg check {config}"):
         found: dict[str, str] = {}
         problems, loaded = _all_problems(config, period, found)
         if loaded is None or problems:
             if not (quiet or as_json):
                 _print_table(config, problems)
                 if sys.stdout.isatty() and sys.stderr.isatty():
-                    raise typer.Exit(BAD_INPUT)  # the table says it all
+                    raise typer.Exit(BAD_INPUT)  # the table has all problems
             raise InputError(problems)
-        talk.give({"ok": True, "problems": [], "found": found})
-        talk.say(f"{config}: nothing wrong found\n")
+        output.print_json({"ok": True, "problems": [], "found": found})
+        output.print(f"{config}: no problems\n")
         width = max(map(len, found))
         for name, what in found.items():
-            talk.say(f"  {name:<{width}}  {what}")
-        talk.say(f"\nNext: disagg run {config}")
+            output.print(f"  {name:<{width}}  {what}")
+        output.print(f"\nNext: disagg run {config}")
 
 
-_RUN = """Do everything: ingest, fit, predict, evaluate. What has not changed is skipped.
+_RUN = """Run all stages: ingest, fit, predict, evaluate. Skip those that are up to date.
 
 \b
 Examples:
@@ -173,11 +176,11 @@ Examples:
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
     """Add a command that runs some stages."""
 
-    @talking
+    @with_output_options
     def command(
-        config: ConfigFile, force: Force = False, *, period: Period = None, talk: Talk
+        config: ConfigFile, force: Force = False, *, period: Period = None, output: Output
     ) -> None:
-        _run_stages(config, stages, force, talk, period)
+        _run_stages(config, stages, force, output, period)
 
     app.command(name, help=text)(command)
 
@@ -187,14 +190,14 @@ for _name, _stages, _text in (
     (
         "ingest",
         ("ingest",),
-        "Check the inputs and bring them to one grid and one store of bags (work/).",
+        "Check the inputs, align them to one grid, and write the bag store (in work/).",
     ),
-    ("fit", ("fit",), "Fit the model to the bags; an interrupted fit goes on where it stopped."),
-    ("predict", ("predict",), "Write the maps and the table of areas."),
+    ("fit", ("fit",), "Fit the model. An interrupted fit continues from its checkpoint."),
+    ("predict", ("predict",), "Write the maps and the tables of areas."),
     (
         "evaluate",
         ("evaluate",),
-        "Cross-validate the model, and compare with the truth where it is known.",
+        "Cross-validate the model; compare its maps with the truth, if given.",
     ),
 ):
     _add_stage_command(_name, _stages, _text)
@@ -202,21 +205,23 @@ for _name, _stages, _text in (
 
 @app.command()
 def models(as_json: AsJson = False) -> None:
-    """List the models: what each learns from, predicts and needs."""
+    """List the models, with their inputs and outputs."""
     from dataclasses import asdict
 
     from pipeline.config.catalogue import catalogue
 
     if as_json:
-        Talk(as_json=True, quiet=False, verbose=False).give([asdict(each) for each in catalogue()])
+        Output(as_json=True, quiet=False, verbose=False).print_json(
+            [asdict(each) for each in catalogue()]
+        )
         return
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("model.kind", "learns from", "predicts", "what it is, and needs"):
-        table.add_column(heading, no_wrap=heading != "what it is, and needs")
+    for heading in ("model.kind", "learns from", "predicts", "description"):
+        table.add_column(heading, no_wrap=heading != "description")
     for each in catalogue():
         about = f"{each.about} [dim]({each.source})[/dim]"
         table.add_row(each.kind, each.learns_from, ", ".join(each.predicts), about)
@@ -238,31 +243,31 @@ def main(arguments: list[str] | None = None) -> int:
         Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
-        with ending_raises(), _only_our_words():
+        with signals_raise(), _library_logs_silenced():
             status = app(arguments, standalone_mode=False)
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # outside any command's own work
-            return tell_interrupted(error.__cause__)
-        if isinstance(error, BrokenPipeError):  # whoever read us has had enough
+        if isinstance(error.__cause__, KeyboardInterrupt):  # outside the body of a command
+            return report_interruption(error.__cause__)
+        if isinstance(error, BrokenPipeError):  # the reader of our output has closed the pipe
             sys.stderr.close()
             return DEFECT
-        if hasattr(error, "format_message"):  # a mistake in the command, as typer tells it
+        if hasattr(error, "format_message"):  # a usage error from typer
             return _report_usage(error)
         import traceback
 
         traceback.print_exc()
-        tell_error(
-            "this is a defect of disagg, not of your data: please report it with the lines above"
+        print_error(
+            "this is a defect of disagg, not of your data; please report it with the lines above"
         )
         return DEFECT
     except KeyboardInterrupt as stop:
-        return tell_interrupted(stop)
+        return report_interruption(stop)
     return status if isinstance(status, int) else DONE
 
 
 @contextmanager
-def _only_our_words() -> Iterator[None]:
-    """Keep what libraries log off the terminal, unless somebody asked for logs: we tell errors."""
+def _library_logs_silenced() -> Iterator[None]:
+    """Keep the log messages of libraries off the terminal, except with --verbose."""
     silent = logging.NullHandler()
     logging.getLogger().addHandler(silent)  # or Python prints warnings that nobody handles
     try:
@@ -275,20 +280,20 @@ def _report_usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "disagg"
     found = error.format_message().rstrip(".")
-    tell_error(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
+    print_error(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
     return BAD_INPUT
 
 
 def _check_demo_dir(directory: Path) -> None:
-    """Refuse to write a demo over anything but a demo."""
+    """Raise InputError if the directory has files that are not of a demo."""
     if directory.exists() and not directory.is_dir():
-        raise InputError(Problem(str(directory), "a file, not a directory", "give another name"))
+        raise InputError(Problem(str(directory), "a file, not a directory", "give a directory"))
     ours = any((directory / name).exists() for name in (_DEMO_MARK, "truth_rate.tif"))
     if directory.is_dir() and any(directory.iterdir()) and not ours:
         raise InputError(
             Problem(
                 str(directory),
-                "holds files that are not a demo's",
+                "has files that are not of a demo",
                 "give a new or an empty directory",
             )
         )
@@ -297,7 +302,7 @@ def _check_demo_dir(directory: Path) -> None:
 def _all_problems(
     path: Path, period: str | None = None, found: dict[str, str] | None = None
 ) -> tuple[list[Problem], Config | None]:
-    """Read a configuration and all that it names; return every problem, fill in what it holds."""
+    """Check a configuration and its inputs; return all problems, describe inputs in ``found``."""
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
@@ -313,14 +318,14 @@ def _all_problems(
         if any(f"no file {name}" in problem.found for problem in problems)
     }
     for problem in check_inputs(config, found):
-        # A file that is not there is told once, with the configuration's line.
+        # A missing file is reported once, with the configuration's line.
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
             problems.append(problem)
     return problems, config
 
 
 def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config:
-    """Read a configuration for a run; if anything is wrong, find all that is before giving up."""
+    """Read a configuration for a run; raise InputError with all problems of it and its inputs."""
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
@@ -335,33 +340,32 @@ def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config
 
 
 def _run_stages(
-    path: Path, names: tuple[str, ...], force: bool, talk: Talk, period: str | None = None
+    path: Path, names: tuple[str, ...], force: bool, output: Output, period: str | None = None
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
     at: list[str] = []
 
-    def where() -> str:
+    def stage() -> str:
         return f" during {at[-1]}" if at else ""
 
-    with errors_told(talk, f"disagg {command} {path}", where):
+    with reported_errors(output, f"disagg {command} {path}", stage):
         config = _load(path, period, with_inputs="ingest" in names)
         from pipeline.prediction.products import announced_files
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
 
-        progress, prints = talk.progress(), Fingerprints(config)
+        progress, fingerprints = output.progress(), Fingerprints(config)
         if "ingest" not in names:
-            for stale in stale_stages(config, names[0], prints):
+            for stale in stale_stages(config, names[0], fingerprints):
                 progress.log(
-                    f"note: what {stale} read has changed since; `disagg run {path}` brings all"
-                    " up to date"
+                    f"note: inputs of {stale} have changed; `disagg run {path}` updates all stages"
                 )
         results = run_stages(
-            config, names, progress, force=force, on_start=at.append, prints=prints
+            config, names, progress, force=force, on_start=at.append, fingerprints=fingerprints
         )
         place = config.output.place
         maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
-        talk.give(
+        output.print_json(
             {
                 "ok": True,
                 "output": place,
@@ -370,8 +374,8 @@ def _run_stages(
             }
         )
         if "predict" in names and maps:
-            talk.say("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
-        talk.say(f"Everything is in {place}")
+            output.print("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
+        output.print(f"All results: {place}")
 
 
 def _print_table(path: Path, problems: list[Problem]) -> None:

@@ -1,4 +1,4 @@
-"""``disagg plan``: what a run will need, before it runs."""
+"""``disagg plan``: estimate the resources of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.console import Talk, errors_told, talking
+from pipeline.cli.console import Output, reported_errors, with_output_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from pipeline.plan.estimate import RunPlan
 
 
-@talking
+@with_output_options
 def plan(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")],
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of one core; as configured by default.")
+        int | None,
+        typer.Option(min=1, help="One-core workers; as configured by default."),
     ] = None,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Tell what a run will need: pixels, disk, memory, time. Reads no pixel, writes nothing.
+    """Estimate pixels, disk, memory and time of a run; read no pixels, write nothing.
 
     \b
     Examples:
@@ -32,7 +33,7 @@ def plan(
       disagg plan demo/disagg.yaml --workers 8
       disagg plan demo/disagg.yaml --json
     """  # noqa: D301
-    with errors_told(talk, f"disagg plan {config}", resumable=False):
+    with reported_errors(output, f"disagg plan {config}", resumable=False):
         from pipeline.config.local_inputs import local_inputs
         from pipeline.config.reader import load_config
         from pipeline.plan.estimate import plan_run
@@ -40,8 +41,8 @@ def plan(
         loaded = load_config(config)
         with local_inputs(loaded) as local:
             found = plan_run(local, workers)
-        talk.give(found.to_dict())
-        if not (talk.quiet or talk.as_json):
+        output.print_json(found.to_dict())
+        if not (output.quiet or output.as_json):
             _print(found)
 
 
@@ -53,17 +54,17 @@ def _print(found: RunPlan) -> None:
     console.print(_stages(found))
     if found.epoch_flops is not None and found.fit_flops is not None:
         print(
-            f"Arithmetic (4 n M^2): {found.step_flops:.2g} operations a step, "
+            f"Floating-point operations (4 n M^2): {found.step_flops:.2g} a step, "
             f"{found.epoch_flops:.2g} an epoch, {found.fit_flops:.2g} in {found.max_epochs} "
             f"epochs; a core of this machine multiplies matrices at {found.probe.flops:.2g} a "
             "second."
         )
     if found.epoch_seconds:
-        told = ", ".join(f"{_time(s)} with {n}" for n, s in found.epoch_seconds.items())
+        times = ", ".join(f"{_time(s)} with {n}" for n, s in found.epoch_seconds.items())
         print(
-            f"An epoch takes {told}. The fit ends when its bound no longer rises, "
-            f"{found.max_epochs} epochs at most, and its time above is for all of them. More than "
-            f"{found.pays} {'worker does' if found.pays == 1 else 'workers do'} not pay."
+            f"Time of an epoch by number of workers: {times}. The times above are for "
+            f"{found.max_epochs} epochs; the fit ends earlier if its bound no longer rises. More "
+            f"than {found.pays} {'worker does' if found.pays == 1 else 'workers do'} not pay."
         )
     for warning in found.warnings:
         print(f"warning: {warning}")
@@ -72,11 +73,11 @@ def _print(found: RunPlan) -> None:
 def _sizes(found: RunPlan) -> Table:
     sizes, b = found.sizes, found.sizes.bytes
     n_row, n_col = sizes.grid.shape
-    table = _table("what", "how much")
+    table = _table("quantity", "amount")
     for name, value in (
         ("grid", f"{n_row:,} x {n_col:,} = {sizes.grid.n_pix:,} pixels"),
-        ("pixels in areas", f"{sizes.n_pixels:,} at most (those without a value fall out)"),
-        ("areas", f"{sizes.n_areas:,}, the largest of {sizes.area_pixels.max():,.0f} pixels"),
+        ("pixels in areas", f"{sizes.n_pixels:,} at most (pixels without a value are dropped)"),
+        ("areas", f"{sizes.n_areas:,}, the largest has {sizes.area_pixels.max():,.0f} pixels"),
         ("covariates", f"{sizes.n_covariates:,}"),
         ("an epoch", f"{sizes.n_steps:,} steps, {sizes.n_blocks:,} blocks of whole areas"),
         ("disk: bag store", _size(b["bags.zarr"])),

@@ -1,4 +1,4 @@
-"""``disagg publish``, ``disagg versions``, ``disagg rollback``: what readers are given."""
+"""``disagg publish``, ``disagg versions``, ``disagg rollback``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError
-from pipeline.cli.console import Talk, errors_told, talking, tell_error
+from pipeline.cli.console import Output, print_error, reported_errors, with_output_options
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -17,41 +17,41 @@ HELD = 3
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
 Period = Annotated[
-    str | None, typer.Option("--period", help="Of a time series: which; the latest by default.")
+    str | None, typer.Option("--period", help="Period of a time series; the latest by default.")
 ]
 
 
-@talking
+@with_output_options
 def publish(
     config: ConfigFile,
     period: Period = None,
-    force: Annotated[bool, typer.Option("--force", help="Whatever the gates say.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Publish even if a gate fails.")] = False,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Make a version of the finished run and give it to readers, if its gates allow.
+    """Publish the finished run as a new version if it passes its gates.
 
     \b
-    Exit status 3: finished, not fit to publish; the reasons are told.
+    Exit status 3: a gate failed; the reasons are printed.
     """  # noqa: D301
-    with errors_told(talk, f"disagg publish {config}"):
+    with reported_errors(output, f"disagg publish {config}"):
         loaded = read(config, period)
         from pipeline.publishing.publish import publish as publish_run
         from pipeline.publishing.summary import headline
 
         done = publish_run(loaded, force=force)
-        talk.give({"ok": done.status != "held", **done.summary()})
+        output.print_json({"ok": done.status != "held", **done.summary()})
         if done.status == "held":
             for reason in done.reasons:
-                tell_error(f"held back: {reason}")
+                print_error(f"held back: {reason}")
             raise typer.Exit(HELD)
-        talk.say(headline(loaded, done))
+        output.print(headline(loaded, done))
 
 
-@talking
-def versions(config: ConfigFile, *, talk: Talk) -> None:
-    """List the published versions; the one that readers are given has a star."""
-    with errors_told(talk, f"disagg versions {config}"):
+@with_output_options
+def versions(config: ConfigFile, *, output: Output) -> None:
+    """List the published versions; a star marks the current one."""
+    with reported_errors(output, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
         from pipeline.publishing.versions import current_version, list_versions
 
@@ -66,31 +66,31 @@ def versions(config: ConfigFile, *, talk: Talk) -> None:
             }
             for v in list_versions(directory)
         ]
-        talk.give({"ok": True, "directory": str(directory), "versions": rows})
+        output.print_json({"ok": True, "directory": str(directory), "versions": rows})
         if not rows:
-            talk.say(f"no versions in {directory}; publish one: disagg publish {config}")
+            output.print(f"no versions in {directory}; publish one with `disagg publish {config}`")
         for row in rows:
             star = "*" if row["current"] else " "
-            talk.say(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
+            output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
 
 
-@talking
+@with_output_options
 def rollback(
     config: ConfigFile,
     to: Annotated[str | None, typer.Option("--to", help="A version, such as v0007.")] = None,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Give readers the version before the current one again, or any other."""
-    with errors_told(talk, f"disagg rollback {config}"):
+    """Make the previous version current again, or any other."""
+    with reported_errors(output, f"disagg rollback {config}"):
         from pipeline.publishing.publish import publish_dir
         from pipeline.publishing.versions import roll_back
 
         directory = publish_dir(read(config, None))
         before, now = roll_back(directory, to)
         was = None if before is None else before.name
-        talk.give({"ok": True, "was": was, "version": now.name, "directory": str(now.path)})
-        talk.say(f"readers have {now.name} now; it was {was or 'none'}")
+        output.print_json({"ok": True, "was": was, "version": now.name, "directory": str(now.path)})
+        output.print(f"current version: {now.name} (before: {was or 'none'})")
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -100,7 +100,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def read(path: Path, period: str | None) -> Config:
-    """Read a configuration whose inputs need not be there any more."""
+    """Read a configuration whose inputs may be missing."""
     from pipeline.config.reader import read_config
 
     problems: list[Any] = []

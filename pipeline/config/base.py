@@ -1,4 +1,4 @@
-"""What every section of the configuration is."""
+"""Base class of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 
 class Section(BaseModel):
-    """Any mapping of the configuration: frozen, and no key that it does not know."""
+    """A mapping of the configuration: immutable, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -19,5 +19,5 @@ class Section(BaseModel):
 
 
 def config_error(*, remedy: str, found: str = "") -> PydanticCustomError:
-    """Build an error whose remedy (and, if it says more than the value, finding) is ours."""
+    """Return a validation error with a remedy, and optionally a finding, for the user."""
     return PydanticCustomError("disagg", "{found}; {remedy}", {"found": found, "remedy": remedy})

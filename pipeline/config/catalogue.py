@@ -1,4 +1,4 @@
-"""The catalogue of models: what each learns from and predicts, and the options that it takes."""
+"""The catalogue of models: their responses, predictions and options."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Kind:
     Attributes
     ----------
     kind : str
-        As ``model.kind`` says it.
+        Value of ``model.kind``.
     name : str
-        Of the class in :mod:`models`.
+        Class in :mod:`models`.
     learns_from : {"counts", "labels"}
-        The section of the configuration that it needs.
+        Section of the configuration that the model needs.
     predicts : tuple of str
         ``pixels``, ``bags`` (areas), or both.
     about, source : str
-        What it is and needs; where it comes from.
+        Description and requirements; reference.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Kind:
 
 
 def catalogue() -> tuple[Kind, ...]:
-    """Return the models that a configuration can name, those registered from outside included."""
+    """Return the models that a configuration can name, registered plugins included."""
     from models.training.registry import kinds
 
     return tuple(
@@ -47,7 +47,7 @@ def catalogue() -> tuple[Kind, ...]:
     )
 
 
-CONSTRUCTOR_NAMES = {  # of the configuration's keys, where the constructor has other ones
+CONSTRUCTOR_NAMES = {  # arguments whose name differs from the configuration's key
     "inducing": "n_inducing",
     "precision": "dtype",
     "batch_areas": "batch_bags",
@@ -55,7 +55,7 @@ CONSTRUCTOR_NAMES = {  # of the configuration's keys, where the constructor has 
 
 
 def learns_from(kind: str) -> Literal["counts", "labels"]:
-    """Say what a kind of model learns from."""
+    """Return the section of responses that a kind of model needs."""
     return model_class(kind).responses
 
 
@@ -74,7 +74,7 @@ def constructor_names(kind: str) -> tuple[str, ...]:
 
 
 def unknown_option(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Find an argument that the model does not have: what was found, and the remedy."""
+    """Return (found, remedy) for an argument that the model does not have, or None."""
     known = constructor_names(kind)
     for name in options:
         if name not in known:
@@ -85,14 +85,14 @@ def unknown_option(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | N
 
 
 def unusable_options(kind: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Try the arguments on the model: what was found wrong, and the remedy; None if nothing."""
+    """Return (found, remedy) for arguments that the model rejects, or None."""
     from models.core.errors import ModelError
 
     model = model_class(kind)
     for name, values in model.unlabelled.items():
         if options.get(name) in values:
             found = f"{name}: {options[name]} does not learn from labels of 0 and 1"
-            return found, "fit it in Python, or leave it out"
+            return found, "remove it, or fit this model in Python"
     try:
         model(**options).check_params()
     except ModelError as error:
@@ -100,5 +100,5 @@ def unusable_options(kind: str, options: Mapping[str, Any]) -> tuple[str, str] |
         return found, remedy or "correct it"
     except (TypeError, ValueError, OverflowError) as error:
         given = ", ".join(f"{name}: {value!r}" for name, value in options.items())
-        return f"{given} cannot be used ({error})", "give numbers where numbers are meant"
+        return f"{given} cannot be used ({error})", "give values of the right type, such as numbers"
     return None

@@ -1,4 +1,4 @@
-"""Sections of the configuration that say where the work is done."""
+"""Section ``compute`` of the configuration: cluster, workers, devices."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pipeline.config.values import InputPath, Memory, Number, Scheduler, Workers
 
 
 class Tls(Section):
-    """``compute.tls``: certificates of a cluster that speaks TLS."""
+    """``compute.tls``: certificates for a cluster with TLS."""
 
-    ca: InputPath = Field(description="certificate of the authority (PEM)")
-    cert: InputPath = Field(description="our certificate (PEM)")
-    key: InputPath = Field(description="our key (PEM)")
+    ca: InputPath = Field(description="certificate authority (PEM)")
+    cert: InputPath = Field(description="client certificate (PEM)")
+    key: InputPath = Field(description="client key (PEM)")
 
 
 class Kubernetes(Section):
-    """``compute.kubernetes``: workers as pods of the Dask operator."""
+    """``compute.kubernetes``: workers in pods, by the Dask operator."""
 
     image: str = Field(description="image of scheduler and workers: infra/Dockerfile, pushed")
     namespace: str = Field("default", description="namespace of the pods")
     name: str = Field("disagg", description="name of the cluster")
-    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the pods may take")
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds to wait for pods")
     env: dict[str, str] = Field(default_factory=dict, description="variables of the pods")
     pod: dict[str, Any] = Field(
         default_factory=dict, description="further keys of a worker pod's spec, such as volumes"
@@ -35,18 +35,18 @@ class Gateway(Section):
     """``compute.gateway``: a cluster from a Dask Gateway server."""
 
     address: str = Field(description="address of the server, such as https://dask.example.org")
-    proxy_address: str | None = Field(None, description="of its schedulers, where it is another")
+    proxy_address: str | None = Field(None, description="address of its schedulers, if different")
     auth: Literal["basic", "kerberos", "jupyterhub"] | None = Field(
-        None, description="how we say who we are; the gateway's configuration where not given"
+        None, description="authentication; by default, that of the Dask Gateway configuration"
     )
-    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds the workers may take")
+    timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds to wait for workers")
     options: dict[str, Any] = Field(
-        default_factory=dict, description="options that the server knows, such as worker_memory"
+        default_factory=dict, description="cluster options of the server, such as worker_memory"
     )
 
 
 class Compute(Section):
-    """``compute``: where the work is done; docs/clusters.md has an example of each."""
+    """``compute``: where stages run; docs/clusters.md has examples."""
 
     scheduler: Scheduler = Field(
         "local",
@@ -55,16 +55,16 @@ class Compute(Section):
     )
     tls: Tls | None = Field(None, description="certificates, for a scheduler at tls://...")
     workers: Workers = Field("auto", description="number of workers")
-    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="what does the arithmetic")
+    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="device for the arithmetic")
     memory: Memory = Field("auto", description="memory of a worker, such as 8GiB")
     threads: Workers = Field(
-        "auto", description="threads of a worker: blocks at a time, with one BLAS thread each"
+        "auto", description="threads of a worker: concurrent blocks, with one BLAS thread each"
     )
     device_memory: Memory = Field(
-        "auto", description="memory of a GPU that we may fill, such as 12GiB; auto: most of it"
+        "auto", description="limit of GPU memory, such as 12GiB; auto: most of it"
     )
     wait: Annotated[Number, Field(gt=0)] = Field(
-        60, description="seconds to wait for a worker where none is left"
+        60, description="seconds to wait for a worker if none is left"
     )
     kubernetes: Kubernetes | None = Field(None, description="for scheduler: kubernetes")
     gateway: Gateway | None = Field(None, description="for scheduler: gateway")
@@ -85,17 +85,16 @@ class Compute(Section):
         if self.scheduler in ("kubernetes", "gateway") and self.workers == "auto":
             raise config_error(
                 found=f"scheduler: {self.scheduler} without a number of workers",
-                remedy="give compute.workers: nobody can count the cores of a cluster that is "
-                "not there yet",
+                remedy="give compute.workers",
             )
         if self.scheduler == "kubernetes" and "auto" in (self.memory, self.threads):
             raise config_error(
                 found="scheduler: kubernetes without the size of a worker",
-                remedy="give compute.threads and compute.memory: pods ask for them",
+                remedy="give compute.threads and compute.memory: pods request them",
             )
         if self.scheduler == "gateway" and (self.memory, self.threads) != ("auto", "auto"):
             raise config_error(
                 found="compute.memory or compute.threads with scheduler: gateway",
-                remedy="give them in compute.gateway.options, by the names that the server knows",
+                remedy="give them in compute.gateway.options, with the server's names",
             )
         return self

@@ -1,4 +1,4 @@
-"""What every stage is given."""
+"""The context of a stage."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pipeline.storage.location import Place, Storage
 
 @dataclass(frozen=True)
 class StageContext:
-    """One stage of one run: what is to be done, and who is told.
+    """Arguments of a stage: configuration, progress and fingerprint.
 
     Attributes
     ----------
     config : Config
-        Its inputs are local files.
+        All inputs are local files.
     progress : Progress
     fingerprint : str
-        Of everything that the stage depends on; empty where a finished result is not to be
-        taken as it is.
+        Fingerprint of all inputs; if empty, the stage does not reuse finished results.
     """
 
     config: Config
@@ -29,9 +28,9 @@ class StageContext:
 
     @property
     def storage(self) -> Storage:
-        """How the run's object stores are spoken to."""
+        """Connection settings of the object stores."""
         return self.config.storage.open()
 
     def place(self, name: str) -> Place:
-        """Say where a path of the output directory lies: here, or on an object store."""
+        """Resolve a path of the output directory: local, or on an object store."""
         return self.storage.place(self.config.output.dir / name)

@@ -1,12 +1,11 @@
-"""A configuration's YAML as plain data: keys as they are written, each with its line.
+"""A configuration's YAML as plain data, with the line of each key.
 
-Every key is text. YAML 1.1 reads a plain ``on``, ``yes`` or ``no`` as a boolean, ``2020`` as a
-number: as a key (``notify.on``, a covariate's name) each is the word that stands there. Values are
-YAML's: ``density: yes`` is true.
+Every key is text: YAML 1.1 would read the keys ``on``, ``yes`` and ``no`` as booleans, ``2020`` as
+a number. Values follow YAML 1.1: ``density: yes`` is true.
 
-``${NAME}`` in any text is the environment's variable NAME. ``$NAME`` is text: a password or a
-column may hold a dollar. (A path with the name of a variable after its dollar is refused, see
-`pipeline.config.values`: it would silently be another place.)
+``${NAME}`` in any text is the environment variable NAME. ``$NAME`` stays text: a password or a
+column name may contain a dollar sign. `pipeline.config.values` rejects a path with ``$NAME`` if
+this variable exists, because the braces were probably forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
 def merged(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Put changes into a configuration's data, key by key in every section."""
+    """Merge changes into a configuration's data, section by section."""
     result = dict(data)
     for key, value in changes.items():
         old = result.get(key)
@@ -47,11 +46,11 @@ class Document:
     ----------
     path : Path
     data : dict
-        What the file says.
+        Content of the file.
     lines : dict
         Line of each key.
     values : dict
-        The data as it is used: variables replaced, changes put in, ``{period}`` as it stands.
+        The data with variables and changes applied; ``{period}`` is not yet replaced.
     """
 
     def __init__(self, path: Path, data: dict[str, Any], lines: dict[Key, int]) -> None:
@@ -62,7 +61,7 @@ class Document:
 
     @classmethod
     def read(cls, path: Path, problems: list[Problem]) -> Document | None:
-        """Read a file; None, and what is wrong in ``problems``, where it holds no keys."""
+        """Read a file; if it has no keys, append to ``problems`` and return None."""
         text = _read_text(path, problems)
         if text is None:
             return None
@@ -72,7 +71,7 @@ class Document:
             problems.append(_explain_yaml(error, path.name))
             return None
         if not isinstance(data, dict):
-            found = "an empty file" if data is None else f"a {type(data).__name__}, not keys"
+            found = "the file is empty" if data is None else f"a {type(data).__name__}, not keys"
             problems.append(
                 Problem(path.name, found, "write keys and values, such as 'areas: {path: ...}'")
             )
@@ -83,15 +82,15 @@ class Document:
                 problems.append(
                     Problem(
                         f"{path.name} line {line}: {dotted(key)}",
-                        f"given a second time (first in line {lines[key]})",
-                        "keep one of the two",
+                        f"duplicate key (first in line {lines[key]})",
+                        "remove one of the two",
                     )
                 )
             lines[key] = line
         return cls(path, data, lines)
 
     def place(self, key: Key) -> str:
-        """Name a key in full, with its line or that of the nearest key around it."""
+        """Return a key's full name, with its line or that of the nearest enclosing key."""
         line = next(
             (self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), 0
         )
@@ -99,7 +98,7 @@ class Document:
         return f"{where}: {dotted(key)}" if key else where
 
     def expanded(self, problems: list[Problem]) -> Any:
-        """Copy the data with ``${NAME}`` replaced by the environment's values."""
+        """Copy the data; replace ``${NAME}`` by environment variables."""
 
         def expand(value: Any, key: Key) -> Any:
             if isinstance(value, dict):
@@ -118,7 +117,7 @@ class Document:
                 problems.append(
                     Problem(
                         self.place(key),
-                        f"the environment has no variable {name}",
+                        f"environment variable {name} is not set",
                         f"set it before the run: export {name}=...{hint}",
                     )
                 )
@@ -130,7 +129,7 @@ class Document:
 
 
 def dotted(key: Key) -> str:
-    """Write a key path as people do: ``output.exceedance[1]``."""
+    """Format a key path: ``output.exceedance[1]``."""
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -153,7 +152,7 @@ def _read_text(path: Path, problems: list[Problem]) -> str | None:
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(Problem(f"{path.name} line {line}", "not UTF-8 text", "save it as UTF-8"))
     except OSError as error:
-        problems.append(Problem(str(path), str(error.strerror).lower(), "make it readable"))
+        problems.append(Problem(str(path), str(error.strerror).lower(), "change the permissions"))
     return None
 
 
@@ -169,7 +168,7 @@ def _explain_yaml(error: yaml.YAMLError, name: str) -> Problem:
 
 
 def _keys(node: Any, key: Key) -> Iterator[tuple[Key, int, bool]]:
-    """Yield (key path, line, whether it was there already) for all that a document holds."""
+    """Yield (key path, line, whether it is a duplicate) for every key of a document."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key_node, value in node.value:
@@ -185,14 +184,14 @@ def _keys(node: Any, key: Key) -> Iterator[tuple[Key, int, bool]]:
 
 
 def _compose(text: str) -> tuple[list[tuple[Key, int, bool]], Any]:
-    """Parse YAML whose keys are texts; return what `_keys` says of it, and its data."""
+    """Parse YAML with keys as text; return the result of `_keys`, and the data."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return [], None
         _keys_as_text(node, set())
-        keys = list(_keys(node, ()))  # before merge keys (`<<`) are put in place
+        keys = list(_keys(node, ()))  # before merge keys (`<<`) are resolved
         return keys, loader.construct_document(node)
     finally:
         loader.dispose()
@@ -213,7 +212,7 @@ def _keys_as_text(node: Any, seen: set[int]) -> None:
 
 
 def nearest_file(path: Path) -> str:
-    """Say which file of a directory has nearly this name; empty where none has."""
+    """Suggest the file of a directory with a similar name; empty if there is none."""
     if not path.parent.is_dir():
         return f"there is no directory {path.parent}"
     names = [p.name for p in path.parent.iterdir()]

@@ -1,4 +1,4 @@
-"""What a configuration's validation found, as problems: key and line, what is there, what to do."""
+"""Turn validation errors into problems: key and line, finding, remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEMBERS = {"FoldsFile", "int", "literal['auto']"}
 
 
 def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
-    """Keep of an error's location what is a key of the data: pydantic adds a union's members."""
+    """Reduce an error's location to keys of the data: pydantic adds members of unions."""
     key: list[int | str] = []
     for part in loc:
         inside = isinstance(data, list) and isinstance(part, int)
@@ -32,14 +32,14 @@ def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
 
 
 def remove_key(data: Any, key: Key) -> None:
-    """Take a key out of nested data."""
+    """Remove a key from nested data."""
     for part in key[:-1]:
         data = data[part]
     data.pop(key[-1], None)
 
 
 def _section(key: Key) -> type[Section] | None:
-    """Find the model that describes the mapping at a key."""
+    """Return the section class of a key."""
     if len(key) == 2 and key[0] == "covariates":
         return Covariate
     model: type[Section] = Config
@@ -54,7 +54,7 @@ def _section(key: Key) -> type[Section] | None:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation is built of."""
+    """Yield the types in an annotation."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         yield from _members(typing.get_args(annotation)[0])
@@ -66,13 +66,13 @@ def _members(annotation: Any) -> Iterator[Any]:
 
 
 def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document) -> Problem | None:
-    """Turn one of pydantic's errors into a problem; None where another one says it already."""
+    """Turn an error of pydantic into a problem; None if another error covers it."""
     key = in_data(data, detail["loc"])
     kind, value = detail["type"], detail["input"]
     if detail["loc"][-1:] == ("int",) and isinstance(value, dict):
-        return None  # the other half of a union: what the mapping lacks is told by itself
+        return None  # the other half of a union reports the mapping's errors
     if kind == "too_short" and value:
-        return None  # so is what is wrong with its items
+        return None  # the items have their own errors
     parent, last = key[:-1], str(key[-1]) if key else ""
     place = document.place(key)
     model = _section(parent)
@@ -83,7 +83,7 @@ def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document
         misspelt = [
             k for k in unknown if k[:-1] == parent and last in near(str(k[-1]), list(fields))
         ]
-        if misspelt:  # the misspelt key says it already
+        if misspelt:  # reported as an unknown key
             return None
         what = fields[last].description if last in fields else ""
         if last == "grid":
@@ -101,12 +101,12 @@ def _shown(value: Any) -> str:
     if value is None:
         return "no value"
     if isinstance(value, dict):
-        return "keys where one value belongs"
+        return "a mapping instead of one value"
     return "a list" if isinstance(value, list) else repr(value)
 
 
 def _remedy(kind: str, detail: Any, last: str, fields: dict[str, Any]) -> str:
-    """Say what would be right, from the bound or type that pydantic names."""
+    """Describe a valid value, from the bound or type in pydantic's error."""
     ctx = detail.get("ctx", {})
     bounds = {
         "greater_than": lambda: f"give a number above {ctx['gt']:g}",
@@ -139,7 +139,7 @@ def _suggest_key(word: str, parent: Key, words: list[str]) -> str:
         return f"did you mean {dotted((*parent, found[0]))}?"
     if not words:
         return "remove it"
-    # Perhaps right, but a level too high or too low.
+    # The key may belong to another section.
     for section in Config.model_fields:
         model = _section((section,))
         if model is not None and word in model.model_fields and (section,) != parent:

@@ -1,4 +1,4 @@
-"""Sections of the configuration that name input files."""
+"""Sections of the configuration with input files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pipeline.config.values import Crs, InputPath, Number, Whole
 
 
 class Areas(Section):
-    """``areas``: the boundaries, and the column that identifies them."""
+    """``areas``: the boundaries, and the column of their identifiers."""
 
     path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
-    layer: str | None = Field(None, description="layer of the file; the only one by default")
+    layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
 
 
 class Counts(Section):
-    """``counts``: cases for each area; without a path, a column of the areas file."""
+    """``counts``: cases of each area; without a path, a column of the areas file."""
 
     path: InputPath | None = Field(None, description="table of counts: CSV or Parquet")
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
@@ -31,7 +31,7 @@ class Counts(Section):
 
 
 class Labels(Section):
-    """``labels``: 1 or 0 for each area; without a path, a column of the areas file."""
+    """``labels``: 1 or 0 of each area; without a path, a column of the areas file."""
 
     path: InputPath | None = Field(None, description="table of labels: CSV or Parquet")
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
@@ -39,27 +39,27 @@ class Labels(Section):
 
 
 class Population(Section):
-    """``population``: people per pixel, or per square kilometre with ``density``."""
+    """``population``: people per pixel, or per km2 with ``density``."""
 
     path: InputPath = Field(description="raster of people per pixel")
-    density: bool = Field(False, description="true where the raster is people per km2")
+    density: bool = Field(False, description="true if the raster is people per km2")
 
 
 class Covariate(Section):
-    """``covariates.<name>``: one raster and how it reaches the grid."""
+    """``covariates.<name>``: a raster, its resampling and its transform."""
 
     path: InputPath = Field(description="raster")
     band: Annotated[Whole, Field(ge=1)] = Field(1, description="band of the raster, from 1")
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
-        "auto", description="how pixels of another size become pixels of the grid"
+        "auto", description="method of resampling to the grid"
     )
     transform: Literal["none", "log1p", "log", "sqrt"] = Field(
-        "none", description="function of the resampled values"
+        "none", description="function applied to the resampled values"
     )
 
 
 class GridSpec(Section):
-    """``grid``: the one grid of the run; like a raster, or by CRS and resolution."""
+    """``grid``: the grid of the run, from a raster or by CRS and resolution."""
 
     like: InputPath | None = Field(None, description="raster whose grid to use")
     crs: Crs | None = Field(None, description="coordinate reference system, such as EPSG:32738")
@@ -79,7 +79,7 @@ class GridSpec(Section):
 
 
 class FoldsFile(Section):
-    """``evaluate.folds`` as a file: the fold of each area."""
+    """``evaluate.folds``: a table with the fold of each area."""
 
     path: InputPath = Field(description="table with a fold for each area")
     id: str = Field(description="column with the area's id")
@@ -87,6 +87,6 @@ class FoldsFile(Section):
 
 
 class Truth(Section):
-    """``truth``: of a simulated country, the rate that the counts were drawn from."""
+    """``truth``: the true rate of a simulated country."""
 
     path: InputPath = Field(description="raster of the true rate per person")

@@ -1,4 +1,4 @@
-"""A configuration whose inputs on object stores are local copies."""
+"""Local copies of a configuration's inputs on object stores."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipeline.storage.location import is_object_address
 
 @contextlib.contextmanager
 def local_inputs(config: Config) -> Iterator[Config]:
-    """Give a configuration whose inputs are local; what is said of them names their addresses.
+    """Yield the configuration with local inputs; errors name the original addresses.
 
     Raises
     ------
     InputError
-        With every object that is not there.
+        If objects are missing; lists all of them.
     StorageError
         If the store fails.
     """
@@ -44,7 +44,7 @@ def local_inputs(config: Config) -> Iterator[Config]:
 
 
 def _with_paths(section: Any, copies: dict[str, str]) -> Any:
-    """Copy a section with some of its texts replaced, at any depth."""
+    """Copy a section; replace paths at any depth."""
     if isinstance(section, str):
         return copies.get(section, section)
     if isinstance(section, dict):
@@ -53,7 +53,7 @@ def _with_paths(section: Any, copies: dict[str, str]) -> Any:
         return section
     now = {name: getattr(section, name) for name in type(section).model_fields}
     new = {name: _with_paths(value, copies) for name, value in now.items()}
-    # Only what differs: which keys were given stays known.
+    # Update changed fields only: pydantic records which fields were set.
     return section.model_copy(update={k: v for k, v in new.items() if v != now[k]})
 
 

@@ -1,4 +1,4 @@
-"""The models that a configuration can name, and what of a configuration each of them takes."""
+"""Build the model that a configuration describes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
     constructor_names,
-    learns_from,
     model_class,
 )
 from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, is_changed
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 def new_model(config: Config) -> Estimator:
     """Build the unfitted model that a configuration describes.
 
-    A model takes those of the settings that it has. The configuration's defaults are made for
-    counts: a classifier gets of them only what was changed, and else has its own.
+    A model receives the settings that its constructor has. The configuration's defaults suit
+    models of counts: a classifier receives only values that differ from them.
     """
     spec, fit = config.model, config.fit
     known = constructor_names(spec.kind)
@@ -29,8 +28,8 @@ def new_model(config: Config) -> Estimator:
     for section, keys in ((spec, MODEL_KEYS), (fit, FIT_KEYS)):
         for key in keys:
             name = CONSTRUCTOR_NAMES.get(key, key)
-            own = learns_from(spec.kind) == "labels" and key != "seed"
-            if name in known and not (own and not is_changed(section, key)):
+            use_default = spec.responses == "counts" or key == "seed"
+            if name in known and (use_default or is_changed(section, key)):
                 settings[name] = getattr(section, key)
     if "area_effect" in settings:
         settings["area_effect"] = spec.has_area_effect
@@ -40,7 +39,7 @@ def new_model(config: Config) -> Estimator:
 
 
 def model_settings(config: Config, model: Estimator) -> dict[str, Any]:
-    """Say which model it is, for reports and tags: of a classifier its own parameters."""
+    """Return the model's settings for reports and tags; all parameters of a classifier."""
     if config.labels is None:
         return config.model.model_dump(mode="json")
     return {"kind": config.model.kind, **model.get_params()}

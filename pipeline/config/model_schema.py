@@ -1,4 +1,4 @@
-"""Sections of the configuration that say what is fitted, and how."""
+"""Sections ``model`` and ``fit`` of the configuration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _kernel(value: str) -> str:
     from models.gp.kernel_text import parse_kernel
 
     try:
-        # The number of covariates is not known here; the words do not depend on it.
+        # The number of covariates does not affect the syntax.
         parse_kernel(value, 1, has_coords=True)
     except ParameterError as error:
         found, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
@@ -64,12 +64,12 @@ def _kind(value: str) -> str:
 
 
 class ModelSpec(Section):
-    """``model``: which model, and its structure."""
+    """``model``: kind and structure of the model."""
 
     kind: Annotated[str, AfterValidator(_kind)] = Field(
         "vbagg",
         description="the model: vbagg and its baselines learn from counts, others from labels; "
-        "`disagg models` says what each is and predicts",
+        "`disagg models` lists them",
     )
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         "poisson",
@@ -77,15 +77,17 @@ class ModelSpec(Section):
         "counts, binomial positives of tested, normal or exponential values",
     )
     link: Annotated[str, AfterValidator(_link)] = Field(
-        "auto", description="from the latent field to a rate; auto suits the likelihood"
+        "auto",
+        description="from the latent field to a rate; auto: the likelihood's default",
     )
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
-        "auto", description="of what the counts say of the field: 'bound' is the paper's Lemma 1, 2"
+        "auto",
+        description="of the expected log likelihood; 'bound': Law et al. 2018",
     )
     area_effect: bool | Literal["auto"] = Field(
         "auto",
-        description="a log-normal factor of each area beside the likelihood's own noise; auto: "
-        "with poisson counts, which real ones never are",
+        description="log-normal random effect of each area, for overdispersed counts; auto: "
+        "with the poisson likelihood",
     )
     inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
@@ -94,14 +96,14 @@ class ModelSpec(Section):
         "auto is additive for counts, the model's own choice for labels",
     )
     priors: Literal["weak", "none"] = Field(
-        "weak", description="on the kernel's and the likelihood's parameters"
+        "weak", description="priors of the kernel's and the likelihood's parameters"
     )
-    learn_inducing: bool = Field(True, description="move the inducing points as the fit goes on")
+    learn_inducing: bool = Field(True, description="optimise the positions of the inducing points")
     pair_pixels: Annotated[Whole, Field(ge=2)] = Field(
-        256, description="pixels of an area whose pairs are visited; larger areas are sampled"
+        256, description="pixels of an area in pairwise sums; larger areas are sampled"
     )
     precision: Literal["float64", "float32"] = Field(
-        "float64", description="of the pixel matrices; sums are float64 in any case"
+        "float64", description="precision of the pixel matrices; sums are always float64"
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
@@ -110,19 +112,19 @@ class ModelSpec(Section):
 
     @property
     def responses(self) -> Literal["counts", "labels"]:
-        """What the model learns from: the section of the configuration that it needs."""
+        """Section of the configuration with the responses that the model needs."""
         return learns_from(self.kind)
 
     @property
     def has_area_effect(self) -> bool:
-        """``area_effect``, ``auto`` resolved."""
+        """``area_effect``, with ``auto`` resolved."""
         if self.area_effect == "auto":
             return self.response.area_effect_by_default
         return self.area_effect
 
     @property
     def response(self) -> Likelihood:
-        """The likelihood of an area's response, by name."""
+        """The likelihood of an area's response."""
         from models.likelihoods.registry import LIKELIHOODS
 
         return LIKELIHOODS[self.likelihood]
@@ -131,7 +133,7 @@ class ModelSpec(Section):
     def _fits_together(self) -> ModelSpec:
         from models.core.errors import ParameterError
 
-        wrong = misplaced(self)
+        wrong = invalid_setting(self)
         if wrong is not None:
             raise config_error(found=wrong[0], remedy=wrong[1])
         links = self.response.links
@@ -162,21 +164,22 @@ class Fit(Section):
 
     batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
-        300, description="passes over all areas, at most"
+        300, description="maximum number of passes over all areas"
     )
     learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.05, description="Adam's step")
     tolerance: Annotated[Number, Field(gt=0)] = Field(
-        0.01, description="rise of the bound, nats an area and epoch, that still is progress"
+        0.01,
+        description="rise of the bound, nats an area and epoch, below which the fit stops",
     )
-    seed: Seed = Field(0, description="seed of everything random in the fit")
+    seed: Seed = Field(0, description="seed of the fit")
 
 
 MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))
 FIT_KEYS = tuple(Fit.model_fields)
 
 
-def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
-    """Find a setting that the kind of model does not have: what was found, and the remedy."""
+def invalid_setting(spec: ModelSpec) -> tuple[str, str] | None:
+    """Return (found, remedy) for a setting that the kind of model does not have, or None."""
     if not spec.options and learns_from(spec.kind) == "counts":
         return None
     wrong = unknown_option(spec.kind, spec.options)
@@ -190,18 +193,18 @@ def misplaced(spec: ModelSpec) -> tuple[str, str] | None:
         name for name in spec.options if name in (CONSTRUCTOR_NAMES.get(k, k) for k in MODEL_KEYS)
     ]
     if taken and learns_from(spec.kind) == "counts":
-        return f"options: {taken[0]!r} is a key of model itself", "give it there"
+        return f"options: {taken[0]!r} is a key of model", f"give model.{taken[0]}"
     if learns_from(spec.kind) == "labels":
         for key in MODEL_KEYS:
             if is_changed(spec, key) and (
                 CONSTRUCTOR_NAMES.get(key, key) not in known or key == "likelihood"
             ):
-                return f"{key} is for models of counts, not for {spec.kind}", "leave it out"
+                return f"{key} is for models of counts, not for {spec.kind}", "remove it"
     return None
 
 
 def ignored_fit_keys(kind: str, fit: Fit) -> list[str]:
-    """Name the keys of ``fit`` that were set and that the model does not have."""
+    """Return the keys of ``fit`` that were changed and that the model does not have."""
     known = constructor_names(kind)
     return [
         key
@@ -211,5 +214,5 @@ def ignored_fit_keys(kind: str, fit: Fit) -> list[str]:
 
 
 def is_changed(section: Any, key: str) -> bool:
-    """Tell whether a key of a section has another value than its default."""
+    """Return whether a key of a section differs from its default."""
     return bool(getattr(section, key) != type(section).model_fields[key].default)

@@ -1,7 +1,6 @@
-"""Sections of the configuration for maps that are updated again and again, unattended.
+"""Sections of the configuration for scheduled updates: gates, publishing, retries, notification.
 
-None of them changes a number of a map: they say when it is fit to be published, where to, how a
-run behaves when something is in its way, and who is told.
+None of them changes a number of a map.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pipeline.config.values import check_dollar
 def _local(value: Any) -> Any:
     if isinstance(value, str) and "://" in value:
         raise config_error(
-            found=f"{value} is no local directory",
-            remedy="give one: versions are swapped by a rename",
+            found=f"{value} is not a local directory",
+            remedy="give a local one: publishing renames a link",
         )
     return value
 
@@ -38,9 +37,9 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Gates(Section):
-    """``gates``: what a finished run must fulfil to be published; what is not given is not asked.
+    """``gates``: conditions for publishing; by default, none.
 
-    Scores are those of areas that the model did not see (``evaluation.json``).
+    Scores are those of held-out areas (``evaluation.json``).
     """
 
     converged: bool = Field(False, description="the fit must have converged")
@@ -48,19 +47,19 @@ class Gates(Section):
         "area", description="areas held out at random, or in spatial blocks"
     )
     min_gain: Annotated[float, Field(strict=True)] | None = Field(
-        None, description="nats an area by which held-out areas are predicted better than by a "
-        "constant, at least",
-    )  # fmt: skip
+        None, description="minimum gain of the held-out score over a constant rate, nats an area"
+    )
     min_correlation: Annotated[float, Field(strict=True, ge=-1, le=1)] | None = Field(
-        None, description="of held-out rates with what was observed, at least; of labels: the AUC"
+        None, description="minimum correlation of held-out rates with observed ones; of labels: AUC"
     )
     coverage: tuple[Share, Share] | None = Field(
-        None, description="least and largest share of held-out counts inside output.interval"
+        None, description="[least, largest] share of held-out counts inside output.interval"
     )
     max_change: Amount | None = Field(
-        None, description="from the published map, at most: mean over the pixels of the absolute "
-        "log ratio of rates (0.1: about 10 %), or of the difference of probabilities",
-    )  # fmt: skip
+        None,
+        description="maximum change from the published map: mean absolute log ratio of the pixels' "
+        "rates (0.1: about 10 %), or mean absolute difference of probabilities",
+    )
 
     @_model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -72,61 +71,61 @@ class Gates(Section):
 
 
 class Publish(Section):
-    """``publish``: where finished maps go, version by version."""
+    """``publish``: where versions of the map are stored."""
 
     dir: Directory | None = Field(
         None, description="local directory of the versions; published in output.dir by default"
     )
     keep: Annotated[int, Field(strict=True, ge=2)] = Field(
-        24, description="versions that are kept; the current one always is"
+        24, description="number of versions to keep; the current one always stays"
     )
-    url: str | None = Field(None, description="where readers find the directory, for links")
+    url: str | None = Field(None, description="web address of the directory, for links")
 
 
 class Update(Section):
-    """``update``: how an unattended run behaves."""
+    """``update``: waiting, retries and time-outs of a scheduled run."""
 
     when_busy: Literal["queue", "skip"] = Field(
-        "queue", description="while another run updates the map: wait for it, or do nothing"
+        "queue", description="if another run updates the map: wait for it, or do nothing"
     )
-    retries: Count = Field(3, description="of what fails for a reason that may pass")
-    retry_delay_s: Amount = Field(30.0, description="before the first; then twice as long each")
+    retries: Count = Field(3, description="number of retries after a transient error")
+    retry_delay_s: Amount = Field(30.0, description="seconds before a retry; doubles")
     timeout_s: Annotated[float, Field(strict=True, gt=0)] = Field(
-        86400.0, description="seconds that a stage may take; its checkpoint stays"
+        86400.0, description="maximum seconds of a stage; its checkpoint is kept"
     )
     settle_s: Amount = Field(
-        10.0, description="seconds for which a new file must not have grown to be taken for whole"
+        10.0, description="seconds without a change after which a new file is complete"
     )
 
 
 class Email(Section):
-    """``notify.email``: a mail server and who gets the mail."""
+    """``notify.email``: mail server and addresses."""
 
     to: Annotated[tuple[str, ...], Field(min_length=1)] = Field(description="addresses")
     sender: str = Field(description="address of the sender")
     host: str = Field("localhost", description="mail server")
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(25, description="its port")
-    starttls: bool = Field(False, description="encrypt, by STARTTLS")
-    user: str | None = Field(None, description="name to log in by")
-    password: SecretStr | None = Field(None, description="give it as ${NAME} of the environment")
+    starttls: bool = Field(False, description="encrypt with STARTTLS")
+    user: str | None = Field(None, description="user name of the mail server")
+    password: SecretStr | None = Field(None, description="its password: ${NAME} of the environment")
 
 
 class Notify(Section):
-    """``notify``: who is told, and of what."""
+    """``notify``: recipients and events of notifications."""
 
     on: tuple[Literal["failure", "late", "gate"], ...] = Field(
-        ("failure", "late", "gate"), description="runs that failed, are late, or were held back"
+        ("failure", "late", "gate"), description="events: a failed run, a late run, a failed gate"
     )
     webhook: SecretStr | None = Field(
-        None, description="URL that gets a JSON object by POST, its `text` the message"
+        None, description="URL that receives a JSON object by POST; `text` is the message"
     )
     email: Email | None = Field(None, description="mail server and addresses")
 
 
 class Metrics(Section):
-    """``metrics``: figures of runs for Prometheus."""
+    """``metrics``: metrics of runs for Prometheus."""
 
     textfile: Directory | None = Field(
-        None, description="directory that node_exporter's textfile collector reads"
+        None, description="directory of node_exporter's textfile collector"
     )
     pushgateway: str | None = Field(None, description="address of a push gateway: host:9091")

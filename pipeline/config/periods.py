@@ -1,8 +1,7 @@
-"""Which period a run maps: months of a table, or files with the period in their name.
+"""Periods of a time series: a column of the counts, or ``{period}`` in a file name.
 
-A configuration says it by ``counts.period`` (a column of the counts) or by ``{period}`` in a path.
-Either becomes the one period of a run when the configuration is read; nothing later knows more
-than ``config.period``.
+``counts.period`` names the column. Reading a configuration chooses one period for the run:
+``config.period``.
 """
 
 from __future__ import annotations
@@ -24,78 +23,78 @@ _PERIOD = re.compile(r"^\w[\w.-]*$")
 def place_period(
     data: dict[str, Any],
     base: Path,
-    asked: str | None,
+    requested: str | None,
     problems: list[Problem],
     source: str,
     *,
     storage: Storage,
-    otherwise: str | None = None,
+    fallback_period: str | None = None,
 ) -> dict[str, Any]:
-    """Put the run's period into a configuration that has been read but not yet checked.
+    """Choose the run's period, in a configuration that is not yet validated.
 
     Parameters
     ----------
     data : dict
         The YAML's keys and values.
     base : Path
-        Directory that its paths are relative to.
-    asked : str or None
-        The period; by default that of the key ``period``, or else the latest there is.
+        Base directory of relative paths.
+    requested : str or None
+        The period; by default that of the key ``period``, or the latest with counts.
     problems : list of Problem
-        Appended to, where the configuration knows no periods, or none can be found.
+        Errors are appended.
     source : str
         The file's name, for problems.
     storage : Storage
-        How object stores are spoken to: the counts may lie on one.
-    otherwise : str, optional
-        The period where none can be found, instead of a problem.
+        Connection settings of object stores, for the counts.
+    fallback_period : str, optional
+        Period to use if there are no counts; by default, a problem is appended.
 
     Returns
     -------
     dict
-        With ``period`` set and ``{period}`` replaced; as it was where it has no periods.
+        With ``period`` set and ``{period}`` replaced, if the configuration has periods.
     """
-    asked = str(asked) if asked is not None else data.get("period")
+    requested = str(requested) if requested is not None else data.get("period")
     if not has_periods(data):
-        if asked is not None:
-            found = f"period {asked} asked for, and the configuration has no periods"
+        if requested is not None:
+            found = f"period {requested} requested, but the configuration has no periods"
             remedy = f"give counts.period (a column), or {MARK} in the path of the counts"
             problems.append(Problem(source, found, remedy))
         return {key: value for key, value in data.items() if key != "period"}
-    if asked is None:
+    if requested is None:
         found_periods = periods_of(data, base, storage)
-        if not found_periods and otherwise is None:
+        if not found_periods and fallback_period is None:
             where = _response(data)
             found = f"no period found in {where.get('path')}"
-            remedy = "see that the file is there, or give the period (--period, or `period:`)"
+            remedy = "check the path, or give the period (--period, or `period:`)"
             problems.append(Problem(f"{source}: counts.path", found, remedy))
             return data
-        asked = found_periods[-1] if found_periods else otherwise
-    asked = str(asked)
-    if not _PERIOD.match(asked):
-        found = f"{asked!r} is no period"
+        requested = found_periods[-1] if found_periods else fallback_period
+    requested = str(requested)
+    if not _PERIOD.match(requested):
+        found = f"{requested!r} is not a period"
         problems.append(Problem(f"{source}: period", found, "write it as 2026-03 or 2026-W11"))
         return data
-    replaced: dict[str, Any] = _replace(data, asked)
-    return {**replaced, "period": asked}
+    replaced: dict[str, Any] = _replace(data, requested)
+    return {**replaced, "period": requested}
 
 
 def has_periods(data: dict[str, Any]) -> bool:
-    """Say whether a configuration is of several periods."""
+    """Return whether a configuration has periods."""
     return _response(data).get("period") is not None or any(MARK in text for text in _texts(data))
 
 
 def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
-    """List the periods that there are counts of, the earliest first.
+    """List the periods that have counts, the earliest first.
 
-    A table that cannot be read has none: what is wrong with it, its check will tell.
+    An unreadable table has none: the check of the inputs reports the error.
     """
     where = _response(data)
     path = where.get("path")
     if not isinstance(path, str):
         return []
     if MARK in path:
-        return sorted({period for period, _ in period_files(path, base, storage)}, key=natural)
+        return sorted({period for period, _ in period_files(path, base, storage)}, key=natural_key)
     column = where.get("period")
     if column is None:
         return []
@@ -108,15 +107,15 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
         full = base / Path(path).expanduser()
     if full is None:
         return []
-    return sorted(set(column_texts(full, str(column))), key=natural)
+    return sorted(set(column_texts(full, str(column))), key=natural_key)
 
 
 def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:
-    """List the files that a path with ``{period}`` stands for: (period, path) each."""
+    """List (period, path) of the files that match a path with ``{period}``."""
     remote = "://" in path
     full = path if remote else str(base / Path(path).expanduser())
     before, _, after = full.partition(MARK)
-    if MARK in after:  # cases/{period}/cases_{period}.csv: the directories tell
+    if MARK in after:  # cases/{period}/cases_{period}.csv
         inner = after.partition(MARK)[0]
         below = inner.rpartition("/")[0]
         return [
@@ -137,7 +136,7 @@ def period_files(path: str, base: Path, storage: Storage | None = None) -> list[
 
 
 def _object_names(before: str, after: str, storage: Storage) -> list[str]:
-    """List the objects, or the prefixes, whose address is ``before``, a name and ``after``."""
+    """List the objects or prefixes whose address is ``before``, a name and ``after``."""
     above, _, head = before.rpartition("/")
     tail, _, below = after.partition("/")
     names = Location(above, storage).children()
@@ -148,15 +147,15 @@ def _object_names(before: str, after: str, storage: Storage) -> list[str]:
     return [place.url for place in inside if place.info() is not None]
 
 
-def between(periods: Sequence[str], first: str, last: str) -> list[str]:
-    """Choose the periods from ``first`` to ``last``, both included.
+def select_periods(periods: Sequence[str], first: str, last: str) -> list[str]:
+    """Return the periods from ``first`` to ``last``, both included.
 
     Raises
     ------
     InputError
         If there is none.
     """
-    chosen = [p for p in periods if natural(first) <= natural(p) <= natural(last)]
+    chosen = [p for p in periods if natural_key(first) <= natural_key(p) <= natural_key(last)]
     if not chosen:
         found = f"no counts of any period from {first} to {last}"
         known = f"the periods are {name_first(list(periods), 12)}" if periods else "there are none"
@@ -164,8 +163,8 @@ def between(periods: Sequence[str], first: str, last: str) -> list[str]:
     return chosen
 
 
-def natural(period: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key by which 2026-9 is before 2026-10."""
+def natural_key(period: str) -> tuple[tuple[int, int | str], ...]:
+    """Return a sort key that places 2026-9 before 2026-10."""
     parts = re.split(r"(\d+)", period)
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""The one reader of configurations: YAML in; out comes a checked `Config`, or all that is wrong."""
+"""Read a configuration from YAML: return a valid `Config`, or report all problems."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def read_config(
     period: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
-    otherwise: str | None = None,
+    fallback_period: str | None = None,
 ) -> Config | None:
-    """Read a configuration, and append to ``problems`` what is wrong with it.
+    """Read a configuration; append its errors to ``problems``.
 
-    A key that is not known is reported and left out, so that the rest can still be checked.
+    Unknown keys are reported and removed, so that the other keys can still be validated.
 
     Parameters
     ----------
     path : path
         The YAML file.
     problems : list of Problem
-        Appended to.
+        Errors are appended.
     period, changes : str, mapping, optional
         See `pipeline.config.reader.load_config`.
-    otherwise : str, optional
-        Of a time series without counts as yet, the period to take: nothing is mapped of it.
+    fallback_period : str, optional
+        Period to use if a time series has no counts yet.
 
     Returns
     -------
     Config or None
-        None where too little is usable for a configuration.
+        None if the file is not a valid configuration.
     """
     path = Path(path)
     document = Document.read(path, problems)
@@ -55,7 +55,13 @@ def read_config(
     if has_periods(data) or period is not None or "period" in data:
         storage = _storage(data, path.parent)
         data = place_period(
-            data, base, period, problems, path.name, storage=storage, otherwise=otherwise
+            data,
+            base,
+            period,
+            problems,
+            path.name,
+            storage=storage,
+            fallback_period=fallback_period,
         )
         if len(problems) > n_before:
             return None
@@ -76,7 +82,7 @@ def read_config(
     try:
         return _with_document(Config.model_validate(data, context=context), document)
     except ValidationError:
-        # Too little is left to look further into, except for files that are not there.
+        # Without a configuration, only missing files can still be reported.
         _missing_in(data, path.parent, document, problems)
         return None
 
@@ -92,19 +98,19 @@ def load_config(
         The YAML file. Relative paths in it are relative to its directory; ``${NAME}`` in any
         text is the environment variable NAME.
     period : str, optional
-        Of a time series, the period to map; by default the file's ``period``, or the latest.
+        Period of a time series; by default the file's ``period``, or the latest.
     changes : mapping, optional
-        Values to take instead of the file's: ``{"fit": {"max_epochs": 500}}``.
+        Values that replace those of the file: ``{"fit": {"max_epochs": 500}}``.
 
     Returns
     -------
     Config
-        Complete, with every default filled in.
+        With all defaults.
 
     Raises
     ------
     geo.errors.InputError
-        Everything that is wrong with the file, and every local input that does not exist, at once.
+        With all errors of the file, and all missing local inputs.
     """
     problems: list[Problem] = []
     config = read_config(path, problems, period, changes)
@@ -116,26 +122,26 @@ def load_config(
 
 
 def missing_files(config: Config, problems: list[Problem]) -> None:
-    """Append a problem for each local input of a configuration that does not exist."""
-    told = set()
+    """Append a problem for each missing local input of a configuration."""
+    reported = set()
     for name, path in config.input_paths().items():
-        if path not in told:  # grid.like mostly repeats another key
-            told.add(path)
+        if path not in reported:  # grid.like mostly repeats another key
+            reported.add(path)
             _report_missing(path, _split(name), config.document, problems)
 
 
 def _split(name: str) -> Key:
-    # A covariate's own name may hold dots: only the ends are ours.
+    # A covariate's name may contain dots: split at the first and the last one.
     head, _, rest = name.partition(".")
     middle, _, tail = rest.rpartition(".")
     return (head, middle, tail) if middle else (head, tail)
 
 
 def _storage(data: Mapping[str, Any], base: Path) -> Storage:
-    """Return the storage of a configuration that is not yet checked: its counts may lie there."""
+    """Return the connection settings of a configuration that is not yet validated."""
     try:
         section = StorageSection.model_validate(data.get("storage") or {}, context={"base": base})
-    except ValidationError:  # told when the whole is checked
+    except ValidationError:  # validating the whole reports this error
         return Storage()
     return section.open()
 
@@ -146,8 +152,8 @@ def _with_document(config: Config, document: Document) -> Config:
 
 
 def _missing_in(data: Any, base: Path, document: Document, problems: list[Problem]) -> None:
-    """Look for files that are not there in a document that is not a configuration."""
-    told = set()
+    """Append a problem for each missing file of an invalid configuration."""
+    reported = set()
     for key in document.lines:
         value: Any = data
         for part in key:
@@ -155,8 +161,8 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
         if key[-1] not in ("path", "like") or not isinstance(value, str) or is_remote(value):
             continue
         full = str((base / Path(value).expanduser()).resolve())
-        if full not in told and "${" not in value and not bare_variables(value):
-            told.add(full)
+        if full not in reported and "${" not in value and not bare_variables(value):
+            reported.add(full)
             _report_missing(full, key, document, problems)
 
 

@@ -1,8 +1,7 @@
-"""The one configuration of a run: typed, frozen, and read from YAML at the edge only.
+"""The schema of a configuration: typed and immutable.
 
-The YAML's keys and the attributes are the same words: ``config.fit.batch_areas`` is
-``fit: {batch_areas: ...}``. Reading, with every mistake reported at once, is in
-``pipeline.config.reader``; this module only says what a valid configuration is.
+YAML keys and attributes have the same names: ``config.fit.batch_areas`` is
+``fit: {batch_areas: ...}``. ``pipeline.config.reader`` reads a file and reports all errors.
 """
 
 from __future__ import annotations
@@ -38,58 +37,61 @@ from pipeline.storage.location import Storage, is_object_address
 
 
 class Output(Section):
-    """``output``: where the maps go and what they show."""
+    """``output``: directory and content of the maps."""
 
     dir: LocalDir = Field(
         Path("out"), description="directory of the results, or their address (s3://bucket/map)"
     )
     url: ObjectAddress = Field(
-        None, description="address of the results; output.dir is their local copy then"
+        None,
+        description="address of the results; output.dir is then their local copy",
     )
-    rate_per: Annotated[Number, Field(gt=0)] = Field(1000, description="people a rate is per")
+    rate_per: Annotated[Number, Field(gt=0)] = Field(
+        1000, description="people per unit of the rate"
+    )
     interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
-        0.9, description="probability that an interval holds"
+        0.9, description="probability of the intervals"
     )
     exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
-        (), description="rates, per rate_per people, whose exceedance is mapped"
+        (), description="thresholds of the exceedance maps, per rate_per people"
     )
-    draws: Annotated[Whole, Field(ge=2)] = Field(500, description="joint draws of the area totals")
+    draws: Annotated[Whole, Field(ge=2)] = Field(500, description="number of joint posterior draws")
     mask: Literal["areas", "all"] = Field(
-        "areas", description="map pixels inside areas only, or all with covariates"
+        "areas", description="map pixels inside areas only, or all pixels with covariates"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _one_exceedance(cls, data: Any) -> Any:
-        # A single threshold is a list of one to whoever types it.
+        # Accept one number for a list of one threshold.
         if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
             return {**data, "exceedance": [data["exceedance"]]}
         return data
 
     @property
     def place(self) -> str:
-        """Where users find the results: the address, or the local directory."""
+        """Address or local directory of the results."""
         return self.url or str(self.dir)
 
 
 class StorageSection(Section):
-    """``storage``: how object stores are spoken to; credentials are the environment's."""
+    """``storage``: connection to object stores; credentials come from the environment."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
-        None, description="address of the store's server, where it is not the provider's own"
+        None, description="address of an S3-compatible server"
     )
     retries: Annotated[Whole, Field(ge=0)] = Field(
-        6, description="further attempts after a failed one"
+        6, description="number of retries after a failure"
     )
     timeout: Annotated[Number, Field(gt=0)] = Field(
-        60, description="seconds of silence after which an attempt has failed"
+        60, description="seconds without data after which an attempt fails"
     )
     scratch: InputPath | None = Field(
-        None, description="local directory of copies; ~/.cache/disagg by default"
+        None, description="directory of local copies; ~/.cache/disagg by default"
     )
 
     def open(self) -> Storage:
-        """Return the storage object that is passed down to whoever reaches an object store."""
+        """Return the connection settings as a `Storage`."""
         return Storage(self.endpoint, self.retries, self.timeout, self.scratch or "")
 
 
@@ -104,47 +106,47 @@ def _folds(value: Any) -> Any:
 
 
 class Evaluate(Section):
-    """``evaluate``: how the run is cross-validated."""
+    """``evaluate``: cross-validation."""
 
     folds: Annotated[int | FoldsFile, BeforeValidator(_folds)] = Field(
-        5, description="number of folds, or a file that names them"
+        5, description="number of folds, or a file with the fold of each area"
     )
     schemes: tuple[Literal["area", "block"], ...] = Field(
         ("area", "block"),
-        description="areas left out at random, or in spatial blocks; [] for no cross-validation",
+        description="hold out areas at random, or in spatial blocks; [] for no cross-validation",
     )
     seed: Seed = Field(0, description="seed of the folds")
 
 
 def _work_locally(data: dict[str, Any]) -> None:
-    """Give a run whose results are on an object store a local directory of its own."""
+    """Set a local output.dir for a run whose results are on an object store."""
     output = data["output"]
     if not isinstance(output, dict) or not is_object_address(output.get("dir", "")):
         return
     url = str(output["dir"]).rstrip("/")
     storage = data.get("storage")
     scratch = storage.get("scratch") if isinstance(storage, dict) else None
-    own = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+    name = f"{url.rsplit('/', 1)[-1]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
     above = Storage(scratch=str(scratch or "")).scratch_dir
-    data["output"] = {**output, "url": url, "dir": str(above / "runs" / own)}
+    data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
 class Config(Section):
-    """A whole configuration; every path in it is absolute or remote.
+    """A complete configuration; every path is absolute or remote.
 
-    Read one with `load_config`. Build one in code with ``Config.model_validate(mapping,
+    `load_config` reads a file. To build one in code, use ``Config.model_validate(mapping,
     context={"base": directory})``.
     """
 
-    name: str = Field("disagg", description="name of the run, in tags and titles")
+    name: str = Field("disagg", description="name of the map, in tags and titles")
     areas: Areas = Field(description="the boundaries")
     counts: Counts | None = Field(None, description="cases for each area")
     labels: Labels | None = Field(
-        None, description="for a classification model: what each area was found to be"
+        None, description="for a classification model: 1 or 0 of each area"
     )
     population: Population | None = Field(None, description="people; without it, rates are per km2")
     covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
-        description="at least one raster that explains the rate"
+        description="at least one raster"
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -152,10 +154,8 @@ class Config(Section):
     compute: Compute = Field(default_factory=Compute)
     output: Output = Field(default_factory=Output)
     evaluate: Evaluate = Field(default_factory=Evaluate)
-    truth: Truth | None = Field(None, description="of a simulated country, its true rate")
-    period: str | None = Field(
-        None, description="of a time series, the period that is mapped; the latest by default"
-    )
+    truth: Truth | None = Field(None, description="true rate of a simulated country")
+    period: str | None = Field(None, description="period of a time series; the latest by default")
     gates: Gates = Field(default_factory=Gates)
     publish: Publish = Field(default_factory=Publish)
     update: Update = Field(default_factory=Update)
@@ -168,11 +168,11 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _defaults_from_others(cls, data: Any) -> Any:
-        # Two defaults repeat what another section said, so that readers need not know that.
+        # Defaults that depend on another section.
         if not isinstance(data, dict):
             return data
         data = dict(data)
-        # Built here, and not by a default factory: only so is output.dir beside the file.
+        # A default factory would not resolve output.dir relative to the file.
         data.setdefault("output", {})
         _work_locally(data)
         population, areas = data.get("population"), data.get("areas")
@@ -191,7 +191,7 @@ class Config(Section):
         if given != [wanted]:
             what = " and ".join(given) or "neither counts nor labels"
             raise config_error(
-                found=f"{what} given, and model.kind: {self.model.kind} learns from {wanted}",
+                found=f"{what} given, but model.kind: {self.model.kind} learns from {wanted}",
                 remedy=f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind",
             )
         return self
@@ -206,7 +206,7 @@ class Config(Section):
                 )
             if self.period is None:
                 raise config_error(
-                    found="counts.period without a period", remedy="give `period: ...`"
+                    found="counts.period without a period", remedy="add `period: ...`"
                 )
         return self
 
@@ -235,21 +235,20 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _fit_fits(self) -> Config:
-
+    def _fit_keys(self) -> Config:
         ignored = (
             ignored_fit_keys(self.model.kind, self.fit) if self.model.responses == "labels" else []
         )
         if ignored:
             raise config_error(
-                found=f"fit.{ignored[0]} is set, and {self.model.kind} has no use for it",
-                remedy="leave it out",
+                found=f"fit.{ignored[0]} is set, but {self.model.kind} does not use it",
+                remedy="remove it",
             )
         return self
 
     @property
     def response(self) -> Counts | Labels:
-        """The section that says what was observed of the areas: ``counts`` or ``labels``."""
+        """The section of the responses: ``counts`` or ``labels``."""
         given = self.counts or self.labels
         if given is None:
             message = "a configuration without counts or labels passed its checks"
@@ -258,16 +257,16 @@ class Config(Section):
 
     @property
     def document(self) -> Document | None:
-        """The YAML document that this was read from."""
+        """The YAML document of this configuration."""
         return self._document
 
     @property
     def source(self) -> Path | None:
-        """The YAML file that this was read from."""
+        """The YAML file of this configuration."""
         return None if self._document is None else self._document.path.resolve()
 
     def input_paths(self) -> dict[str, str]:
-        """Every file that a run reads, by configuration key, in a fixed order."""
+        """Return the path of every input file, by configuration key."""
         paths: dict[str, str | None] = {
             "areas.path": self.areas.path,
             f"{self.model.responses}.path": self.response.path,
@@ -288,5 +287,5 @@ class Config(Section):
 
 
 def work_dir(config: Config) -> Path:
-    """Directory of what stages leave for each other."""
+    """Return the directory of intermediate results."""
     return config.output.dir / "work"

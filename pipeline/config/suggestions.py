@@ -1,4 +1,4 @@
-"""The nearest valid name, for a name that is not valid."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def near(word: str, words: list[str]) -> list[str]:
-    """Return the nearest of some words, as a list of one or none."""
+    """Return the closest of some words, as a list of one or none."""
     found = difflib.get_close_matches(word.lower(), words, 1, cutoff=0.6)
     return (
         found
@@ -17,7 +17,7 @@ def near(word: str, words: list[str]) -> list[str]:
 
 
 def suggest_value(value: Any, choices: Iterable[str]) -> str:
-    """Say what to give instead of a value that is not a choice."""
+    """Return the remedy for a value that is not a choice."""
     choices = list(choices)
     found = near(value, choices) if isinstance(value, str) else []
     if len(choices) == 1:

@@ -1,4 +1,4 @@
-"""Types of the configuration's values, and what a wrong one is told."""
+"""Types of the configuration's values, with messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
 
 def _resolve(path: str, info: ValidationInfo) -> str:
     if not path:
-        raise config_error(found="an empty path", remedy="give a file")
+        raise config_error(found="an empty path", remedy="give the path of a file")
     check_dollar(path)
     if is_remote(path):
         return path
@@ -27,14 +27,14 @@ def _resolve(path: str, info: ValidationInfo) -> str:
 
 
 def bare_variables(path: str) -> list[str]:
-    """List the variables of the environment that a path names without braces."""
+    """List the environment variables that a path names without braces."""
     return [name for name in _BARE.findall(path) if name in os.environ]
 
 
 def check_dollar(path: str) -> None:
-    """Refuse a path in which a variable of the environment was meant, and stays a text."""
+    """Reject a path with an environment variable without braces."""
     for name in bare_variables(path):
-        raise config_error(found=f"${name} in {path} stays as it is", remedy=f"write ${{{name}}}")
+        raise config_error(found=f"${name} in {path} is not expanded", remedy=f"write ${{{name}}}")
 
 
 def _local_dir(value: Any) -> Any:
@@ -56,7 +56,7 @@ def _resolve_dir(path: Path, info: ValidationInfo) -> Path:
 
 
 def _plain_number(value: Any) -> Any:
-    # YAML reads yes/on/true as booleans, and Python counts a boolean as a number.
+    # YAML reads yes/on/true as booleans, which are integers in Python.
     if isinstance(value, bool):
         raise config_error(remedy="give a number")
     return value
@@ -99,7 +99,7 @@ def _crs(value: str) -> str:
 
 
 InputPath = Annotated[str, AfterValidator(_resolve)]
-"""A file that is read: an absolute local path, or a URL or GDAL virtual path as it was given."""
+"""An input file: an absolute local path, or an unchanged URL or virtual path of GDAL."""
 
 Number = Annotated[float, BeforeValidator(_plain_number)]
 Whole = Annotated[int, BeforeValidator(_plain_number)]

@@ -1,7 +1,7 @@
-"""Which code a result is of: our sources by content, and the versions of the libraries.
+"""The code that made a result: a hash of our sources, and the versions of the libraries.
 
-The version in ``pyproject.toml`` says little: a changed model keeps it. So every stage depends on
-a hash of what the packages' source files hold, whichever checkout or wheel they come from.
+A changed model does not change the version in ``pyproject.toml``. So every stage depends on a hash
+of the packages' source files, from a checkout or from a wheel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CODE, _LIBRARY = "code.", "library."
 
 
 def source_hash(directory: Path) -> str:
-    """Hash the Python sources below a directory: their names and contents, nothing compiled.
+    """Hash the names and contents of the Python sources below a directory.
 
     Returns
     -------
@@ -39,18 +39,18 @@ def source_hash(directory: Path) -> str:
 
 @functools.cache
 def code_hashes() -> dict[str, str]:
-    """Return the hash of each package's sources, once a process."""
+    """Return the hash of each package's sources."""
     hashes = {}
     for package in PACKAGES:
         found = importlib.util.find_spec(package)
-        places = [] if found is None else list(found.submodule_search_locations or ())
-        hashes[package] = source_hash(Path(places[0])) if places else "not installed"
+        paths = [] if found is None else list(found.submodule_search_locations or ())
+        hashes[package] = source_hash(Path(paths[0])) if paths else "not installed"
     return hashes
 
 
 @functools.cache
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that compute, and of the C libraries inside them."""
+    """Return the versions of the libraries that affect numbers, and of their C libraries."""
     import pyproj
     import rasterio
     import shapely
@@ -72,7 +72,7 @@ def installed_version(package: str) -> str:
 
 
 def code_inputs() -> dict[str, str]:
-    """Return what every stage depends on besides data and configuration."""
+    """Return what every stage depends on in addition to data and configuration."""
     return {
         **{f"{_CODE}{name}": value for name, value in code_hashes().items()},
         **{f"{_LIBRARY}{name}": value for name, value in library_versions().items()},
@@ -80,12 +80,12 @@ def code_inputs() -> dict[str, str]:
 
 
 def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Name what differs between the inputs of two runs of a stage.
+    """List the differences between the inputs of two runs of a stage.
 
     Returns
     -------
     list of str
-        Keys of the configuration and files as they are; code and libraries with both versions:
+        Keys of the configuration and files by name; code and libraries with both versions:
         ``code (pipeline 3f2a -> 91bc)``, ``numpy (2.4.1 -> 2.4.2)``.
     """
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
@@ -95,15 +95,15 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[
         if key.startswith(_CODE) and key in before and key in now
     ]
     known = any(key.startswith(_CODE) for key in before)
-    told = []
+    changes = []
     if not known:
-        told.append("code (none is on record: an earlier version's run)")
+        changes.append("code (none is on record: an earlier version's run)")
     elif code:
-        told.append(f"code ({', '.join(code)})")
+        changes.append(f"code ({', '.join(code)})")
     for key in changed:
         if key.startswith(_LIBRARY) and known:
             name = key.removeprefix(_LIBRARY)
-            told.append(f"{name} ({before.get(key, 'none')} -> {now.get(key, 'none')})")
+            changes.append(f"{name} ({before.get(key, 'none')} -> {now.get(key, 'none')})")
         elif not key.startswith((_CODE, _LIBRARY)) and key != "disagg":
-            told.append(key)
-    return told
+            changes.append(key)
+    return changes

@@ -1,4 +1,7 @@
-"""What can go wrong in the pipeline; every error is also a built-in one."""
+"""Exceptions of the pipeline, and their explanations for users.
+
+Every exception also derives from a built-in one.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from geo.errors import Problem
 
 
 class PipelineError(Exception):
-    """Any error of the pipeline."""
+    """Base class of the pipeline's errors."""
 
 
 class StoreError(PipelineError, OSError):
-    """A store is absent, unfinished, damaged or of another format; the message says what to do."""
+    """A store is absent, incomplete, damaged or of another format."""
 
 
 class StoreInputError(PipelineError, ValueError):
-    """The arrays given to be stored are unusable; the message says which and why."""
+    """Arrays cannot be stored."""
 
 
 class ClusterError(PipelineError, ConnectionError):
-    """The Dask cluster cannot be reached, or has no worker left."""
+    """The Dask cluster does not answer, or has lost all workers."""
 
 
 def explain(error: Exception, command: str) -> Problem | None:
-    """Say what a user can do about an error that is not ours, or None."""
+    """Explain an error that a user can correct; None for a defect."""
     from models.core.errors import ModelError, NotFittedError
 
     if isinstance(error, BrokenPipeError | NotFittedError):
@@ -34,26 +37,26 @@ def explain(error: Exception, command: str) -> Problem | None:
         found, _, remedy = found.partition("; ")
         if found and remedy:
             return Problem(place, found, remedy)
-        return Problem("run", str(error), f"correct it, then go on with `{command}`")
-    if isinstance(error, OSError) and error.errno in _MENDABLE:
+        return Problem("run", str(error), f"correct it, then continue with `{command}`")
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
         return Problem(
             str(error.filename or "the output directory"),
             str(error.strerror).lower(),
-            f"{_MENDABLE[error.errno]}, then go on with `{command}`",
+            f"{_REMEDIES[error.errno]}, then continue with `{command}`",
         )
     return None
 
 
-_MENDABLE = {
-    errno.EPERM: "allow it",
-    errno.EIO: "see whether the disk is sound (dmesg), or give another output.dir",
-    errno.EACCES: "give yourself the permission, or another output.dir",
-    errno.ENOTDIR: "a directory is needed where a file is: move it",
-    errno.ENFILE: "allow the system more open files",
-    errno.EMFILE: "allow more open files (ulimit -n)",
-    errno.EFBIG: "allow larger files (ulimit -f), or give an output.dir on another file system",
-    errno.ENOSPC: "free some space, or give another output.dir",
-    errno.EROFS: "give an output.dir that can be written",
+_REMEDIES = {
+    errno.EPERM: "allow this operation",
+    errno.EIO: "check the disk (dmesg), or set another output.dir",
+    errno.EACCES: "change the permissions, or set another output.dir",
+    errno.ENOTDIR: "move this file: a directory is needed here",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EFBIG: "raise the limit of file size (ulimit -f), or set another output.dir",
+    errno.ENOSPC: "free some space, or set another output.dir",
+    errno.EROFS: "set a writable output.dir",
     errno.ESTALE: "mount the file system again",
-    errno.EDQUOT: "free some of your quota, or give another output.dir",
+    errno.EDQUOT: "free some of your quota, or set another output.dir",
 }

@@ -1,7 +1,7 @@
-"""How a stage tells where it is, without knowing who listens.
+"""Interface through which a stage reports progress.
 
-A stage takes a `Progress`. The terminal shows a bar for work that takes over two seconds; a log
-file gets lines only; a test or a worker gets `Silent`.
+A terminal shows a bar for tasks of more than two seconds, a log file gets lines only, a test or a
+worker uses `Silent`.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """One piece of work under way."""
+    """A task in progress."""
 
     def advance(self, n: float = 1, **fields: object) -> None:
-        """Count ``n`` more as done; ``fields`` are shown beside the bar."""
+        """Advance by ``n`` steps; ``fields`` appear beside the bar."""
 
 
 class Progress(Protocol):
-    """Where a stage reports to."""
+    """Receiver of a stage's progress."""
 
     def task(self, name: str, total: float | None = None) -> AbstractContextManager[Task]:
-        """Begin a piece of work of ``total`` steps, or of unknown length."""
+        """Start a task of ``total`` steps, or of unknown length."""
 
     def log(self, message: str) -> None:
-        """Say one thing that a user wants to know."""
+        """Report one line to the user."""
 
 
 class Silent:
-    """Progress that nobody sees."""
+    """Progress that discards everything."""
 
     @contextmanager
     def task(self, name: str, total: float | None = None) -> Iterator[Task]:  # noqa: ARG002
-        """Begin a piece of work."""
+        """Start a task."""
         yield SilentTask()
 
     def log(self, message: str) -> None:
-        """Say nothing."""
+        """Discard the line."""
 
 
 class SilentTask:
-    """A piece of work whose progress nobody sees."""
+    """Task that discards its progress."""
 
     def advance(self, n: float = 1, **fields: object) -> None:
-        """Count nothing."""
+        """Do nothing."""

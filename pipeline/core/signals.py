@@ -1,8 +1,8 @@
-"""Signals that end a run: all of them stop it cleanly, as Ctrl-C does.
+"""Signals that end a run: SIGTERM and SIGHUP stop it cleanly, as Ctrl-C does.
 
 systemd, Kubernetes and Slurm send SIGTERM and, some seconds later, SIGKILL; a closed terminal sends
-SIGHUP. Python dies of both on the spot. Here they raise what Ctrl-C raises, so that whatever is
-half written goes, workers end, and the user is told how to go on.
+SIGHUP. By default both end Python at once. Here they raise a KeyboardInterrupt, so that partial
+files are removed, workers end, and the user sees how to continue.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DEFERRED = (signal.SIGINT, *_ENDING)
 
 
 class Terminated(KeyboardInterrupt):
-    """The run was told to end by a signal other than Ctrl-C's.
+    """SIGTERM or SIGHUP ended the run.
 
     Attributes
     ----------
     status : int
-        Exit status by the shell's convention: 128 and the signal's number.
+        Exit status by the shell's convention: 128 plus the signal's number.
     """
 
     def __init__(self, number: int) -> None:
@@ -33,10 +33,10 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def ending_raises() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
+def signals_raise() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
 
-    One that is ignored stays so: ``nohup`` asks for it. Outside the main thread nothing changes.
+    A signal that is ignored (``nohup``) stays ignored. Other threads see no change.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -58,14 +58,14 @@ def ending_raises() -> Iterator[None]:
 
 
 @contextmanager
-def endings_wait() -> Iterator[None]:
-    """Hold Ctrl-C, SIGTERM and SIGHUP back until the block is done: for a few renames, no more."""
+def deferred_signals() -> Iterator[None]:
+    """Defer Ctrl-C, SIGTERM and SIGHUP to the end of the block; for a few renames only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     held: list[tuple[int, FrameType | None]] = []
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _DEFERRED}
-    # Handlers of Python's alone: one that is the system's, or ignored, would not come back.
+    # Only handlers of Python: SIG_DFL and SIG_IGN cannot be called afterwards.
     caught = {number: handler for number, handler in before.items() if callable(handler)}
     try:
         for number in caught:

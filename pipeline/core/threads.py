@@ -1,4 +1,4 @@
-"""Work on threads: results in the order of the items, and no thread that outlives a failure."""
+"""Thread pools that return results in order, and that stop all threads after a failure."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def map_in_order(
     n_thread: int | None = None,
     ahead: int = 1,
 ) -> Iterator[Result]:
-    """Apply a function on threads, yielding the results one after the other.
+    """Apply a function on threads; yield the results in order.
 
-    At most ``n_thread + ahead`` items are begun and not yet consumed, so memory does not grow with
-    their number. An exception comes out where its result would have; what has not begun by then
-    is dropped. Matrix products are held to one thread each until the last result has been taken:
-    several that each want all cores are slower than one after the other.
+    At most ``n_thread + ahead`` items are in progress or wait to be consumed: memory does not grow
+    with their number. An exception is raised in place of its result, and cancels the items that
+    have not started. Meanwhile each BLAS call uses one thread: concurrent calls that use all cores
+    are slower than sequential ones.
 
     Parameters
     ----------
     function : callable
         Must be safe to call on several threads.
     items : iterable
-        Taken on the calling thread, lazily.
+        Consumed lazily, on the calling thread.
     n_thread : int, optional
-        Threads; one a core where not given.
+        Number of threads; the number of cores by default.
     ahead : int
-        Finished results that may wait beyond those being computed.
+        Number of finished results that may wait.
 
     Yields
     ------
@@ -65,7 +65,7 @@ def map_in_order(
 
 
 class _Gate:
-    """Lets calls in until it is shut; draining waits for those inside."""
+    """Admits calls until it is closed; `drain` waits for the admitted calls to end."""
 
     def __init__(self) -> None:
         self._free = threading.Condition()
@@ -82,7 +82,7 @@ class _Gate:
             self._inside -= 1
             self._free.notify_all()
 
-    def shut(self) -> None:
+    def close(self) -> None:
         self._closed = True
 
     def drain(self) -> None:
@@ -98,18 +98,18 @@ def run_tasks(
 ) -> list[Result]:
     """Call ``function(*a)`` for each ``a``, in threads; return the results in order.
 
-    When a call raises, or the user interrupts, calls that run are waited for and no other is
-    begun before the exception goes on: whoever cleans up finds nobody still writing. (Dask by
-    itself raises at once, while its other threads carry on.)
+    If a call raises, or the user interrupts, no further call starts, and the exception propagates
+    after the running calls have ended: cleaning up cannot race with a writer. (Dask itself
+    raises at once, while its other threads continue.)
 
     Parameters
     ----------
     function : callable
         Called from several threads.
     arguments : iterable of tuple
-        Of each call; must not hold Dask collections.
+        Arguments of each call; must not contain Dask collections.
     workers : int, optional
-        Number of threads; Dask's default where not given.
+        Number of threads; Dask's default if not given.
     """
     gate = _Gate()
 
@@ -119,12 +119,12 @@ def run_tasks(
         try:
             return function(*call)
         except BaseException:
-            gate.shut()
+            gate.close()
             raise
         finally:
             gate.leave()
 
-    # Arguments travel by position in a list: Dask would look for its collections inside them.
+    # Dask gets only the index of a call: it would search the arguments for collections.
     calls = list(arguments)
     task = dask.delayed(lambda k: guarded(calls[k]), pure=False)
     try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import map_in_order
-from pipeline.storage.files import whole_file
+from pipeline.storage.files import atomic_write
 
 
 class AreaArrays:
@@ -34,7 +34,7 @@ class AreaArrays:
 
     def save(self, path: Path) -> None:
         """Write the arrays to an ``.npz`` that appears only when complete."""
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             np.savez(file, **self.__dict__)
 
     @classmethod

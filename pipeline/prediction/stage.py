@@ -23,7 +23,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
-from pipeline.core.signals import endings_wait
+from pipeline.core.signals import deferred_signals
 from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
@@ -169,7 +169,7 @@ def _publish(staging: Path, out: Path) -> list[str]:
     # run.json certifies the maps of a finished run. It is deleted before the first map changes:
     # without it, the directory may have maps of two runs.
     (out / "run.json").unlink(missing_ok=True)
-    with endings_wait():
+    with deferred_signals():
         _move(staging, out, names)
     return names
 

@@ -1,4 +1,4 @@
-"""Is a finished map fit to be published? Each threshold of ``gates`` asked, each answer told."""
+"""Check a finished map against the thresholds of ``gates``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline.config.schema import Config
 from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
 MAPS = (RATE_MEAN.file, PROBABILITY_MEAN.file)
-COMMON = 0.9  # of the pixels: with fewer in both, a change of the map is not measured
+COMMON = 0.9  # minimum share of common pixels for which a change of the map is measured
 
 
 @dataclass(frozen=True)
 class Check:
-    """One gate: what was asked, what was measured, and whether it holds.
+    """Result of a gate: threshold (``asked``), measured value, and whether it passed.
 
-    ``value`` is None where it could not be measured, and then the gate does not hold.
+    ``value`` is None if it could not be measured; then the gate fails.
     """
 
     gate: str
@@ -30,20 +30,19 @@ class Check:
 
 
 def check_gates(config: Config, before: Path | None) -> list[Check]:
-    """Ask every gate of the configuration of what ``output.dir`` holds.
+    """Check the map in ``output.dir`` against every gate of the configuration.
 
     Parameters
     ----------
     config : Config
-        Of a run whose stages have finished.
+        Configuration of a finished run.
     before : Path or None
-        Directory of the version to compare with; None where there is none, and then the change is
-        not asked.
+        Directory of the version to compare with; if None, ``max_change`` is not checked.
 
     Returns
     -------
     list of Check
-        One for each gate that is given.
+        One for each configured gate.
     """
     gates, out = config.gates, config.output.dir
     report = _read_json(out / EVALUATION.file)
@@ -52,7 +51,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
     if gates.converged:
         converged = stages.get("fit", {}).get("summary", {}).get("converged")
         checks.append(
-            _check("converged", converged, "true", lambda v: v, "the fit had not converged", "")
+            _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
         )
     held_out = report.get("held_out", {}).get(gates.scheme, {})
     score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
@@ -65,8 +64,8 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 gain,
                 f"at least {least:g} nats an area",
                 lambda v: v >= least,
-                f"held-out areas ({gates.scheme}) are predicted {_say(gain)} nats an area better "
-                f"than by a constant, {least:g} asked",
+                f"gain over a constant rate on held-out areas ({gates.scheme}) is {_say(gain)} "
+                f"nats an area, at least {least:g} required",
                 "evaluate.schemes",
             )
         )
@@ -78,28 +77,28 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 value,
                 f"at least {lowest:g}",
                 lambda v: v >= lowest,
-                f"held-out areas ({gates.scheme}) correlate by {_say(value)} with what was "
-                f"observed, {lowest:g} asked",
+                f"correlation on held-out areas ({gates.scheme}) is {_say(value)}, at least "
+                f"{lowest:g} required",
                 "evaluate.schemes",
             )
         )
     if gates.coverage is not None:
-        least, most = gates.coverage
+        least, largest = gates.coverage
         level = f"{config.output.interval:g}"
         covered = (held_out.get("model") or {}).get("intervals", {}).get(level, {}).get("coverage")
         checks.append(
             _check(
                 "coverage",
                 covered,
-                f"{least:g} to {most:g}",
-                lambda v: least <= v <= most,
-                f"intervals of {level} hold {_say(covered)} of the held-out counts "
-                f"({gates.scheme}), {least:g} to {most:g} asked",
+                f"{least:g} to {largest:g}",
+                lambda v: least <= v <= largest,
+                f"intervals of {level} contain {_say(covered)} of the held-out counts "
+                f"({gates.scheme}), {least:g} to {largest:g} required",
                 "evaluate.schemes",
             )
         )
     if gates.max_change is not None and before is not None:
-        per = config.output.rate_per  # the published map may be of another unit
+        per = config.output.rate_per  # the published map may have another unit
         scale = per / _read_json(before / "version.json").get("rate_per", per)
         change, limit = map_change(before, out, scale), gates.max_change
         checks.append(
@@ -108,7 +107,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 change,
                 f"at most {limit:g}",
                 lambda v: v <= limit,
-                f"the map changed by {_say(change)} from {before.name}, {limit:g} allowed",
+                f"the map changed by {_say(change)} from {before.name}, at most {limit:g} allowed",
                 "the grid",
             )
         )
@@ -123,14 +122,14 @@ def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:
     before, after : Path
         Directories with ``rate_mean.tif`` or ``probability_mean.tif``.
     scale : float
-        What rates before are multiplied by to have the unit of those after.
+        Factor from the unit of the rates before to the unit of those after.
 
     Returns
     -------
     float or None
-        Mean over the pixels of both of |log(after / before)| for rates, |after - before| for
-        probabilities; None where the maps are not of one grid, or less than `COMMON` of the
-        larger one's pixels are in both.
+        Mean over common pixels of |log(after / before)| for rates, |after - before| for
+        probabilities; None if the grids differ, or less than `COMMON` of the larger map's pixels
+        are common.
     """
     import numpy as np
     import rasterio
@@ -162,14 +161,14 @@ def _check(
     gate: str, value: Any, asked: str, holds: Callable[[Any], bool], failed: str, source: str
 ) -> Check:
     if value is None:
-        said = f"; see {source}" if source else ""
-        return Check(gate, None, asked, False, f"{gate}: was not measured{said}")
+        hint = f"; see {source}" if source else ""
+        return Check(gate, None, asked, False, f"{gate}: was not measured{hint}")
     passed = bool(holds(value))
     return Check(gate, value, asked, passed, "" if passed else f"{gate}: {failed}")
 
 
 def _score(scores: dict[str, Any] | None) -> float | None:
-    """Minus the log density of a held-out response, nats an area: smaller is better."""
+    """Return minus the log density of held-out responses, nats an area: smaller is better."""
     if not scores:
         return None
     value = scores.get("nll", scores.get("log_loss"))

@@ -1,7 +1,6 @@
-"""Figures of runs for Prometheus: one file a map for the textfile collector, or pushed.
+"""Metrics of runs for Prometheus: a file for the textfile collector, or a push gateway.
 
-A run is a process that ends: nobody can scrape it. What counts up (runs by outcome) goes on from
-what the file says.
+A run ends, so Prometheus cannot scrape it. Counters (runs by outcome) continue from the file.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 
-class Record:
-    """What a run gathers of itself, to be recorded at its end."""
+class RunMetrics:
+    """Metrics that a run collects, to be written at its end."""
 
     def __init__(self) -> None:
         self.outcome = "failed"
@@ -30,11 +29,11 @@ class Record:
         self.gates: dict[str, float] = {}
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Note a stage that has ended."""
+        """Add a finished stage."""
         self.stages[result["name"]] = (result["seconds"], result["skipped"])
 
     def end(self, publication: Publication) -> None:
-        """Note what became of the map."""
+        """Add the result of publishing."""
         self.outcome = publication.status
         self.gates = {
             check.gate: float(check.value)
@@ -44,29 +43,29 @@ class Record:
 
 
 @contextmanager
-def recorded(config: Config, on_trouble: Callable[[str], None]) -> Iterator[Record]:
-    """Record a run's figures, however it ends; one that is interrupted counts as cancelled."""
-    record, start = Record(), time.monotonic()
+def recorded_metrics(config: Config, on_error: Callable[[str], None]) -> Iterator[RunMetrics]:
+    """Write a run's metrics at its end, also after an error; an interruption is 'cancelled'."""
+    metrics, start = RunMetrics(), time.monotonic()
     try:
-        yield record
+        yield metrics
     except Exception:
-        record.outcome = "failed"
+        metrics.outcome = "failed"
         raise
     except BaseException:
-        record.outcome = "cancelled"
+        metrics.outcome = "cancelled"
         raise
     finally:
         version = current_version(publish_dir(config))
-        troubles = record_run(
+        errors = record_run(
             config,
-            record.outcome,
+            metrics.outcome,
             time.monotonic() - start,
-            record.stages,
+            metrics.stages,
             None if version is None else version.number,
-            record.gates,
+            metrics.gates,
         )
-        for trouble in troubles:
-            on_trouble(trouble)
+        for error in errors:
+            on_error(error)
 
 
 OUTCOMES = ("published", "unchanged", "held", "superseded", "failed", "skipped", "cancelled")
@@ -80,7 +79,7 @@ def record_run(
     version: int | None = None,
     gates: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Write or push the figures of a run that has ended.
+    """Write or push the metrics of a finished run.
 
     Parameters
     ----------
@@ -90,16 +89,16 @@ def record_run(
     seconds : float
         Wall time of the run.
     stages : mapping of str to (float, bool)
-        Seconds of each stage, and whether it was skipped as up to date.
+        Seconds of each stage, and whether it was skipped.
     version : int, optional
-        The current version's number.
+        Number of the current version.
     gates : mapping of str to float, optional
-        What was measured.
+        Measured value of each gate.
 
     Returns
     -------
     list of str
-        What went wrong: figures must not stop a run.
+        Errors, which must not stop a run.
     """
     metrics = config.metrics
     if metrics.textfile is None and metrics.pushgateway is None:

@@ -1,4 +1,4 @@
-"""Telling people: a webhook, e-mail, or both, as the configuration says."""
+"""Notifications by webhook and e-mail."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Event = Literal["failure", "late", "gate"]
 TIMEOUT_S = 20.0
 
 
-def tell(config: Config, event: Event, subject: str, text: str) -> list[str]:
-    """Tell those who want to know of this kind of event.
+def send_notification(config: Config, event: Event, subject: str, text: str) -> list[str]:
+    """Send a notification if the configuration requests this event.
 
-    What cannot be told must not stop a run: it is returned, not raised.
+    Errors are returned, not raised: they must not stop a run.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def tell(config: Config, event: Event, subject: str, text: str) -> list[str]:
     Returns
     -------
     list of str
-        What went wrong in telling; empty where everybody was told, or nobody asks to be.
+        Errors; empty if all notifications were sent, or none is configured.
     """
     notify = config.notify
     if event not in notify.on:
@@ -44,7 +44,7 @@ def tell(config: Config, event: Event, subject: str, text: str) -> list[str]:
         try:
             _post(notify.webhook.get_secret_value(), body)
         except (OSError, ValueError, urllib.error.URLError) as error:
-            # Not the URL: it is a secret of those who own it.
+            # The message omits the URL, which is a secret.
             troubles.append(f"notify.webhook: {type(error).__name__}: {_reason(error)}")
     if notify.email is not None:
         try:

@@ -1,4 +1,4 @@
-"""Publishing: what a run left becomes a version, if it is fit to be seen."""
+"""Publish a finished run as a version, if it passes its gates."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from pathlib import Path
 from typing import Any, Literal
 
 from geo.errors import InputError, Problem
-from pipeline.config.periods import natural
+from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
 from pipeline.publishing.gates import Check, check_gates
 from pipeline.publishing.versions import (
     Version,
     add_version,
     current_version,
-    drop_old,
     list_versions,
     make_current,
     read_withdrawn,
+    remove_old_versions,
     versions_locked,
 )
-from pipeline.run.record import is_undamaged, read_record
+from pipeline.run.fingerprints import output_fingerprint
+from pipeline.run.record import read_record
 from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.lock import exclusive
 
 _STAGES = ("ingest", "fit", "predict", "evaluate")
-_SHOWN = ("predict", "evaluate")  # stages whose files readers get
+_SHOWN = ("predict", "evaluate")  # stages whose outputs are published
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What became of a finished run.
+    """Result of publishing a run.
 
     Attributes
     ----------
     status : str
-        ``published``; ``unchanged`` where a version already holds exactly this; ``held`` where a
-        gate failed; ``superseded`` for a version of a period before the current one's, which is
-        kept but not made current.
+        ``published``; ``unchanged``: a version already has this content; ``held``: a gate failed;
+        ``superseded``: the version is of an earlier period than the current one, so it is kept
+        but not made current.
     version : str or None
         Name of the version.
     directory : Path
-        Where it is; for one that is held, ``output.dir``.
+        Its directory; ``output.dir`` if the status is ``held``.
     reasons : tuple of str
-        Why it is held, or why nothing was done.
+        Reasons for ``held``, ``unchanged`` or ``superseded``.
     checks : tuple of Check
-        Every gate that was asked.
+        Result of every gate.
     dropped : tuple of str
-        Versions that were removed to make room.
+        Old versions that were removed.
     """
 
     status: Literal["published", "unchanged", "held", "superseded"]
@@ -60,48 +61,48 @@ class Publication:
     dropped: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return a JSON-able mapping."""
         return {**asdict(self), "directory": str(self.directory)}
 
 
 def publish_dir(config: Config) -> Path:
-    """Directory of the versions of a map.
+    """Return the directory of a map's versions.
 
     Raises
     ------
     InputError
-        If results lie on an object store, whose local copy is no place for readers.
+        If results are on an object store, and ``publish.dir`` is not set.
     """
     if config.publish.dir is not None:
         return config.publish.dir
     if config.output.url is not None:
-        found = f"not given, and output.dir is {config.output.url}"
-        raise InputError(Problem("publish.dir", found, "give a local directory for versions"))
+        found = f"not set, but output.dir is {config.output.url}"
+        raise InputError(Problem("publish.dir", found, "set a local directory for versions"))
     return config.output.dir / "published"
 
 
 def publish(config: Config, *, force: bool = False) -> Publication:
-    """Make a version of what ``output.dir`` holds, and give it to readers, if the gates allow.
+    """Publish the run in ``output.dir`` as a new version if it passes its gates.
 
     Parameters
     ----------
     config : Config
     force : bool, optional
-        Publish whatever the gates say; what they said is written into the version.
+        Publish even if a gate fails; ``version.json`` records the gates.
 
     Raises
     ------
     InputError
-        If no run has finished there, or its parts are not of one run.
+        If no run has finished there, or its outputs are of several runs.
     """
     out, directory = config.output.dir, publish_dir(config)
     with exclusive(out):
-        files = _finished_files(config)
+        files = _published_files(config)
         fingerprint = _fingerprint(config, files)
         with versions_locked(directory):
             versions, current = list_versions(directory), current_version(directory)
             if current is None and (directory / "current").is_symlink():
-                found = "the version that readers are given is damaged"
+                found = "the current version is damaged"
                 remedy = f"disagg rollback {config.source or 'CONFIG'} --to another, then publish"
                 raise InputError(Problem(str(directory / "current"), found, remedy))
             backfilled = current is not None and _later(current.period, config.period)
@@ -116,13 +117,13 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                     current is not None
                     and same.number > current.number
                     and not (fingerprint in withdrawn or same.about.get("superseded"))
-                ):  # complete, but a crash came before the link
+                ):  # complete, but a crash prevented the link
                     make_current(directory, same)
                     return Publication("published", same.name, same.path)
                 if fingerprint in withdrawn and not force:
                     why = (
-                        f"{same.name} holds exactly this map and was rolled back; to have it after "
-                        f"all: disagg rollback {config.source or 'CONFIG'} --to {same.name}"
+                        f"{same.name} is this map and was rolled back; to restore it, run "
+                        f"`disagg rollback {config.source or 'CONFIG'} --to {same.name}`"
                     )
                     return Publication("unchanged", same.name, same.path, (why,))
             base = _predecessor(config.period, versions, current)
@@ -136,7 +137,7 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                 "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
                 "forced": bool(reasons),
-                "superseded": backfilled,  # of an earlier period: readers never had it
+                "superseded": backfilled,  # of an earlier period: never current
                 "gates": [asdict(check) for check in checks],
                 "compared_with": None if base is None else base.name,
                 "files": {name: file_digest(path) for name, path in sorted(files.items())},
@@ -144,20 +145,20 @@ def publish(config: Config, *, force: bool = False) -> Publication:
             version = add_version(directory, files, about, fingerprint)
             if current is not None and backfilled:
                 why = f"{current.name} is of the later period {current.period} and stays current"
-                dropped = tuple(drop_old(directory, config.publish.keep))
+                dropped = tuple(remove_old_versions(directory, config.publish.keep))
                 return Publication(
                     "superseded", version.name, version.path, (why,), checks, dropped
                 )
             make_current(directory, version)
-            dropped = tuple(drop_old(directory, config.publish.keep))
+            dropped = tuple(remove_old_versions(directory, config.publish.keep))
     return Publication("published", version.name, version.path, (), checks, dropped)
 
 
-def _finished_files(config: Config) -> dict[str, Path]:
-    """Find what readers are to get, and see that it all comes from one run.
+def _published_files(config: Config) -> dict[str, Path]:
+    """Return the files to publish; raise InputError unless they are of one run.
 
-    What each stage read must be what the one before it left: by the records' fingerprints, not by
-    reading the inputs again, which may be newer by now.
+    Each stage's inputs must be the earlier stages' outputs, by the recorded fingerprints: the
+    input files themselves may be newer.
     """
     out = config.output.dir
     record = read_record(out)
@@ -169,13 +170,13 @@ def _finished_files(config: Config) -> dict[str, Path]:
     for name in _STAGES:
         for path, fingerprint in record[name]["inputs"].items():
             if path in left and left[path] != fingerprint:
-                found = f"{name} was made from another {path} than is there now"
+                found = f"{name} used another version of {path}"
                 raise InputError(Problem(str(out), found, remedy))
         left |= record[name]["outputs"]
     files = {}
     for name in _SHOWN:
         for path, fingerprint in record[name]["outputs"].items():
-            if not is_undamaged(out / path, fingerprint):
+            if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
             files[path] = out / path
     if (out / "run.json").is_file():
@@ -185,7 +186,7 @@ def _finished_files(config: Config) -> dict[str, Path]:
 
 
 def _check_same_run(config: Config, path: Path, remedy: str) -> None:
-    """See that the run was of the map, the period and the unit that the configuration says."""
+    """Check that the run has the configuration's name, period and rate_per."""
     ran = json.loads(path.read_text(encoding="utf-8")).get("config")
     if ran is None:
         return
@@ -203,7 +204,7 @@ def _check_same_run(config: Config, path: Path, remedy: str) -> None:
 
 
 def _fingerprint(config: Config, files: dict[str, Path]) -> str:
-    # run.json has the times of the run in it, a style is the user's: neither is the map.
+    # Without run.json, which has timings, and styles, which users may edit.
     record = read_record(config.output.dir)
     shown = {
         path: fingerprint
@@ -217,12 +218,12 @@ def _fingerprint(config: Config, files: dict[str, Path]) -> str:
 def _predecessor(
     period: str | None, versions: list[Version], current: Version | None
 ) -> Version | None:
-    """Choose what a new version is compared with: what readers see, or the period before it."""
+    """Return the version to compare with: the current one, or that of the previous period."""
     if current is None or not _later(current.period, period):
         return current
     earlier = [v for v in versions if v.period is not None and not _later(v.period, period)]
-    return max(earlier, key=lambda v: (natural(v.period or ""), v.number), default=None)
+    return max(earlier, key=lambda v: (natural_key(v.period or ""), v.number), default=None)
 
 
 def _later(a: str | None, b: str | None) -> bool:
-    return a is not None and b is not None and natural(a) > natural(b)
+    return a is not None and b is not None and natural_key(a) > natural_key(b)

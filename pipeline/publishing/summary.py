@@ -1,4 +1,4 @@
-"""What a run shows of itself elsewhere: a small picture, tables in Markdown, links."""
+"""Summary of a run for other systems: a thumbnail, Markdown tables, links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH_PX = 900
 
 
 def picture(config: Config, width_px: int = WIDTH_PX) -> str | None:
-    """Return ``preview.png``, made smaller, as a ``data:`` address; None where there is none."""
+    """Return a thumbnail of ``preview.png`` as a ``data:`` URL, or None."""
     from PIL import Image
 
     path = config.output.dir / PREVIEW.file
@@ -24,13 +24,13 @@ def picture(config: Config, width_px: int = WIDTH_PX) -> str | None:
     with Image.open(path) as image:
         small = image.convert("RGB")
         small.thumbnail((width_px, width_px))
-    held = io.BytesIO()
-    small.save(held, "JPEG", quality=80, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(held.getvalue()).decode()}"
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=80, optimize=True)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def page(config: Config, publication: Publication) -> str:
-    """Write what a person on duty wants to see of a run, as Markdown: map, gates, scores, files."""
+    """Return a run's map, gates, scores and files as Markdown."""
     image = picture(config)
     parts = [
         "" if image is None else f"![{config.name}]({image})",
@@ -42,18 +42,18 @@ def page(config: Config, publication: Publication) -> str:
 
 
 def gates_table(publication: Publication) -> str:
-    """Write what each gate asked, measured and said, as Markdown."""
+    """Return each gate's threshold, value and result as a Markdown table."""
     if not publication.checks:
-        return "no gates are configured, or none was asked"
+        return "no gate was checked"
     rows = [
         [each.gate, each.asked, cell(each.value), "passed" if each.passed else "**not passed**"]
         for each in publication.checks
     ]
-    return markdown_table(["gate", "asked", "measured", ""], rows)
+    return markdown_table(["gate", "required", "measured", ""], rows)
 
 
 def outputs_list(config: Config, publication: Publication) -> str:
-    """List where the results are, as Markdown; as links where ``publish.url`` is given."""
+    """Return a Markdown list of the results; with links if ``publish.url`` is set."""
     place, url = publication.directory, config.publish.url
     lines = []
     for path in sorted(place.glob("*")):
@@ -66,25 +66,25 @@ def outputs_list(config: Config, publication: Publication) -> str:
 
 
 def link(config: Config, publication: Publication) -> str | None:
-    """Return the address of the version, for people; None without ``publish.url``."""
+    """Return the web address of the version; None without ``publish.url``."""
     if config.publish.url is None or publication.version is None:
         return None
     return f"{config.publish.url.rstrip('/')}/versions/{publication.version}/"
 
 
 def headline(config: Config, publication: Publication) -> str:
-    """Say in one line what became of a run."""
-    of = config.name + (f", {config.period}" if config.period else "")
+    """Return the result of a run in one line."""
+    name = config.name + (f", {config.period}" if config.period else "")
     if publication.status == "held":
-        return f"{of}: finished, not fit to publish: {'; '.join(publication.reasons)}"
+        return f"{name}: finished, but did not pass its gates: {'; '.join(publication.reasons)}"
     more = f" ({publication.reasons[0]})" if publication.reasons else ""
     words = {
         "published": "published as",
-        "unchanged": "nothing new, readers have",
+        "unchanged": "unchanged, the current version is",
         "superseded": "kept as",
     }
     where = publish_dir(config)
-    return f"{of}: {words[publication.status]} {publication.version} in {where}{more}"
+    return f"{name}: {words[publication.status]} {publication.version} in {where}{more}"
 
 
 def _address(url: str, publication: Publication, path: Path) -> str:

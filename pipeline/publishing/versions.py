@@ -1,14 +1,14 @@
-"""Versions of a published map: each whole or invisible, one of them current.
+"""Versions of a published map: each complete or invisible, one of them current.
 
 ```
 DIR/versions/v0001/   the files of a version, version.json, complete.json (written last)
-DIR/current           symbolic link to the version that readers are given
-DIR/withdrawn.json    fingerprints of maps that a rollback took away: not published again unasked
+DIR/current           symbolic link to the current version
+DIR/withdrawn.json    fingerprints of maps that were rolled back: published again only by force
 ```
 
-A version is written under a hidden name and renamed when its last byte is on disk
-(:mod:`local_commit`); publishing it is one rename of the link. A reader that resolves the link
-once (:func:`open_current`) reads one version to its end, whatever is published meanwhile.
+A version is written under a hidden name and renamed after its last byte is on disk
+(:mod:`local_commit`). Publishing renames the link. A reader that resolves the link once reads one
+version to the end, even if another is published meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
-from pipeline.storage.files import sync, write_json
+from pipeline.storage.files import fsync, write_json
 from pipeline.storage.local_commit import read_marker, staged
 from pipeline.storage.lock import SHORT_S, Lock, writable
 
@@ -45,7 +45,7 @@ class Version:
     path : Path
         Its directory.
     fingerprint : str
-        Of what its files hold.
+        Fingerprint of its files.
     about : dict
         ``version.json``: name, period, when, gates, checksums of its files.
     """
@@ -66,13 +66,13 @@ class Version:
 
     @property
     def period(self) -> str | None:
-        """Of a time series, the period that it maps."""
+        """Period of a time series."""
         period: str | None = self.about.get("period")
         return period
 
 
 def list_versions(directory: Path) -> list[Version]:
-    """List the complete versions, the oldest first; what was never finished is none."""
+    """List the complete versions, the oldest first."""
     found = []
     for path in (directory / "versions").glob("v*"):
         if _NAME.match(path.name):
@@ -83,7 +83,7 @@ def list_versions(directory: Path) -> list[Version]:
 
 
 def current_version(directory: Path) -> Version | None:
-    """Resolve the link, once, to the version that readers are given."""
+    """Return the current version, or None."""
     try:
         target = os.readlink(directory / "current")
     except OSError:
@@ -99,13 +99,13 @@ def add_version(
     Parameters
     ----------
     directory : Path
-        Made where it does not exist.
+        Created if absent.
     files : mapping of str to Path
-        What to copy, by name in the version.
+        Files to copy, by name in the version.
     about : mapping
-        For ``version.json``.
+        Content of ``version.json``.
     fingerprint : str
-        Of what the files hold.
+        Fingerprint of the files.
     """
     numbers = [
         int(match[1])
@@ -121,17 +121,17 @@ def add_version(
         write_json(partial / ABOUT, {"version": name, **about})
     made = _read(path)
     if made is None:
-        message = f"{path}: written, and cannot be read; is the disk full?"
+        message = f"{path}: cannot be read after writing; check the disk"
         raise StoreError(message)
     return made
 
 
 def make_current(directory: Path, version: Version) -> None:
-    """Give readers a version, by one rename."""
+    """Make a version current, by one rename."""
     link = directory / f".current-{uuid.uuid4().hex[:8]}"
     link.symlink_to(Path("versions") / version.name)
     os.replace(link, directory / "current")
-    sync(directory)
+    fsync(directory)
 
 
 def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, Version]:
@@ -141,12 +141,12 @@ def roll_back(directory: Path, to: str | None = None) -> tuple[Version | None, V
     ----------
     directory : Path
     to : str, optional
-        Name of any version, ``v0007``; by default the one before the current one.
+        Name of a version, ``v0007``; by default the one before the current one.
 
     Returns
     -------
     (Version or None, Version)
-        What was current, and what is.
+        The previous and the new current version.
 
     Raises
     ------
@@ -186,8 +186,8 @@ def _write_withdrawn(directory: Path, fingerprints: set[str]) -> None:
     write_json(directory / WITHDRAWN, sorted(fingerprints))
 
 
-def drop_old(directory: Path, keep: int) -> list[str]:
-    """Remove the oldest versions but ``keep``; never the current one, nor the one before it.
+def remove_old_versions(directory: Path, keep: int) -> list[str]:
+    """Remove all but the newest ``keep`` versions; keep the current one and its predecessor.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def drop_old(directory: Path, keep: int) -> list[str]:
     dropped = [version for version in versions[: max(0, len(versions) - keep)]]
     dropped = [version for version in dropped if version.name not in spared]
     for version in dropped:
-        # Hidden first: a version that is half removed is none.
+        # Hide it first: a partially removed version must not be listed.
         hidden = version.path.with_name(f".{version.name}.dropped-{uuid.uuid4().hex[:8]}")
         version.path.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
@@ -210,7 +210,7 @@ def drop_old(directory: Path, keep: int) -> list[str]:
 
 @contextmanager
 def versions_locked(directory: Path) -> Iterator[None]:
-    """Keep others from changing the versions: wait for them; readers need no lock.
+    """Hold the lock for changes of the versions; readers need no lock.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A run: the stages in order, each skipped while its inputs and outputs are unchanged.
+"""Run the stages in order; skip a stage whose inputs and outputs are unchanged.
 
 May import pipeline.evaluation and what lies below it.
 """

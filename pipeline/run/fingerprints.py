@@ -1,4 +1,4 @@
-"""The fingerprints of one run: each input is hashed once, each output once after it was written."""
+"""Fingerprints of a run: each input and each written output is hashed once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pipeline.storage.location import Storage
 
 
 class Fingerprints:
-    """What the files of a run hold, as far as somebody asked; made once and handed to the stages.
+    """Cache of the fingerprints of a run's inputs and outputs.
 
-    An input that changes while the run goes on keeps the fingerprint that it had: the next run
-    finds it changed.
+    If an input changes during the run, its fingerprint stays: the next run finds the change.
 
     Parameters
     ----------
@@ -25,7 +24,7 @@ class Fingerprints:
         self.directory = config.output.dir
         self.storage = config.storage.open()
         self._paths = config.input_paths()
-        self._inputs: dict[str, str] = {}  # by path: grid.like mostly is another key's file
+        self._inputs: dict[str, str] = {}  # by path: several keys may name one file
         self._outputs: dict[str, str] = {}
 
     def inputs(self, sections: Sequence[str] | None = None) -> dict[str, str]:
@@ -47,29 +46,26 @@ class Fingerprints:
         return {key: self._inputs[path] for key, path in chosen.items()}
 
     def output(self, name: str) -> str:
-        """Fingerprint what a stage left, by its path in the output directory."""
+        """Fingerprint an output, by its path in the output directory."""
         if name not in self._outputs:
             self._outputs[name] = output_fingerprint(self.directory / name, self.storage)
         return self._outputs[name]
 
     def outputs(self, patterns: Sequence[str]) -> dict[str, str]:
-        """Fingerprint all that matches some patterns in the output directory, by path."""
-        return {name: self.output(name) for name in self._matching(patterns)}
+        """Fingerprint the outputs that match glob patterns, by path in the output directory."""
+        paths = sorted({path for pattern in patterns for path in self.directory.glob(pattern)})
+        names = [path.relative_to(self.directory).as_posix() for path in paths]
+        return {name: self.output(name) for name in names}
 
     def forget(self, patterns: Sequence[str]) -> None:
-        """Forget outputs that are about to be written."""
+        """Discard the fingerprints of outputs that will be rewritten."""
         for name in list(self._outputs):
             if any(Path(name).match(pattern) for pattern in patterns):
                 del self._outputs[name]
 
-    def _matching(self, patterns: Sequence[str]) -> list[str]:
-        paths = sorted({path for pattern in patterns for path in self.directory.glob(pattern)})
-        return [path.relative_to(self.directory).as_posix() for path in paths]
-
 
 def output_fingerprint(path: Path, storage: Storage | None = None) -> str:
-    """Fingerprint an output; of a style only that it is there."""
-    # A style is made to be edited: that it is there is enough.
+    """Fingerprint an output; of a style (.qml), which users may edit, only its presence."""
     if path.suffix == ".qml" and path.is_file():
         return "present"
     return fingerprint_file(path, storage)

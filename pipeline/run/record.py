@@ -1,7 +1,7 @@
-"""The record of a run: what each stage read and left, and why one has to run again.
+"""The record of a run, and the decision whether a stage is stale.
 
-``work/stages.json`` holds fingerprints of contents: a changed byte of an input, a changed key of
-the configuration, other code or libraries, or a missing or damaged output makes a stage stale.
+``work/stages.json`` has fingerprints of each stage's inputs and outputs. A changed input, a changed
+key of the configuration, other code or libraries, or a missing or damaged output makes it stale.
 """
 
 from __future__ import annotations
@@ -21,40 +21,39 @@ from pipeline.core.code import (
     installed_version,
     library_versions,
 )
-from pipeline.run.fingerprints import Fingerprints, output_fingerprint
+from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.stages import STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 
 
 def stage_inputs(
-    stage: Stage, config: Config, prints: Fingerprints | None = None
+    stage: Stage, config: Config, fingerprints: Fingerprints | None = None
 ) -> dict[str, str]:
-    """Fingerprint everything that a stage depends on, by name.
+    """Return the fingerprints of all inputs of a stage, by name.
 
     Parameters
     ----------
     stage : Stage
-        Which.
     config : Config
         The run's.
-    prints : Fingerprints, optional
-        The run's; made anew where not given.
+    fingerprints : Fingerprints, optional
+        Those of the run; new by default.
 
     Returns
     -------
     dict of str to str
-        Code and libraries, configuration keys, files by their key, and what earlier stages left.
+        Code, libraries, configuration keys, files by key, and outputs of earlier stages.
     """
-    prints = prints or Fingerprints(config)
+    fingerprints = fingerprints or Fingerprints(config)
     inputs = code_inputs()
     dump = config.model_dump(mode="json")
     for key in stage.config:
         inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))
-    inputs |= prints.inputs(stage.files)
+    inputs |= fingerprints.inputs(stage.files)
     if stage.products:
         inputs["products"] = fingerprint_value(list(stage.products))
-    return inputs | {output: prints.output(output) for output in stage.needs}
+    return inputs | {output: fingerprints.output(output) for output in stage.needs}
 
 
 def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
@@ -96,7 +95,7 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
 
 
 def read_record(directory: Path) -> dict[str, Any]:
-    """Read ``work/stages.json``; empty where there is none, or a damaged one."""
+    """Read ``work/stages.json``; empty if it is absent or damaged."""
     try:
         record = json.loads(record_path(directory).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
@@ -107,35 +106,30 @@ def read_record(directory: Path) -> dict[str, Any]:
 
 
 def record_path(directory: Path) -> Path:
-    """Return where the record of an output directory lies."""
+    """Return the path of the record of an output directory."""
     return directory / "work" / "stages.json"
 
 
-def stale_reason(record: Any, inputs: Mapping[str, str], prints: Fingerprints) -> str:
-    """Say why a stage has to run; empty where it need not."""
+def stale_reason(record: Any, inputs: Mapping[str, str], fingerprints: Fingerprints) -> str:
+    """Return why a stage has to run; empty if it is up to date."""
     if record is None:
         return "first run"
     if record["inputs"] != dict(inputs):
         return f"changed: {', '.join(describe_changes(record['inputs'], inputs))}"
     for name, fingerprint in record["outputs"].items():
-        if prints.output(name) != fingerprint:
+        if fingerprints.output(name) != fingerprint:
             return f"{name} is missing or damaged"
-    return "" if record["outputs"] else "left nothing"
+    return "" if record["outputs"] else "no outputs"
 
 
-def is_undamaged(path: Path, fingerprint: str) -> bool:
-    """Say whether an output is as its stage left it."""
-    return output_fingerprint(path) == fingerprint
+def stage_key(name: str, config: Config, fingerprints: Fingerprints) -> tuple[str, bool]:
+    """Return a cache key of a stage, and whether the stage is up to date.
 
-
-def stage_key(name: str, config: Config, prints: Fingerprints) -> tuple[str, bool]:
-    """Return the fingerprint of all that a stage depends on, and whether it is up to date.
-
-    The code and the place of the results are part of it: two maps share no result.
+    The key covers all inputs, the code and the output directory: two maps share no result.
     """
-    inputs = stage_inputs(STAGES[name], config, prints)
+    inputs = stage_inputs(STAGES[name], config, fingerprints)
     record = read_record(config.output.dir).get(name)
-    current = record is not None and not stale_reason(record, inputs, prints)
+    current = record is not None and not stale_reason(record, inputs, fingerprints)
     key = fingerprint_value({"stage": name, "dir": str(config.output.dir), "inputs": inputs})
     return key, current
 
@@ -147,7 +141,7 @@ def _at(dump: Any, key: str) -> Any:
 
 
 def _without_paths(value: Any) -> Any:
-    """Leave out where files are: what they hold is fingerprinted by itself."""
+    """Remove paths: the content of files has its own fingerprint."""
     if not isinstance(value, dict):
         return value
     return {
@@ -158,9 +152,9 @@ def _without_paths(value: Any) -> Any:
 
 
 def is_sound(entry: Any) -> bool:
-    """Say whether an entry of the stages' record is as it was written.
+    """Return whether an entry of the record is undamaged.
 
-    One without a check is of an earlier version, and is taken as it is.
+    Entries of earlier versions have no checksum; they count as undamaged.
     """
     if not isinstance(entry, dict):
         return False

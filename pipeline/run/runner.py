@@ -1,9 +1,4 @@
-"""Stages and what they need: a stage whose inputs have not changed is skipped.
-
-``work/stages.json`` keeps, for each stage, the fingerprints of what it read and of what it left.
-A stage is up to date when both still hold, by content: a changed byte of an input, a changed key of
-its part of the configuration, other code, or a missing or damaged output runs it again.
-"""
+"""Run stages in order; skip those that are up to date (see `pipeline.run.record`)."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from pipeline.run.record import (
     stale_reason,
     write_run,
 )
-from pipeline.run.stages import MAKER, STAGES, Stage
+from pipeline.run.stages import STAGE_OF, STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.storage.location import Location
@@ -41,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StageResult:
-    """What became of a stage: its summary, whether it was skipped, and why it ran."""
+    """Result of a stage: its summary, whether it was skipped, and why it ran."""
 
     name: str
     skipped: bool
@@ -55,40 +50,40 @@ def run_stage(
     inputs: Mapping[str, str],
     outputs: Sequence[str],
     function: Callable[[], dict[str, Any]],
-    prints: Fingerprints,
+    fingerprints: Fingerprints,
     *,
     force: bool = False,
 ) -> StageResult:
-    """Run a stage unless it is up to date, and remember what it read and left.
+    """Run a stage unless it is up to date; record its inputs and outputs.
 
     Parameters
     ----------
     name : str
-        The stage.
+        Name of the stage.
     inputs : mapping of str to str
-        Fingerprints of what it depends on.
+        Fingerprints of its inputs.
     outputs : sequence of str
-        Glob patterns in the output directory of what it leaves.
+        Glob patterns of its outputs, in the output directory.
     function : callable
-        Does the work; returns a JSON-able summary.
-    prints : Fingerprints
-        The run's; the record is ``work/stages.json`` in its directory.
+        Runs the stage; returns a JSON-able summary.
+    fingerprints : Fingerprints
+        Those of the run.
     force : bool, optional
         Run even if up to date.
 
     Returns
     -------
     StageResult
-        With ``skipped`` true and the summary of the last time where nothing had changed.
+        If skipped, with the summary of the previous run.
     """
-    directory = prints.directory
+    directory = fingerprints.directory
     record = read_record(directory).get(name)
-    reason = "forced" if force else stale_reason(record, inputs, prints)
+    reason = "forced" if force else stale_reason(record, inputs, fingerprints)
     if record is not None and not reason:
         return StageResult(name, True, record["seconds"], "", record["summary"])
     _LOG.info("%s runs: %s", name, reason)
-    _remove_damaged(record, inputs, prints)
-    prints.forget(outputs)
+    _remove_damaged(record, inputs, fingerprints)
+    fingerprints.forget(outputs)
     started = datetime.now(UTC)
     clock = time.perf_counter()
     summary = function()
@@ -97,11 +92,11 @@ def run_stage(
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
         "inputs": dict(inputs),
-        "outputs": prints.outputs(outputs),
+        "outputs": fingerprints.outputs(outputs),
         "summary": summary,
     }
     entry["check"] = fingerprint_value(entry)
-    # Read again: nothing else writes the record, but a stage may take hours.
+    # Read the record again: the stage may have taken hours.
     write_json(record_path(directory), {**read_record(directory), name: entry})
     return StageResult(name, False, seconds, reason, summary)
 
@@ -113,24 +108,24 @@ def run_stages(
     *,
     force: bool = False,
     on_start: Callable[[str], None] | None = None,
-    prints: Fingerprints | None = None,
+    fingerprints: Fingerprints | None = None,
 ) -> list[StageResult]:
-    """Run stages in order, each skipped when up to date, and write ``run.json``.
+    """Run stages in order, skip those that are up to date, and write ``run.json``.
 
     Parameters
     ----------
     config : Config
         The run's.
     names : sequence of str
-        Which stages.
+        Names of the stages.
     progress : Progress
-        Where they report to.
+        Receiver of their progress.
     force : bool, optional
         Run even what is up to date.
     on_start : callable, optional
         Called with each stage's name before it.
-    prints : Fingerprints, optional
-        Where some have been made already.
+    fingerprints : Fingerprints, optional
+        Fingerprints that were computed before.
 
     Returns
     -------
@@ -140,7 +135,7 @@ def run_stages(
     Raises
     ------
     geo.errors.InputError
-        If another run is writing to the directory, or an earlier stage has left nothing.
+        If another run writes to the directory, or outputs of an earlier stage are missing.
     """
     results = []
     with (
@@ -148,60 +143,61 @@ def run_stages(
         mirrored(config.output.dir, config.output.url, config.storage.open()) as mirror,
         local_inputs(config) as local,
     ):
-        prints = prints or Fingerprints(local)
+        fingerprints = fingerprints or Fingerprints(local)
         for name in names:
             stage = STAGES[name]
             if on_start is not None:
                 on_start(name)
             _check_needs(stage, config)
-            result = _run_one(stage, local, progress, prints, force=force)
+            result = _run_one(stage, local, progress, fingerprints, force=force)
             if mirror is not None:
                 mirror.push()
             results.append(result)
             progress.log(_describe(result))
-        write_run(config, prints.inputs())
+        write_run(config, fingerprints.inputs())
         if mirror is not None:
             mirror.push()
     return results
 
 
 def _run_one(
-    stage: Stage, config: Config, progress: Progress, prints: Fingerprints, *, force: bool
+    stage: Stage, config: Config, progress: Progress, fingerprints: Fingerprints, *, force: bool
 ) -> StageResult:
-    inputs = stage_inputs(stage, config, prints)
+    inputs = stage_inputs(stage, config, fingerprints)
 
     def work() -> dict[str, Any]:
         return stage.load()(StageContext(config, progress, fingerprint_value(inputs)))
 
-    return run_stage(stage.name, inputs, stage.outputs, work, prints, force=force)
+    return run_stage(stage.name, inputs, stage.outputs, work, fingerprints, force=force)
 
 
-def stale_stages(config: Config, name: str, prints: Fingerprints | None = None) -> list[str]:
-    """List the stages before ``name`` whose own inputs have changed since they ran."""
-    prints = prints or Fingerprints(config)
+def stale_stages(config: Config, name: str, fingerprints: Fingerprints | None = None) -> list[str]:
+    """List the stages before ``name`` whose inputs have changed since they ran."""
+    fingerprints = fingerprints or Fingerprints(config)
     stale = []
     for stage in STAGES.values():
         if stage.name == name:
             break
         record = read_record(config.output.dir).get(stage.name)
-        if record is not None and stale_reason(record, stage_inputs(stage, config, prints), prints):
+        if record is not None and stale_reason(
+            record, stage_inputs(stage, config, fingerprints), fingerprints
+        ):
             stale.append(stage.name)
     return stale
 
 
-def _remove_damaged(record: Any, inputs: Mapping[str, str], prints: Fingerprints) -> None:
-    """Remove stores of the same inputs that are no longer what the stage left.
+def _remove_damaged(record: Any, inputs: Mapping[str, str], fingerprints: Fingerprints) -> None:
+    """Remove damaged stores of the same inputs.
 
-    A store of these inputs is otherwise taken as it stands, and looks finished: names and sizes of
-    its files are as they were.
+    Their markers are still valid (names and sizes of files), so the stage would reuse them.
     """
     if record is None or record["inputs"] != dict(inputs):
         return
     for name, fingerprint in record["outputs"].items():
-        path = prints.directory / name
-        if path.is_dir() and prints.output(name) != fingerprint:
-            place = prints.storage.place(path)
-            if isinstance(place, Location):  # the link stays, or the new store would be local
+        path = fingerprints.directory / name
+        if path.is_dir() and fingerprints.output(name) != fingerprint:
+            place = fingerprints.storage.place(path)
+            if isinstance(place, Location):  # keep the link, or the new store would be local
                 place.remove([MARKER])
             else:
                 shutil.rmtree(path)
@@ -210,17 +206,17 @@ def _remove_damaged(record: Any, inputs: Mapping[str, str], prints: Fingerprints
 def _check_needs(stage: Stage, config: Config) -> None:
     problems = []
     source = config.source.name if config.source is not None else "CONFIG"
-    for maker in dict.fromkeys(MAKER[need] for need in stage.needs):
+    for maker in dict.fromkeys(STAGE_OF[need] for need in stage.needs):
         absent = [
             need
             for need in stage.needs
-            if MAKER[need] == maker and not (config.output.dir / need).exists()
+            if STAGE_OF[need] == maker and not (config.output.dir / need).exists()
         ]
         if absent:
             problems.append(
                 Problem(
                     str(config.output.dir / absent[0]),
-                    f"not there, and {stage.name} needs it",
+                    f"missing, but {stage.name} needs it",
                     f"run `disagg {maker} {source}` first, or `disagg run {source}` for all",
                 )
             )
@@ -229,7 +225,7 @@ def _check_needs(stage: Stage, config: Config) -> None:
 
 
 def summarise_stages(results: Sequence[StageResult]) -> list[dict[str, Any]]:
-    """Turn results into what ``--json`` prints."""
+    """Convert results for ``--json``."""
     return [asdict(result) for result in results]
 
 

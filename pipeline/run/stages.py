@@ -1,4 +1,4 @@
-"""The stages of a run, what each reads and what it leaves."""
+"""The stages of a run, with their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Stage:
     Parameters
     ----------
     name : str
-        As the command line says it.
+        Name of the command.
     function : str
         ``module:function``, imported when the stage runs.
     config : tuple of str
-        Keys of the configuration that change what the stage does.
+        Keys of the configuration that affect the result.
     files : tuple of str
-        Configuration keys (or their first words) whose files the stage reads.
+        Sections of the configuration whose files the stage reads.
     needs : tuple of str
-        Paths in the output directory that an earlier stage must have left.
+        Outputs of earlier stages, in the output directory.
     leaves : tuple of str
-        Paths in the output directory of what the stage leaves for later stages.
+        Outputs for later stages, in the output directory.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Stage:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Glob patterns, in the output directory, of all that the stage leaves."""
+        """Glob patterns of all outputs, in the output directory."""
         return *self.leaves, *self.products
 
     @property
     def products(self) -> tuple[str, ...]:
-        """Glob patterns, in the output directory, of what the stage leaves for users."""
+        """Glob patterns of the outputs for users, in the output directory."""
         return output_patterns(self.name)
 
     def load(self) -> StageFunction:
@@ -108,4 +108,4 @@ STAGES = {
 """The stages of a run, in order."""
 
 
-MAKER = {path: stage.name for stage in STAGES.values() for path in stage.leaves}
+STAGE_OF = {path: stage.name for stage in STAGES.values() for path in stage.leaves}

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, what they hold in a few digits, and when they are on disk."""
+"""Atomic writing of files, digests, and fsync."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from typing import Any, BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, *, unique: bool = False) -> Iterator[BinaryIO]:
-    """Give a file to write into; it takes its name, on disk, when the block ends well.
+def atomic_write(path: Path, *, unique: bool = False) -> Iterator[BinaryIO]:
+    """Yield a temporary file; flush it to disk and rename it if the block succeeds.
 
     Parameters
     ----------
     path : Path
-        What stands there is replaced, at the very end. Its directory is made.
+        Final path; an existing file is replaced. Its directory is created.
     unique : bool
-        Several processes may write it at the same time.
+        Allow several processes to write it at the same time.
 
     Yields
     ------
     binary file
-        Hidden beside ``path``; gone where the block fails.
+        A hidden file beside ``path``; removed if the block fails.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    own = f".{os.getpid()}" if unique else ""
-    partial = path.with_name(f".{path.name}{own}.partial")
+    suffix = f".{os.getpid()}" if unique else ""
+    partial = path.with_name(f".{path.name}{suffix}.partial")
     try:
         with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync(path.parent)  # the renaming itself
+        fsync(path.parent)  # the rename itself
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
 
 
 def write_text(path: Path, text: str, *, unique: bool = False) -> None:
-    """Write a text file (UTF-8) that is whole or absent."""
-    with whole_file(path, unique=unique) as file:
+    """Write a text file (UTF-8) atomically."""
+    with atomic_write(path, unique=unique) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, value: Any, *, unique: bool = False) -> None:
-    """Write a JSON file that is whole or absent."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n", unique=unique)
 
 
-def sync(path: Path) -> None:
-    """Return when a file, or the names in a directory, are on disk."""
+def fsync(path: Path) -> None:
+    """Flush a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -63,7 +63,7 @@ def sync(path: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of what a file holds, as 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,6 +1,6 @@
-"""Fingerprints of inputs: what a file holds, never when it was written.
+"""Fingerprints of inputs: of the content of a file, not of its time.
 
-A copy, a checkout or a ``touch`` changes no fingerprint; one byte of a Shapefile's table does.
+A copy or a ``touch`` does not change a fingerprint; one byte of a Shapefile's table does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.storage.files import text_digest
-from pipeline.storage.input_cache import BESIDE_STEM, local_copy
+from pipeline.storage.input_cache import SIDECARS, local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 from pipeline.storage.object_commit import fingerprint_objects
 
@@ -22,21 +22,20 @@ _BESIDE_NAME = ("-wal", ".msk")  # an SQLite file's last writes; a raster's mask
 
 
 def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
-    """Hash what a file holds, with the files beside it that belong to it.
+    """Hash the content of a file and of its sidecar files.
 
     Parameters
     ----------
     path : path
-        A file, or a directory as a Zarr store is, here or on an object store. Of another URL or
-        one of GDAL's virtual paths the address alone is hashed: a new fingerprint needs a new
-        address.
+        A file or a directory (a Zarr store), local or on an object store. For other URLs and
+        GDAL's virtual paths, only the address is hashed.
     storage : Storage, optional
-        How object stores are spoken to.
+        Connection settings of object stores.
 
     Returns
     -------
     str
-        32 hexadecimal digits (blake2b, 128 bits), or ``"absent"`` where nothing is there.
+        32 hexadecimal digits (blake2b, 128 bits), or ``"absent"``.
     """
     storage = storage or Storage()
     if is_object_address(path):
@@ -53,13 +52,13 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     if not path.is_file():
         return "absent"
     digest = _new()
-    for part in [path, *_beside(path)]:
+    for part in [path, *_sidecars(path)]:
         _feed(digest, part, part.name[len(path.stem) :])
     return digest.hexdigest()
 
 
 def fingerprint_value(value: Any) -> str:
-    """Hash a JSON-able value, whatever the order of its keys.
+    """Hash a JSON-able value, independently of the order of its keys.
 
     Returns
     -------
@@ -74,8 +73,8 @@ def _new() -> Any:
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
 
-def _beside(path: Path) -> list[Path]:
-    by_stem = [path.with_suffix(suffix) for suffix in BESIDE_STEM.get(path.suffix.lower(), ())]
+def _sidecars(path: Path) -> list[Path]:
+    by_stem = [path.with_suffix(suffix) for suffix in SIDECARS.get(path.suffix.lower(), ())]
     by_name = [path.with_name(path.name + suffix) for suffix in _BESIDE_NAME]
     return [p for p in by_stem + by_name if p.is_file()]
 
@@ -88,7 +87,7 @@ def _hash_directory(directory: Path) -> str:
 
 
 def _feed(digest: Any, path: Path, name: str) -> None:
-    # Name and length first, so that bytes cannot move from one file to the next unseen.
+    # With name and length, moving bytes from one file to the next changes the hash.
     digest.update(json.dumps([name, path.stat().st_size]).encode())
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):

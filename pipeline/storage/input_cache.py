@@ -1,8 +1,7 @@
-"""Inputs on object stores: brought here whole, once for each content, and read as local files.
+"""Local copies of inputs on object stores: one download for each content.
 
-Fingerprints are of contents, so that every byte is read anyway; and a local copy cannot change, or
-break off, while a raster is read by windows. Copies stay in ``<scratch>/inputs``, those of earlier
-contents for a week.
+A fingerprint needs every byte anyway, and a local copy cannot change or become unreachable while a
+raster is read by windows. ``<scratch>/inputs`` keeps copies of earlier contents for a week.
 """
 
 from __future__ import annotations
@@ -12,40 +11,35 @@ import shutil
 import time
 from pathlib import Path
 
-from pipeline.storage.location import (
-    Location,
-    ObjectInfo,
-    Storage,
-    StorageError,
-)
+from pipeline.storage.location import Location, ObjectInfo, Storage, StorageError
 from pipeline.storage.lock import SHORT_S, Lock
 from pipeline.storage.object_commit import GRACE
 
-#: Files beside a file that change what it means to a reader.
-BESIDE_STEM = {
+#: Sidecar files that change the content of a file for its reader.
+SIDECARS = {
     ".shp": (".shx", ".dbf", ".prj", ".cpg"),
     ".tif": (".tfw", ".prj"),
     ".tiff": (".tfw", ".prj"),
     ".vrt": (),
 }
 _RASTERS = (".tif", ".tiff")
-_BESIDE_RASTER = (".msk", ".aux.xml")
+_RASTER_SIDECARS = (".msk", ".aux.xml")
 
 
 def local_copy(url: str, storage: Storage) -> Path | None:
-    """Return a local copy of an object, with those beside it that belong to it.
+    """Return a local copy of an object and of its sidecar objects.
 
     Parameters
     ----------
     url : str
         ``s3://bucket/key``.
     storage : Storage
-        Its ``scratch_dir`` holds the copy.
+        The copy is in its ``scratch_dir``.
 
     Returns
     -------
     Path or None
-        None where there is no such object.
+        None if there is no such object.
 
     Raises
     ------
@@ -59,7 +53,7 @@ def local_copy(url: str, storage: Storage) -> Path | None:
     text = "".join(f"{name} {each.size} {each.tag} " for name, each in sorted(found.items()))
     above = storage.scratch_dir / "inputs" / _short(url)
     folder = above / _short(text)
-    # Another run may want the same raster.
+    # Another run may download the same raster.
     with Lock(above / ".lock").hold("a download", wait_s=SHORT_S):
         if not folder.is_dir():
             _download(place, found, folder)
@@ -74,10 +68,12 @@ def _download(place: Location, found: dict[str, ObjectInfo], folder: Path) -> No
         got = (place.parent / name).download(partial / name)
         if got.tag != each.tag:
             shutil.rmtree(partial, ignore_errors=True)
-            message = f"{place.url}: changes while it is read; wait until its writer has finished"
+            message = (
+                f"{place.url}: changed during the download; wait until its writer has finished"
+            )
             raise StorageError(message)
     partial.rename(folder)
-    for old in above.iterdir():  # other contents; a run that began before may still read them
+    for old in above.iterdir():  # earlier contents, which a run may still read
         if (
             old.is_dir()
             and old != folder
@@ -87,15 +83,15 @@ def _download(place: Location, found: dict[str, ObjectInfo], folder: Path) -> No
 
 
 def _objects(place: Location) -> dict[str, ObjectInfo]:
-    """Look up an object and those beside it, by name."""
+    """Look up an object and its sidecar objects, by name."""
     stem, suffix = Path(place.name).stem, Path(place.name).suffix
-    beside = [stem + other for other in BESIDE_STEM.get(suffix.lower(), ())]
+    beside = [stem + other for other in SIDECARS.get(suffix.lower(), ())]
     if suffix.lower() in _RASTERS:
-        beside += [place.name + other for other in _BESIDE_RASTER]
+        beside += [place.name + other for other in _RASTER_SIDECARS]
     found = {name: (place.parent / name).info() for name in (place.name, *beside)}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def _short(text: str) -> str:
-    # The names of folders that earlier versions made, and that still serve.
+    # SHA-256, as in earlier versions, whose folders stay valid.
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""Directories that are complete or invisible: staged under a hidden name, committed at the end.
+"""Atomic commit of local directories: stage under a hidden name, rename at the end.
 
-A store is written to ``.<name>.partial-<host>-<pid>-<random>`` beside its final place. When the
-last byte is on disk, the marker ``complete.json`` is written, and only then the directory takes
-its final name. Whatever dies before that leaves a hidden directory without a marker, which no
-reader opens and which the next writer removes.
+A store is written to ``.<name>.partial-<host>-<pid>-<random>`` beside its final path. After the
+last byte is on disk, the marker ``complete.json`` is written, then the directory is renamed. A
+writer that dies earlier leaves a hidden directory without a marker: no reader opens it, and the
+next writer removes it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError
-from pipeline.core.signals import endings_wait
-from pipeline.storage.files import file_digest, sync, write_text
+from pipeline.core.signals import deferred_signals
+from pipeline.storage.files import file_digest, fsync, write_text
 from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import (
     MARKER,
+    is_running,
     place_of,
     read_object_marker,
-    runs,
     staged_objects,
 )
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What the marker of a finished store says.
+    """Marker of a complete store.
 
     Attributes
     ----------
@@ -44,13 +44,13 @@ class Marker:
     version : int
         Version of the format.
     fingerprint : str
-        Fingerprint of everything the store was made from.
+        Fingerprint of all inputs of the store.
     files : dict of str to int
         Size in bytes of each file, by path relative to the store.
     metadata : dict of str to str
         SHA-256 of each ``zarr.json``, by path relative to the store.
     data : str
-        On an object store, the prefix in the store under which all of this lies.
+        On an object store, the prefix of these files in the store.
     """
 
     format: str
@@ -65,16 +65,16 @@ class Marker:
 def staged(
     path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
 ) -> Iterator[Place]:
-    """Give a hidden directory to write into; commit it to ``path`` when the block ends well.
+    """Yield a hidden directory; commit it to ``path`` if the block succeeds.
 
-    On an object store a prefix takes the directory's place: see :mod:`object_commit`.
+    On an object store it is a prefix: see :mod:`object_commit`.
 
     Parameters
     ----------
     path : path-like
-        Final place; what stands there is replaced, at the very end.
+        Final path; the commit replaces an existing store.
     kind, version, fingerprint : str, int, str
-        What the marker will say.
+        Content of the marker.
 
     Yields
     ------
@@ -97,7 +97,7 @@ def staged(
         _replace(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in made:  # the deepest first; one that holds something stays
+        for parent in made:  # the deepest first; non-empty ones stay
             with contextlib.suppress(OSError):
                 parent.rmdir()
 
@@ -105,15 +105,15 @@ def staged(
 def read_marker(
     path: str | os.PathLike[str] | Location, kind: str, version: int, *, free: str = "\0"
 ) -> Marker:
-    """Read the marker of a finished store and check the store against it.
+    """Read the marker of a complete store and check the store against it.
 
-    Files whose names end with ``free`` are people's to edit.
+    Users may edit files whose names end with ``free``.
 
     Raises
     ------
     StoreError
-        If there is no store, it was never finished, it is of another format or version, or a
-        file has gone, has another size or (metadata) another content than when it was finished.
+        If the store is absent, incomplete or of another format or version, or if a file is
+        missing or has another size or (metadata) another content.
     """
     store = place_of(path)
     if isinstance(store, Location):
@@ -160,26 +160,26 @@ def _check_version(store: Place, marker: Marker, kind: str, version: int) -> Non
 def is_current(
     path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
 ) -> bool:
-    """Say whether a finished, undamaged store of this fingerprint stands at ``path``."""
+    """Return whether ``path`` has a complete, undamaged store of this fingerprint."""
     try:
         return read_marker(path, kind, version).fingerprint == fingerprint
     except StorageError:
-        raise  # what cannot be reached is not known to be absent
+        raise  # an unreachable store may exist
     except StoreError:
         return False
 
 
 def remove_abandoned(path: str | os.PathLike[str]) -> int:
-    """Remove what writers of ``path`` that no longer run left behind; return how many.
+    """Remove partial directories of dead writers of ``path``; return their number.
 
-    Only writers of this host can be known to be dead; those of other hosts are left alone.
+    Only writers on this host can be known to be dead; those of other hosts are kept.
     """
     final = Path(path)
     stem = _stem(final)
     removed = 0
     for left in final.parent.glob(f"{glob.escape(stem)}*"):
         pid = left.name[len(stem) :].split("-")[0]
-        if pid.isdigit() and not runs(int(pid)):
+        if pid.isdigit() and not is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
             removed += 1
     return removed
@@ -197,7 +197,7 @@ def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> Non
         files[name] = file.stat().st_size
         if file.name == "zarr.json":
             metadata[name] = file_digest(file)
-        sync(file)
+        fsync(file)
     marker: dict[str, Any] = {
         "format": kind,
         "version": version,
@@ -209,12 +209,12 @@ def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> Non
 
 
 def _replace(partial: Path, final: Path) -> None:
-    # A directory cannot be renamed over one that is not empty: the old store steps aside first,
-    # under a name of the same pattern, so that a crash between the two renames is cleaned up.
+    # A directory cannot be renamed over a non-empty one. The old store gets a name of the same
+    # pattern first, so that `remove_abandoned` finds it after a crash between the two renames.
     aside = partial.with_name(f"{partial.name}-old")
-    with endings_wait():
+    with deferred_signals():
         if final.exists():
             final.rename(aside)
         partial.rename(final)
-    sync(final.parent)
+    fsync(final.parent)
     shutil.rmtree(aside, ignore_errors=True)

@@ -1,9 +1,8 @@
-"""Places on object stores (``s3://bucket/key``, whatever fsspec reaches), and their failures.
+"""Locations on object stores (``s3://bucket/key``, all schemes of fsspec), and their errors.
 
-One layer tries again: every operation here is whole, may be repeated, and is repeated with a random
-wait that doubles, until it has succeeded or failed for good. Below it nothing retries by itself,
-but for the parts of large uploads. What fails for good is a `StorageError`: one clear line.
-Credentials are the environment's (``AWS_ACCESS_KEY_ID``, a profile, a role), never ours.
+All retries happen here: every operation is idempotent, and is repeated with exponential back-off
+and jitter. The libraries below retry only the parts of large uploads. A final failure raises
+StorageError. Credentials come from the environment (``AWS_ACCESS_KEY_ID``, a profile, a role).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import StoreError
-from pipeline.storage.files import whole_file
+from pipeline.storage.files import atomic_write
 
 Result = TypeVar("Result")
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
-# One slash is what `Path` leaves of two.
+# `Path` reduces two slashes to one.
 _ADDRESS = re.compile(rf"^({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 20.0  # seconds
 _CONNECT_SECONDS = 10.0
@@ -39,11 +38,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class StorageError(StoreError):
-    """An object store cannot be reached, refuses, or goes on failing; nothing is half-written."""
+    """An object store is unreachable, denies access, or keeps failing; nothing is half-written."""
 
 
 class StorageUnreachableError(StorageError):
-    """An object store went on failing through all attempts: it may be back later."""
+    """All attempts failed: the object store may be available later."""
 
 
 class _ChangedError(Exception):
@@ -52,20 +51,20 @@ class _ChangedError(Exception):
 
 @dataclass(frozen=True)
 class Storage:
-    """How object stores are spoken to; made of a configuration's ``storage`` and passed down.
+    """Connection settings of object stores, from a configuration's ``storage``.
 
-    ``Storage()`` has the environment's defaults, for those who have no configuration.
+    ``Storage()`` has the defaults of the environment.
 
     Attributes
     ----------
     endpoint : str or None
-        Address of a store that is not the provider's own; ``$AWS_ENDPOINT_URL`` where not given.
+        Address of an S3-compatible server; ``$AWS_ENDPOINT_URL`` by default.
     retries : int
-        Further attempts after a failed one.
+        Number of retries after a failure.
     timeout : float
         Seconds without a byte after which an attempt has failed.
     scratch : str
-        Local directory of copies; ``~/.cache/disagg`` where empty.
+        Directory of local copies; ``~/.cache/disagg`` if empty.
     """
 
     endpoint: str | None = None
@@ -75,13 +74,13 @@ class Storage:
 
     @property
     def scratch_dir(self) -> Path:
-        """Where copies of what lies on object stores are kept."""
+        """Directory of local copies."""
         if self.scratch:
             return Path(self.scratch)
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disagg"
 
     def place(self, path: str | os.PathLike[str] | Location) -> Place:
-        """Say where something lies: an address, what a link leads to, or the local path."""
+        """Resolve an address, a link file, or a local path."""
         if isinstance(path, Location):
             return path
         if is_object_address(path):
@@ -94,17 +93,17 @@ class Storage:
 
 
 LINK = "at.json"
-"""In a local directory: it stands for a store elsewhere, as a symbolic link would."""
+"""File that makes a local directory a link to a store on an object store."""
 
 
 def is_object_address(path: object) -> bool:
-    """Tell whether this is the address of something on an object store."""
+    """Return whether this is an address on an object store."""
     return isinstance(path, Location) or bool(_ADDRESS.match(str(path)))
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object: its size in bytes, its tag (changes with the content), and when it was written."""
+    """An object: size in bytes, ETag (changes with the content), and time of writing."""
 
     size: int
     tag: str
@@ -113,19 +112,19 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Location:
-    """An object, or all objects under a prefix; small, and pickled to workers with its storage.
+    """An object, or a prefix; picklable, with its connection settings.
 
     Parameters
     ----------
     url : str
         ``s3://bucket/key``.
     storage : Storage
-        How its store is spoken to; by default as the environment says.
+        Connection settings; the environment's by default.
 
     Raises
     ------
     StorageError
-        From every method: what the store answered, where, and what to do.
+        From every method, if the store fails for good.
     """
 
     url: str
@@ -136,7 +135,7 @@ class Location:
         object.__setattr__(self, "url", whole)
 
     def __truediv__(self, name: str) -> Location:
-        """Return what lies below."""
+        """Return the location of a name under this prefix."""
         return Location(f"{self.url}/{name}", self.storage) if name else self
 
     def __str__(self) -> str:
@@ -144,46 +143,46 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Last part of the address."""
+        """The last part of the address."""
         return self.url.rsplit("/", 1)[-1]
 
     @property
     def parent(self) -> Location:
-        """The prefix that this lies under."""
+        """The prefix of this location."""
         return Location(self.url.rsplit("/", 1)[0], self.storage)
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
-        """Return the object's bytes, or all of ``start:stop``; the last ones where ``start < 0``.
+        """Return the object's bytes, or ``start:stop`` of them; ``start`` may be negative.
 
         Raises
         ------
         FileNotFoundError
             If there is none.
         """
-        due = None if start is None or (stop is None and start >= 0) else (stop or 0) - start
+        expected = None if start is None or (stop is None and start >= 0) else (stop or 0) - start
 
         def read() -> bytes:
             data: bytes = self._fs().cat_file(self._key, start=start, end=stop)
-            if due is not None and len(data) != due:  # a short answer is no answer
-                found = f"{len(data)} bytes where {due} were asked for"
+            if expected is not None and len(data) != expected:
+                found = f"received {len(data)} bytes instead of {expected}"
                 raise OSError(found)
             return data
 
         return self._try("read", read)
 
     def write(self, data: bytes, *, if_tag: str | None = None) -> None:
-        """Put an object: readers see the old one or the new one, never a part.
+        """Put an object atomically.
 
         Parameters
         ----------
         data : bytes
         if_tag : str, optional
-            Put it only where an object of this tag stands ("": none stands), on stores that can.
+            Put only if the object has this ETag ("": if it is absent), if the store can check it.
 
         Raises
         ------
         FileExistsError
-            If another stands there.
+            If the object has another ETag.
         """
         condition: dict[str, str] = {}
         if if_tag is not None and self.url.startswith("s3"):
@@ -194,7 +193,7 @@ class Location:
                 self._fs().pipe_file(self._key, data, **condition)
             except Exception as error:
                 if condition and _code(error) in ("NotImplemented", "InvalidArgument", "501"):
-                    condition.clear()  # a store that knows no conditions
+                    condition.clear()  # the store does not support conditions
                     self._fs().pipe_file(self._key, data)
                     return
                 if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict"):
@@ -204,11 +203,11 @@ class Location:
         self._try("written", write)
 
     def upload(self, path: Path) -> None:
-        """Put a file of any size, by parts where it is large; it appears when complete."""
+        """Put a file atomically, in parts if it is large."""
         self._try("written", lambda: self._fs(parts=True).put_file(str(path), self._key))
 
     def download(self, path: Path) -> ObjectInfo:
-        """Get an object of any size into a file that appears when complete.
+        """Download an object atomically, in parts if it is large.
 
         Raises
         ------
@@ -219,18 +218,18 @@ class Location:
             before = self.info()
             if before is None:
                 raise FileNotFoundError(self.url)
-            with suppress(_ChangedError), whole_file(path, unique=True) as file:
+            with suppress(_ChangedError), atomic_write(path, unique=True) as file:
                 for start in range(0, before.size, _PART_BYTES):
                     stop = min(start + _PART_BYTES, before.size)
                     file.write(self.read(start, stop))
-                if not self._same(before):  # parts of two versions make no file
+                if not self._same(before):  # do not mix parts of two versions
                     raise _ChangedError
                 return before
-        found = f"{self.url}: changes while it is read; wait until its writer has finished"
+        found = f"{self.url}: changed during the download; wait until its writer has finished"
         raise StorageError(found)
 
     def info(self) -> ObjectInfo | None:
-        """Return size, tag and date; None where there is no such object."""
+        """Return size, ETag and time; None if there is no such object."""
         try:
             found = self._try("looked up", lambda: self._fs().info(self._key))
         except FileNotFoundError:
@@ -238,7 +237,7 @@ class Location:
         return _info(found) if found["type"] == "file" else None
 
     def list(self) -> dict[str, ObjectInfo]:
-        """Return all objects under this prefix, by their name relative to it."""
+        """Return all objects under this prefix, by relative name."""
 
         def find() -> dict[str, Any]:
             # Without the slash, "map" would find the objects of "map-2".
@@ -256,7 +255,7 @@ class Location:
         }
 
     def children(self) -> tuple[str, ...]:
-        """Name what lies directly under this prefix: objects, and prefixes of others."""
+        """Return the names of objects and prefixes directly under this prefix."""
 
         def names() -> tuple[str, ...]:
             try:
@@ -268,11 +267,11 @@ class Location:
         return tuple(sorted(name.rsplit("/", 1)[-1] for name in found - {self._key.strip("/")}))
 
     def copy_to(self, other: Location) -> None:
-        """Copy one object inside the store."""
+        """Copy an object within the store."""
         self._try("copied", lambda: self._fs(parts=True).cp_file(self._key, other._key))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects under this prefix; those that are not there are no error."""
+        """Remove objects under this prefix; ignore absent ones."""
         keys = [f"{self._key}/{name}" for name in names]
 
         def remove() -> None:
@@ -291,13 +290,13 @@ class Location:
         return self.url.partition("://")[2]
 
     def _fs(self, *, parts: bool = False) -> Any:
-        # The environment is asked now, and not when the first file system was made.
+        # Read at each call: the environment may change after the first file system was made.
         server = self.storage.endpoint or os.environ.get("AWS_ENDPOINT_URL")
         scheme = self.url.partition("://")[0]
         return _filesystem(scheme, replace(self.storage, endpoint=server or None), parts)
 
     def _try(self, done: str, call: Callable[[], Result]) -> Result:
-        """Call until it succeeds or fails for good: full jitter, so that workers do not meet."""
+        """Call until it succeeds or fails for good; full jitter spreads the workers' retries."""
         began = time.monotonic()
         for attempt in range(self.storage.retries + 1):
             try:
@@ -311,7 +310,7 @@ class Location:
                     raise StorageError(found) from error
                 raise
             except Exception as error:
-                self._give_up_on(error)
+                self._raise_if_final(error)
                 if attempt == self.storage.retries:
                     seconds = time.monotonic() - began
                     found = (
@@ -324,8 +323,8 @@ class Location:
                 time.sleep(random.uniform(0, wait))
         raise AssertionError  # the loop returns or raises
 
-    def _give_up_on(self, error: Exception) -> None:
-        """Raise for what another attempt cannot mend."""
+    def _raise_if_final(self, error: Exception) -> None:
+        """Raise StorageError if a retry cannot help."""
         if isinstance(error, StorageError):
             raise error
         kind = type(error).__name__
@@ -342,21 +341,20 @@ class Location:
 
 Place = Path | Location
 
-_GRANT = "give credentials that may read and write there (AWS_ACCESS_KEY_ID, a profile or a role)"
+_GRANT = "set credentials with read and write access (AWS_ACCESS_KEY_ID, a profile or a role)"
 _RETRY = (
-    "look after the object store or the network, then run the same command again: what is "
-    "finished is kept"
+    "check the object store and the network, then repeat the command: finished results are kept"
 )
 
 
 def _cause(error: BaseException) -> str:
-    """Return what happened on one line that can stand inside a message."""
-    said = (str(error).strip().splitlines() or [""])[0].replace("; ", ", ")
-    return said[:200] or type(error).__name__
+    """Return an error's first line, for use in a message."""
+    line = (str(error).strip().splitlines() or [""])[0].replace("; ", ", ")
+    return line[:200] or type(error).__name__
 
 
 def _code(error: BaseException) -> str:
-    """Return what the store itself called its error, "" where it said nothing."""
+    """Return the store's error code, or ""."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -374,7 +372,7 @@ def _info(found: dict[str, Any]) -> ObjectInfo:
 
 @functools.cache
 def _filesystem(scheme: str, storage: Storage, parts: bool) -> Any:
-    """Make the file system of a kind of store, once a process."""
+    """Return the file system of a scheme, created once a process."""
     import fsspec
 
     settings: dict[str, Any] = {"use_listings_cache": False}
@@ -384,7 +382,7 @@ def _filesystem(scheme: str, storage: Storage, parts: bool) -> Any:
             "config_kwargs": {
                 "connect_timeout": min(storage.timeout, _CONNECT_SECONDS),
                 "read_timeout": storage.timeout,
-                # A part of a large upload fails by itself; else one layer counts the attempts.
+                # Only parts of large uploads are retried here; `_try` retries all else.
                 "retries": {"mode": "standard", "total_max_attempts": 4 if parts else 1},
                 "max_pool_connections": 32,
             },
@@ -395,7 +393,7 @@ def _filesystem(scheme: str, storage: Storage, parts: bool) -> Any:
         made = fsspec.filesystem(scheme, **settings)
     except ImportError as error:
         package = _PACKAGES.get(scheme, "its fsspec package")
-        found = f"{scheme}://: not known here; install {package}"
+        found = f"{scheme}://: no support for this scheme; install {package}"
         raise StorageError(found) from error
     if scheme in ("s3", "s3a"):
         made.retries = 1
@@ -406,5 +404,5 @@ _REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a path is a URL or one of GDAL's virtual paths, not a local file."""
+    """Return whether a path is a URL or a virtual path of GDAL, not a local file."""
     return bool(_REMOTE.match(path))

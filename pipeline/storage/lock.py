@@ -1,8 +1,7 @@
-"""Locks between processes: one holds, the others wait or are told who it is.
+"""Locks between processes.
 
-A lock is the operating system's (``flock``) on a file. It ends with the process that holds it,
-however that ends: there is no stale lock to clear away. Who holds it is written into the file, and
-read only while it is locked: a dead process leaves its name behind.
+A lock is the operating system's (``flock``) on a file. It ends with its process: there are no stale
+locks. The file names the owner; this name is valid only while the file is locked.
 
 A map has one lock, ``work/.lock`` of its ``output.dir``. A scheduler's run holds it from ingest to
 publish (`hold_map`); `disagg run` holds it for its stages (`exclusive`).
@@ -30,13 +29,14 @@ from pipeline.core.errors import PipelineError
 
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 POLL_S = 1.0
-SHORT_S = 0.05  # for a lock that is held for a moment
-_TRIES = 3  # before a lock is taken: who only asks (`Lock.is_taken`) is gone by then
-_SOMEBODY = "another run"
+SHORT_S = 0.05  # between attempts at a lock that is held briefly
+_TRIES = 3  # attempts: `Lock.is_taken` holds the lock for a moment, too
+_UNKNOWN_OWNER = "another run"
+_PARTIAL = (".predict.partial", "work/.*.zarr.partial-*", "work/.model-*")
 
 
 class LockedError(PipelineError, RuntimeError):
-    """Somebody else holds a lock; ``owner`` says who."""
+    """Another process holds the lock; ``owner`` names it."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -44,7 +44,7 @@ class LockedError(PipelineError, RuntimeError):
 
 
 class MapBusyError(LockedError):
-    """Another run is updating the map; ``owner`` says which."""
+    """Another run is updating the map; ``owner`` names it."""
 
     def __init__(self, directory: Path, owner: str) -> None:
         super().__init__(owner)
@@ -58,7 +58,7 @@ class Lock:
     Parameters
     ----------
     path : Path
-        Its file; made where it does not exist, and never removed.
+        The lock file; created if absent, never removed.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class Lock:
     @contextlib.contextmanager
     def hold(
         self,
-        owner: str = _SOMEBODY,
+        owner: str = _UNKNOWN_OWNER,
         *,
         wait_s: float | None = None,
         on_wait: Callable[[str], None] | None = None,
@@ -76,16 +76,16 @@ class Lock:
         Parameters
         ----------
         owner : str
-            Who holds it, for those who find it taken.
+            Name of the owner, for other processes.
         wait_s : float, optional
-            Seconds between two tries until it is free; where not given, no waiting.
+            Seconds between two attempts; if not given, do not wait.
         on_wait : callable, optional
-            Told once who holds it, before waiting.
+            Called once with the owner's name before waiting.
 
         Raises
         ------
         LockedError
-            If somebody else holds it, and ``wait_s`` is not given.
+            If another process holds the lock, and ``wait_s`` is not given.
         OSError
             If the file cannot be written.
         """
@@ -98,9 +98,9 @@ class Lock:
                     time.sleep(SHORT_S)
                     continue
                 if wait_s is None:
-                    raise LockedError(self.holder() or _SOMEBODY)
+                    raise LockedError(self.holder() or _UNKNOWN_OWNER)
                 if tries == _TRIES and on_wait is not None:
-                    on_wait(self.holder() or _SOMEBODY)
+                    on_wait(self.holder() or _UNKNOWN_OWNER)
                 time.sleep(wait_s)
             since = datetime.now(UTC).isoformat(timespec="seconds")
             place = f"{socket.gethostname()}, process {os.getpid()}"
@@ -113,17 +113,17 @@ class Lock:
                 file.truncate(0)
 
     def holder(self) -> str:
-        """Say who holds the lock; empty where nobody does, or nothing is known of them."""
+        """Return the owner of the lock; empty if it is free, or the owner is unknown."""
         if not self.is_taken():
             return ""
         try:
-            said = json.loads(self.path.read_text(encoding="utf-8"))
-            return f"{said['owner']} ({said['place']}, since {said['since']})"
+            owner = json.loads(self.path.read_text(encoding="utf-8"))
+            return f"{owner['owner']} ({owner['place']}, since {owner['since']})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""
 
     def is_taken(self) -> bool:
-        """Say whether anybody holds the lock."""
+        """Return whether a process holds the lock."""
         try:
             with self.path.open("rb") as file:
                 return not _try_lock(file.fileno(), fcntl.LOCK_SH)
@@ -141,12 +141,12 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 @contextlib.contextmanager
 def writable(directory: Path, key: str) -> Iterator[None]:
-    """Turn an error of the system about a directory into a problem of its configuration key."""
+    """Turn an OSError about a directory into a problem of its configuration key."""
     try:
         yield
     except OSError as error:
         found = f"cannot be written to ({error.strerror or error})"
-        remedy = f"give another {key}, or free this one for writing"
+        remedy = f"set another {key}, or make this one writable"
         raise InputError(Problem(f"{key} ({directory})", found, remedy)) from error
 
 
@@ -155,7 +155,7 @@ def _map_lock(directory: Path) -> Lock:
 
 
 def is_held(directory: Path) -> bool:
-    """Say whether this run (this thread of work, not this process) holds the lock of a map."""
+    """Return whether the current context (not only this process) holds a map's lock."""
     return directory.resolve() in _HELD.get()
 
 
@@ -175,13 +175,13 @@ def hold_map(
     directory : Path
         ``output.dir`` of the map.
     owner : str
-        Who holds it, for those who wait.
+        Name of the owner, for other processes.
     when_busy : {"queue", "skip"}
-        Wait until it is free, or raise.
+        Wait until the lock is free, or raise.
     on_wait : callable, optional
-        Told once who holds it, before waiting.
+        Called once with the owner's name before waiting.
     poll_s : float
-        Seconds between two tries.
+        Seconds between two attempts.
 
     Raises
     ------
@@ -206,25 +206,25 @@ def hold_map(
 
 
 def lock_owner(directory: Path) -> str:
-    """Say who holds the lock of a map; empty where nobody does or nothing is known of them."""
+    """Return the owner of a map's lock; empty if it is free, or the owner is unknown."""
     return _map_lock(directory).holder()
 
 
 def is_locked(directory: Path) -> bool:
-    """Say whether anybody holds the lock of a map."""
+    """Return whether a process holds the lock of a map."""
     return _map_lock(directory).is_taken()
 
 
 @contextlib.contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Keep a second run out of a directory, and remove what killed runs left there.
+    """Lock a map for one run, and remove partial outputs of killed runs.
 
     Raises
     ------
     InputError
         If another run holds the lock, or the directory cannot be written to.
     """
-    if is_held(directory):  # by the run that this stage is part of
+    if is_held(directory):  # by the flow run of this stage
         yield
         return
     with ExitStack() as stack:
@@ -236,27 +236,11 @@ def exclusive(directory: Path) -> Iterator[None]:
                 Problem(
                     str(directory),
                     f"{locked.owner} is writing here",
-                    "wait until it ends, or give this run another output.dir",
+                    "wait until it ends, or set another output.dir",
                 )
             ) from None
-        remove_abandoned(directory)
+        # Under the lock, partial outputs of other hosts are abandoned, too.
+        for pattern in _PARTIAL:
+            for abandoned in directory.glob(pattern):
+                shutil.rmtree(abandoned, ignore_errors=True)
         yield
-
-
-_ABANDONED = (".predict.partial", "work/.*.zarr.partial-*", "work/.model-*")
-
-
-def remove_abandoned(directory: Path) -> None:
-    """Remove what runs that were killed left half written in an output directory.
-
-    Only for who holds its lock, and so is alone there: also what runs of other hosts left (a pod
-    that comes back has another name) is nobody's then.
-
-    Parameters
-    ----------
-    directory : Path
-        ``output.dir``.
-    """
-    for pattern in _ABANDONED:
-        for left in directory.glob(pattern):
-            shutil.rmtree(left, ignore_errors=True)

@@ -1,10 +1,9 @@
-"""A run whose ``output.dir`` is an address: it works in a local folder, the bucket is the truth.
+"""Synchronise a local directory with a run whose ``output.dir`` is on an object store.
 
-What stages leave is put under ``.versions/<id>/``, and one object, ``manifest.json``, put last,
-says which objects are the run: readers that follow it see the old run or all of the new one.
-After that each map is copied to its plain name (``rate_mean.tif``), for those who just open it.
-Checkpoints and finished folds go up the moment they are written, each by one PUT, outside the
-manifest: each of them says itself what it is of, and whether it is whole.
+`Mirror.push` puts outputs under ``.versions/<id>/``, then ``manifest.json``, which lists the run's
+objects: readers of the manifest see the old run or the complete new one. Then each map is copied to
+its plain name (``rate_mean.tif``), for readers that open it directly. Checkpoints and finished
+folds are put as soon as they are written, outside the manifest: each has its own fingerprint.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from pipeline.storage.object_commit import GRACE, new_version, write_link
 
 MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
-MARK = ".disagg-copy"  # in the local folder: of which address it is a copy
-#: Written directly on the object store; here stands a link.
+MARK = ".disagg-copy"  # in the local folder: the address of the run
+#: Stages write these stores directly on the object store; the local folder has a link.
 STORES = ("work/bags.zarr", "work/grid.zarr")
-#: Folders whose files are put up one by one, as they are written.
+#: Folders whose files are uploaded as soon as they are written.
 KEPT = ("work/checkpoint", "work/evaluate")
 _BYTES_AT_ONCE = 32 << 20
 
@@ -48,19 +47,19 @@ class Mirror:
         self.local, self.place = local, place
         self._manifest: dict[str, Any] = {"id": "", "files": {}, "dropped": []}
         self._tag = ""
-        # Of each checkpoint on the store, size and time of the local file that is the same.
+        # Size and time of the local copy of each uploaded checkpoint.
         self._kept: dict[str, tuple[int, int]] = {}
         self._previous: dict[str, Any] = {}
-        # Of each file of the folder, its digest as of a size and time: made once.
+        # Digest of each local file, with the size and time for which it is valid.
         self._digests: dict[str, tuple[tuple[int, int], str]] = {}
 
     def pull(self) -> None:
-        """Make the folder what the manifest says, and add the checkpoints that are on the store.
+        """Download the files of the manifest and the checkpoints; remove other files.
 
         Raises
         ------
         StorageError
-            If the store fails, or holds damaged objects.
+            If the store fails, or has damaged objects.
         """
         self._claim()
         for name in STORES:
@@ -72,7 +71,7 @@ class Mirror:
         for name, each in files.items():
             self._fetch(name, each)
         for name in self._names():
-            if name not in files:  # of a stage that did not reach the manifest
+            if name not in files:  # from a stage whose push failed
                 (self.local / name).unlink()
         self._kept = {}
         for folder in KEPT:
@@ -84,7 +83,7 @@ class Mirror:
         self._publish()
 
     def push(self) -> None:
-        """Make what stands in the folder the run that readers see, in one step.
+        """Upload the folder, and make it the run that readers see, in one step.
 
         Raises
         ------
@@ -111,7 +110,7 @@ class Mirror:
         self._sweep()
 
     def keep(self, folder: Path) -> None:
-        """Put up what is new in a folder of checkpoints, then remove what is gone from it."""
+        """Upload new checkpoints of a folder, and remove deleted ones from the store."""
         head = folder.relative_to(self.local).as_posix()
         here = {
             path.relative_to(self.local).as_posix(): _stamp(path)
@@ -119,7 +118,7 @@ class Mirror:
             if path.is_file() and not path.name.startswith(".")
         }
         for name, stamp in here.items():
-            if self._kept.get(name) != stamp:  # new, or made again in the place of a damaged one
+            if self._kept.get(name) != stamp:  # new or rewritten
                 self._put(name, name)
                 self._kept[name] = stamp
         gone = [name for name in self._kept if name.startswith(f"{head}/") and name not in here]
@@ -128,16 +127,16 @@ class Mirror:
             del self._kept[name]
 
     def _claim(self) -> None:
-        """Refuse a folder that is not a copy of this run: what is not in it would be removed."""
+        """Raise StorageError if the folder is of another run: `pull` would remove its files."""
         self.local.mkdir(parents=True, exist_ok=True)
         mark = self.local / MARK
         known = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
         if known != self.place.url:
             if known or self._names():
-                what = "is of another run than" if known else "holds other files than those of"
+                what = "belongs to another run than" if known else "has files that are not of"
                 found = (
-                    f"{self.local}: {what} {self.place}; give another storage.scratch, and no "
-                    "output.dir but the address"
+                    f"{self.local}: {what} {self.place}; set another storage.scratch, and "
+                    "output.dir to the address only"
                 )
                 raise StorageError(found)
             mark.write_text(f"{self.place.url}\n", encoding="utf-8")
@@ -153,7 +152,7 @@ class Mirror:
                 after = where.info()
                 if after is not None and after.tag == before.tag:
                     return _parse(where, text), before.tag
-        found = f"{where}: changes while it is read; wait until its writer has finished"
+        found = f"{where}: changed while it was read; wait until its writer has finished"
         raise StorageError(found)
 
     def _fetch(self, name: str, each: dict[str, Any]) -> None:
@@ -161,16 +160,16 @@ class Mirror:
         if path.is_file() and file_digest(path) == each["sha256"]:
             return
         source = self.place / each["object"]
-        for _ in range(2):  # what was damaged on its way is fetched once more
+        for _ in range(2):  # a second attempt mends damage in transit
             try:
                 source.download(path)
             except FileNotFoundError as error:
-                found = f"{source}: gone, and the manifest names it; {_AGAIN}"
+                found = f"{source}: listed in the manifest, but missing; {_AGAIN}"
                 raise StorageError(found) from error
             if file_digest(path) == each["sha256"]:
                 return
         path.unlink()
-        found = f"{source}: damaged (its SHA-256 is not the manifest's); {_AGAIN}"
+        found = f"{source}: damaged (its SHA-256 differs from the manifest's); {_AGAIN}"
         raise StorageError(found)
 
     def _digest(self, name: str) -> str:
@@ -181,8 +180,8 @@ class Mirror:
         return self._digests[name][1]
 
     def _names(self) -> list[str]:
-        """Name the files of the folder that belong into the manifest."""
-        # What is published from here, and what a watch has seen, are this machine's.
+        """List the local files that belong in the manifest."""
+        # Published versions and the watch's state belong to this machine.
         apart = (*(f"{name}/" for name in (*STORES, *KEPT)), "published/", "work/seen.json")
         names = (p.relative_to(self.local) for p in self.local.rglob("*") if p.is_file())
         return sorted(
@@ -215,18 +214,18 @@ class Mirror:
         try:
             where.write(json.dumps(manifest, indent=1).encode(), if_tag=self._tag)
         except FileExistsError as error:
-            # The answer to an attempt that went well may have been lost.
+            # An earlier attempt may have succeeded although its response was lost.
             if self._read_manifest()[0]["id"] != version:
                 found = (
-                    f"{self.place}: another run has written here meanwhile; give this run another "
-                    "output.dir, or run it again to go on from there"
+                    f"{self.place}: another run has written here meanwhile; set another "
+                    "output.dir, or repeat the run to continue from there"
                 )
                 raise StorageError(found) from error
         self._previous = old["files"]
         self._manifest, self._tag = self._read_manifest()
 
     def _publish(self) -> None:
-        """Copy the manifest's files to their plain names, unless that has been done."""
+        """Copy the manifest's files to their plain names, unless this was done."""
         if not self._manifest["id"]:
             return
         mark = self.place / VERSIONS / "published.json"
@@ -244,7 +243,7 @@ class Mirror:
         mark.write(json.dumps(files, indent=1).encode())
 
     def _sweep(self) -> None:
-        """Remove what no manifest has named for a while."""
+        """Remove objects that have not been referenced for `GRACE`."""
         named = [*self._manifest["files"].values(), *self._previous.values()]
         used = {each["object"].partition("/")[2] for each in named}
         now = datetime.now(UTC)
@@ -258,7 +257,7 @@ class Mirror:
 
 @contextlib.contextmanager
 def mirrored(local: Path, url: str | None, storage: Storage) -> Iterator[Mirror | None]:
-    """Keep a folder and an address the same while a run goes on; nothing without an address."""
+    """Synchronise a folder with an address during a run; without an address, do nothing."""
     if url is None:
         yield None
         return
@@ -272,7 +271,7 @@ def mirrored(local: Path, url: str | None, storage: Storage) -> Iterator[Mirror 
 
 
 def keep(folder: Path) -> None:
-    """Say that files of a folder must outlive this machine; nothing where the run is local."""
+    """Upload a folder of checkpoints if it is part of a mirrored run."""
     for local, mirror in list(_open.items()):
         if folder.is_relative_to(local):
             mirror.keep(folder)
@@ -282,7 +281,7 @@ def _parse(where: Location, text: bytes) -> dict[str, Any]:
     try:
         manifest = dict(json.loads(text))
         if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
-            found = f"{where}: not the manifest of a run that this version reads; give another dir"
+            found = f"{where}: not a manifest that this version can read; set another output.dir"
             raise StoreError(found)
     except (ValueError, TypeError, KeyError) as error:
         found = f"{where}: damaged; {_AGAIN}"
@@ -295,4 +294,4 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-_AGAIN = "remove manifest.json there, and run again"
+_AGAIN = "remove manifest.json there, and repeat the run"

@@ -1,8 +1,8 @@
-"""Stores that are complete or invisible on an object store, and where a path leads.
+"""Atomic commit of stores on an object store.
 
-A directory cannot be renamed there. A store is written under a prefix of its own,
-``<store>/v-<time>-<host>-<pid>-<random>/``, and one object put last, ``<store>/complete.json``,
-says which prefix is the store: a single PUT is atomic, and readers see the old store or the new.
+An object store has no rename. Each writer uses a new prefix,
+``<store>/v-<time>-<host>-<pid>-<random>/``, and finally puts ``<store>/complete.json``, which names
+this prefix. A single PUT is atomic, so readers see the old store or the new one.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ from pipeline.storage.location import LINK, Location, ObjectInfo, Place, Storage
 from pipeline.storage.zarr_store import ObjectStore
 
 MARKER = "complete.json"
-#: What nobody refers to any more stays this long: for readers that began before, and slow writers.
+#: Time for which unreferenced objects are kept, for running readers and slow writers.
 GRACE = timedelta(days=7)
+_DEAD_GRACE = timedelta(hours=1)
 
 
 def place_of(path: str | os.PathLike[str] | Location) -> Place:
-    """Say where something lies, with the environment's defaults: see `Storage.place`."""
+    """Resolve a path with the environment's defaults: see `Storage.place`."""
     return Storage().place(path)
 
 
 def write_link(path: Path, place: Location) -> None:
-    """Let a local directory stand for a store elsewhere, as a symbolic link would."""
+    """Make a local directory a link to a store on an object store."""
     write_json(path / LINK, {"url": place.url})
 
 
 def zarr_at(place: Place, *, read_only: bool = False) -> Any:
-    """Return what zarr opens or creates at a place."""
+    """Return the argument with which zarr opens or creates a store."""
     return place if isinstance(place, Path) else ObjectStore(place, read_only=read_only)
 
 
 def open_finished(path: str | os.PathLike[str] | Location) -> zarr.Group:
-    """Open the group of a finished store for reading, wherever it lies.
+    """Open the group of a complete store for reading.
 
     Raises
     ------
     StoreError
-        If there is none, on an object store.
+        If an object store has none.
     """
     place = place_of(path)
     if isinstance(place, Location):
@@ -61,7 +62,7 @@ def open_finished(path: str | os.PathLike[str] | Location) -> zarr.Group:
 
 
 def new_version() -> str:
-    """Return a name that no other writer has, and that says whose it is."""
+    """Return a unique name with time, host and process of the writer."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"v-{now}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
@@ -70,10 +71,10 @@ def new_version() -> str:
 def staged_objects(
     place: Location, kind: str, version: int, fingerprint: str
 ) -> Iterator[Location]:
-    """Give a prefix to write under; make it the store at ``place`` when the block ends well.
+    """Yield a new prefix; make it the store at ``place`` if the block succeeds.
 
-    What fails before the pointer is put leaves the old store standing; where it is not known
-    whether the pointer was put, the new objects stay.
+    A failure before the PUT of the pointer keeps the old store. If the result of this PUT is
+    unknown, the new objects are kept.
     """
     data, before = place / new_version(), ""
     try:
@@ -85,9 +86,9 @@ def staged_objects(
             if name.rsplit("/", 1)[-1] == "zarr.json"
         }
     except BaseException:
-        hurried = replace(data, storage=replace(data.storage, retries=0))
+        no_retry = replace(data, storage=replace(data.storage, retries=0))
         with contextlib.suppress(StorageError, FileNotFoundError):
-            hurried.remove(hurried.list())
+            no_retry.remove(no_retry.list())
         raise
     marker = {
         "format": kind,
@@ -104,15 +105,15 @@ def staged_objects(
 
 
 def read_object_marker(place: Location) -> dict[str, Any]:
-    """Read the pointer of a store and check that all that it lists is there.
+    """Read the pointer of a store and check the objects that it lists.
 
     Raises
     ------
     StoreError
-        If there is no store, or an object has gone, has another size or (metadata) another
-        content.
+        If there is no store, or if an object is missing or has another size or (metadata)
+        another content.
     """
-    marker, found = _look(place)
+    marker, found = _marker_and_objects(place)
     for name, size in marker["files"].items():
         if name not in found or found[name].size != size:
             state = f"has {found[name].size} bytes, not {size}" if name in found else "is missing"
@@ -125,12 +126,12 @@ def read_object_marker(place: Location) -> dict[str, Any]:
 
 
 def fingerprint_objects(place: Location) -> str:
-    """Fingerprint a store by the tags of its objects; ``"absent"`` where it is not complete.
+    """Fingerprint a store by the ETags of its objects; ``"absent"`` if it is incomplete.
 
-    A tag changes with the content, so that an object written over is found without reading it.
+    An ETag changes with the content, so no object is read.
     """
     try:
-        marker, found = _look(place)
+        marker, found = _marker_and_objects(place)
     except StorageError:
         raise
     except StoreError:
@@ -142,26 +143,24 @@ def fingerprint_objects(place: Location) -> str:
 
 
 def remove_superseded(place: Location, current: set[str]) -> None:
-    """Remove versions under a prefix that no pointer names: old ones, and those of the dead."""
+    """Remove unreferenced versions under a prefix: old ones, and those of dead writers."""
     found = place.list()
-    own = f"-{socket.gethostname()}-"
+    host = f"-{socket.gethostname()}-"
     gone = []
     for name, each in found.items():
         version = name.split("/", 1)[0]
         if not version.startswith("v-") or version in current:
             continue
-        pid = version.rpartition(own)[2].split("-")[0] if own in version else ""
-        # A dead writer's pointer may have been put all the same: only old objects go for sure.
-        if _older(each, GRACE) or (pid.isdigit() and not runs(int(pid)) and _older(each, _BRIEF)):
+        pid = version.rpartition(host)[2].split("-")[0] if host in version else ""
+        # A dead writer's pointer may still have been put: keep its objects for an hour.
+        dead = pid.isdigit() and not is_running(int(pid))
+        if _older(each, _DEAD_GRACE if dead else GRACE):
             gone.append(name)
     place.remove(gone)
 
 
-_BRIEF = timedelta(hours=1)
-
-
-def runs(pid: int) -> bool:
-    """Tell whether a process of this machine runs."""
+def is_running(pid: int) -> bool:
+    """Return whether a process of this machine is running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -175,7 +174,7 @@ def _older(each: ObjectInfo, age: timedelta) -> bool:
     return each.written is not None and datetime.now(UTC) - each.written > age
 
 
-def _look(place: Location) -> tuple[dict[str, Any], Mapping[str, ObjectInfo]]:
+def _marker_and_objects(place: Location) -> tuple[dict[str, Any], Mapping[str, ObjectInfo]]:
     try:
         text = (place / MARKER).read()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Zarr on an object store, through `Location`: the same retries, the same errors."""
+"""Zarr stores on object stores, with the retries and errors of `Location`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, BufferPrototype
 
 
-# When one chunk of several fails, zarr drops the coroutines of the others unawaited. The failure
-# itself is raised; Python's remark on the others would be a second line.
+# If one of several chunks fails, zarr drops the coroutines of the others and raises the error.
+# Python's warning about the dropped coroutines would only be noise.
 UNAWAITED = r"coroutine '(set_or_delete|StorePath\.\w+)' was never awaited"
 warnings.filterwarnings("ignore", UNAWAITED, RuntimeWarning)
 
@@ -30,8 +30,8 @@ warnings.filterwarnings("ignore", UNAWAITED, RuntimeWarning)
 class ObjectStore(Store):
     """A Zarr store of the objects under a prefix.
 
-    zarr's own ``FsspecStore`` would do, but for what happens when a request fails: here a chunk
-    that cannot be read is an error after several attempts, and never a missing one.
+    Unlike zarr's ``FsspecStore``, it retries, and raises for a chunk that cannot be read instead
+    of treating it as missing.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class ObjectStore(Store):
         self.place = place
 
     def with_read_only(self, read_only: bool = False) -> ObjectStore:
-        """Return the same store, to be read alone or not."""
+        """Return the same store, read-only or writable."""
         return ObjectStore(self.place, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
@@ -113,9 +113,9 @@ class ObjectStore(Store):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """See `zarr.abc.store.Store`."""
         head = f"{prefix.rstrip('/')}/" if prefix.rstrip("/") else ""
-        told = set()
+        seen = set()
         async for name in self.list_prefix(head):
             first = name[len(head) :].split("/", 1)[0]
-            if first not in told:
-                told.add(first)
+            if first not in seen:
+                seen.add(first)
                 yield first

@@ -12,7 +12,7 @@ from models.core.persist import state_arrays, state_from
 from models.training.loop import Local, Training
 from models.training.optim import Plateau
 from pipeline.core.progress import Progress
-from pipeline.storage.files import whole_file
+from pipeline.storage.files import atomic_write
 from pipeline.storage.mirror import keep
 
 VERSION = 1
@@ -58,7 +58,7 @@ def save_checkpoint(
             arrays.update({f"{_LOCAL}{number}/{name}": array for name, array in kept.items()})
     arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
     path = directory / f"epoch-{training.epoch:06d}-{fingerprint[:16]}.npz"
-    with whole_file(path) as file:
+    with atomic_write(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
     earlier = [old for old in _newest_first(directory, fingerprint) if old.name < path.name]
     for old in [*directory.glob("epoch-*.npz"), *directory.glob(".epoch-*.partial")]:

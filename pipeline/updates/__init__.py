@@ -1,4 +1,4 @@
-"""Updates on a schedule: new counts noticed, runs that recover and try again.
+"""Scheduled updates: detection of new counts, recovery and retries of runs.
 
 May import pipeline.publishing, pipeline.run and what lies below them.
 """

@@ -1,4 +1,4 @@
-"""New data, sensed from outside: size and time of files, the ETag of objects; nothing is read."""
+"""Detect new counts by size and time of files, or by ETag of objects, without reading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.errors import InputError, Problem
-from pipeline.config.periods import MARK, natural, period_files, periods_of
+from pipeline.config.periods import MARK, natural_key, period_files, periods_of
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
 from pipeline.storage.files import text_digest, write_json
@@ -19,16 +19,16 @@ from pipeline.storage.location import Location, Storage, is_object_address
 
 @dataclass(frozen=True)
 class Arrival:
-    """Counts that are there and have not been seen before.
+    """A new or changed file of counts.
 
     Attributes
     ----------
     address : str
         The file or object.
     period : str or None
-        Where its name says it.
+        Period in its name.
     token : str
-        Changes when the file does.
+        Changes with the file.
     """
 
     address: str
@@ -37,11 +37,10 @@ class Arrival:
 
 
 def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
-    """Look for counts (or labels) that are new or have changed since `mark_seen`.
+    """Return counts (or labels) that are new or have changed since `mark_seen`.
 
-    Where a map has never been looked at, only the latest period counts as new: the others are
-    history, for a backfill. A file that was touched less than ``update.settle_s`` ago is not
-    taken up yet: somebody may still be writing it.
+    At the first check of a map, only the latest period is new: the earlier ones are for a
+    backfill. A file that changed less than ``update.settle_s`` ago may be incomplete: skip it.
 
     Parameters
     ----------
@@ -58,21 +57,21 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
     Raises
     ------
     geo.errors.InputError
-        If the configuration is unusable for another reason than that its files are missing.
+        If the configuration is invalid; missing files are allowed.
     """
     loaded = load_watched(config)
     seen, storage = _seen(loaded), loaded.storage.open()
     now = time.time() if now is None else now
     arrivals = []
     for period, address in _addresses(loaded):
-        state = look(address, storage)
+        state = read_state(address, storage)
         if state is None:
             continue
         token, modified = state
         settled = modified is None or now - modified >= loaded.update.settle_s
         if settled and (seen or {}).get(address) != token:
             arrivals.append(Arrival(address, period, token))
-    arrivals.sort(key=lambda each: natural(each.period or ""))
+    arrivals.sort(key=lambda each: natural_key(each.period or ""))
     if seen is None and len(arrivals) > 1:
         for each in arrivals[:-1]:
             mark_seen(loaded, each)
@@ -81,22 +80,21 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
 
 
 def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
-    """Remember that a run was started for an arrival."""
+    """Record that a run was started for an arrival."""
     loaded = config if isinstance(config, Config) else load_watched(config)
-    path = _memory(loaded)
+    path = _seen_path(loaded)
     seen = {**(_seen(loaded) or {}), arrival.address: arrival.token}
     write_json(path, dict(sorted(seen.items())), unique=True)
 
 
-def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
-    """Tell a file's or object's state without reading it.
+def read_state(address: str, storage: Storage) -> tuple[str, float | None] | None:
+    """Return the state of a file or object without reading its content.
 
     Returns
     -------
     (str, float or None) or None
-        A token of size and time, or of the ETag, and the time of the last change (seconds since
-        the epoch) of a file; an object is whole as soon as it is there, and has none. None where
-        nothing is there.
+        A token (of size and time, or of the ETag), and the time of the last change of a file in
+        seconds since the epoch. An object is complete at once: its time is None. None if absent.
     """
     if is_object_address(address):
         found = Location(address, storage).info()
@@ -110,8 +108,8 @@ def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
             info: dict[str, Any] = system.info(path)
         except FileNotFoundError:
             return None
-        said = [str(info.get(key, "")) for key in ("ETag", "etag", "size", "LastModified")]
-        return _token(address, *said), None
+        tags = [str(info.get(key, "")) for key in ("ETag", "etag", "size", "LastModified")]
+        return _token(address, *tags), None
     try:
         state = os.stat(address)
     except (FileNotFoundError, NotADirectoryError):
@@ -120,7 +118,7 @@ def look(address: str, storage: Storage) -> tuple[str, float | None] | None:
 
 
 def known_periods(config: str | Path) -> list[str]:
-    """List the periods that there are counts of, the earliest first."""
+    """List the periods that have counts, the earliest first."""
     loaded = load_watched(config)
     values, base = _values(loaded)
     return periods_of(values, base, loaded.storage.open())
@@ -137,30 +135,30 @@ def _addresses(config: Config) -> list[tuple[str | None, str]]:
 
 
 def load_watched(config: str | Path) -> Config:
-    """Read a configuration without asking whether its files are there: they may yet come."""
+    """Read a configuration whose input files may still be missing."""
     problems: list[Problem] = []
-    loaded = read_config(config, problems, otherwise="0")
+    loaded = read_config(config, problems, fallback_period="0")
     if loaded is None or problems:
         raise InputError(problems)
     return loaded
 
 
 def _values(config: Config) -> tuple[dict[str, Any], Path]:
-    """Return a configuration's values before one period became its own, and their directory."""
+    """Return a configuration's values before a period was chosen, and its directory."""
     document = config.document
     if document is None:
-        message = "a configuration that is watched was read from no file"
+        message = "a watched configuration must be read from a file"
         raise RuntimeError(message)
     return document.values, document.path.resolve().parent
 
 
-def _memory(config: Config) -> Path:
+def _seen_path(config: Config) -> Path:
     return config.output.dir / "work" / "seen.json"
 
 
 def _seen(config: Config) -> dict[str, str] | None:
     try:
-        seen = json.loads(_memory(config).read_text(encoding="utf-8"))
+        seen = json.loads(_seen_path(config).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return seen if isinstance(seen, dict) else None

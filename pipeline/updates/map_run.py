@@ -1,6 +1,6 @@
-"""A run as something that can be addressed: by its configuration's file, period and changes.
+"""Description of a run for a scheduler, and its progress as percentages and log lines.
 
-Schedulers pass this on, never data; what they show of it (names, percentages, lines) is made here.
+Schedulers pass a `MapRun` between processes, never data.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,16 @@ EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class MapRun:
-    """Address of a run.
+    """A run, by its configuration's file, period and changes.
 
     Attributes
     ----------
     config : str
         The YAML file.
     period : str or None
-        Of a time series.
+        Period of a time series.
     changes : dict
-        Values in the place of the file's.
+        Values that replace those of the file.
     """
 
     config: str
@@ -42,38 +42,34 @@ class MapRun:
     changes: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> Config:
-        """Read the configuration, checked in full."""
+        """Read and validate the configuration."""
         return load_config(Path(self.config), self.period, self.changes)
-
-    def fixed(self, config: Config) -> MapRun:
-        """Return the address with the period that the latest one was when it was read."""
-        return replace(self, period=config.period)
 
 
 def title(config: Config) -> str:
-    """Name a run in log lines: the map, and its period."""
+    """Return the name of a run for log lines: map and period."""
     return config.name + (f" {config.period}" if config.period else "")
 
 
 def slug(*parts: str | None) -> str:
-    """Join texts to a key of lower-case letters, digits and dashes."""
+    """Join texts into a key of lower-case letters, digits and dashes."""
     text = "-".join(part for part in parts if part)
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "map"
 
 
 def check_names(configs: Sequence[str]) -> None:
-    """Raise InputError unless every configuration can be read and has a name of its own."""
+    """Raise InputError unless all configurations are readable and have different names."""
     seen: dict[str, str] = {}
     for config in configs:
         key = slug(load_watched(config).name)
         if key in seen:
-            found = f"has the name of {seen[key]}, but for letters that a key cannot have ({key})"
-            raise InputError(Problem(config, found, "give each map a name of its own"))
+            found = f"its name gives the same key ({key}) as the name of {seen[key]}"
+            raise InputError(Problem(config, found, "set different names"))
         seen[key] = config
 
 
-def state_line(error: Exception) -> str | None:
-    """Return the line or lines that tell a person what to do; None for a defect of ours."""
+def error_message(error: Exception) -> str | None:
+    """Return the message for an error that a user can correct; None for a defect."""
     if isinstance(error, InputError):
         return str(error)
     problem = explain(error, "retry")
@@ -82,19 +78,19 @@ def state_line(error: Exception) -> str | None:
     return str(problem)
 
 
-class Percent:
-    """Progress (see :mod:`pipeline.core.progress`) as percentages, now and then, and lines.
+class PercentProgress:
+    """Progress (see :mod:`pipeline.core.progress`) as percentages and log lines.
 
     Parameters
     ----------
     prefix : str
-        Before each line.
+        Prefix of each line.
     on_line : callable
-        Gets each line.
+        Receives each line.
     on_start : callable
-        Gets the name of a piece of work of known length; returns what `on_percent` is given.
+        Receives the name of a task of known length; returns a handle for `on_percent`.
     on_percent : callable
-        Gets that, the percentage and a note, at most every ``every_s`` seconds, and at the end.
+        Receives handle, percentage and a note, at most every ``every_s`` seconds and at the end.
     every_s : float
     """
 
@@ -111,24 +107,27 @@ class Percent:
 
     @contextmanager
     def task(self, name: str, total: float | None = None) -> Iterator[Task]:
-        """Begin a piece of work."""
+        """Start a task."""
         handle = self._on_start(name) if total else None
-        piece = _Piece(self, handle, total, self._every_s)
-        yield piece
-        piece.end()
+        task = _PercentTask(self._on_percent, handle, total, self._every_s)
+        yield task
+        task.end()
 
     def log(self, message: str) -> None:
-        """Pass a line on."""
+        """Report a line."""
         self._on_line(f"{self._prefix}: {message}")
 
-    def show(self, handle: Any, percent: float, note: str) -> None:
-        """Pass a percentage on; who shows it must not stop the work."""
-        self._on_percent(handle, percent, note)
 
-
-class _Piece:
-    def __init__(self, shown: Percent, handle: Any, total: float | None, every_s: float) -> None:
-        self._shown, self._handle, self._total, self._every_s = shown, handle, total, every_s
+class _PercentTask:
+    def __init__(
+        self,
+        on_percent: Callable[[Any, float, str], None],
+        handle: Any,
+        total: float | None,
+        every_s: float,
+    ) -> None:
+        self._on_percent, self._handle = on_percent, handle
+        self._total, self._every_s = total, every_s
         self._done, self._note, self._last = 0.0, "", time.monotonic()
 
     def advance(self, n: float = 1, **fields: object) -> None:
@@ -138,14 +137,14 @@ class _Piece:
             self._show(self._done)
 
     def end(self) -> None:
-        # A fit may converge before its last epoch: over is over.
+        # A fit may converge before its last epoch.
         self._show(self._total or 0.0)
 
     def _show(self, done: float) -> None:
         self._last = time.monotonic()
         if self._handle is not None and self._total:
             percent = min(100.0, 100.0 * done / self._total)
-            self._shown.show(self._handle, percent, self._note)
+            self._on_percent(self._handle, percent, self._note)
 
 
 def _short(value: Any) -> str:

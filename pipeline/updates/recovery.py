@@ -1,7 +1,7 @@
-"""Is a run that a scheduler takes for running still alive? The map's lock knows.
+"""Decide whether a run that the scheduler lists as running is dead, by the map's lock.
 
-A run that works holds the lock of its map; a run that waits for it gets it as soon as it is free.
-One that has been under way for a while, while the lock is free, has no process any more.
+A running process holds the lock of its map; a waiting process takes it as soon as it is free.
+So if the lock stays free, the run has no process.
 """
 
 from __future__ import annotations
@@ -13,54 +13,55 @@ from enum import Enum
 from pipeline.config.schema import Config
 from pipeline.storage.lock import is_locked
 
-LOOK_S = 3.0  # between looks: a run that has just ended has let go of its lock, and tells so soon
-_PENDING_FACTOR = 5  # how much longer a process may take to start than to take its lock
+CHECK_INTERVAL_S = 3.0  # a run releases its lock shortly before its final state is reported
+_PENDING_FACTOR = 5  # starting a process takes longer than taking a lock
 
 
-class Verdict(Enum):
-    """What is to be done with a run."""
+class RecoveryAction(Enum):
+    """What to do with a run."""
 
-    ALIVE = "alive"
+    NONE = "none"
     RETRY = "retry"
     CANCELLED = "cancelled"
     GIVE_UP = "give up"
 
 
-def judge_run(
+def recovery_action(
     config: Config,
     state: str,
     since: datetime,
     times: int,
     *,
     grace_s: float,
-    looks: int = 3,
-    look_s: float = LOOK_S,
-) -> Verdict:
-    """Judge a run that has not ended.
+    n_checks: int = 3,
+    interval_s: float = CHECK_INTERVAL_S,
+) -> RecoveryAction:
+    """Choose the action for a run without a final state.
 
     Parameters
     ----------
     config : Config
-        Of its map.
+        The map's.
     state : str
         ``RUNNING``, ``PENDING`` or ``CANCELLING``.
     since : datetime
-        Since when it has been so.
+        Start of this state.
     times : int
-        How often it was started.
+        Number of starts of the run.
     grace_s : float
-        Seconds that it may be without the lock at first.
-    looks, look_s : int, float
-        Looks at the lock, and seconds between them: longer than between a waiting run's tries.
+        Seconds that a run may take to acquire the lock.
+    n_checks, interval_s : int, float
+        Number of checks of the lock, and seconds between two of them: more than a waiting run
+        takes between two attempts.
     """
     grace = grace_s * (_PENDING_FACTOR if state == "PENDING" else 1)
     if (datetime.now(UTC) - since).total_seconds() < grace:
-        return Verdict.ALIVE
-    for look in range(looks):
-        if is_locked(config.output.dir):  # by this run, or by one that it waits for
-            return Verdict.ALIVE
-        if look < looks - 1:
-            time.sleep(look_s)
+        return RecoveryAction.NONE
+    for check in range(n_checks):
+        if is_locked(config.output.dir):  # by this run, or by another that this run waits for
+            return RecoveryAction.NONE
+        if check < n_checks - 1:
+            time.sleep(interval_s)
     if state == "CANCELLING":
-        return Verdict.CANCELLED
-    return Verdict.GIVE_UP if times > config.update.retries + 1 else Verdict.RETRY
+        return RecoveryAction.CANCELLED
+    return RecoveryAction.GIVE_UP if times > config.update.retries + 1 else RecoveryAction.RETRY

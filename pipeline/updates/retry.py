@@ -1,4 +1,4 @@
-"""Which errors may pass by themselves: those alone are worth another try."""
+"""Which errors are transient, so that a retry may succeed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PASSING = {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether an error may be gone at the next try, with nothing changed.
+    """Return whether a retry may succeed without any change.
 
-    Connections, object stores that do not answer, timeouts and the input and output errors of
-    network file systems may; bad input never, except that no Dask scheduler answers (it may be
-    restarting); memory, a full disk, missing permissions and defects of ours need a person.
+    Transient: errors of connections, object stores and network file systems, timeouts, and a Dask
+    scheduler that does not answer (it may be restarting). Not transient: any other bad input,
+    memory, a full disk, missing permissions, defects.
     """
     from models.core.errors import ModelError
 
@@ -31,7 +31,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ClusterError | StorageUnreachableError | ConnectionError | TimeoutError):
         return True
     if isinstance(error, StoreError):
-        return False  # a damaged store stays one
+        return False
     if isinstance(error, OSError):
         return error.errno in _PASSING
     return False

@@ -22,7 +22,7 @@ from tests.faults.bench import Bench, Run, small_disk
 from tests.faults.driver import PLACES
 
 MODULES = ("tests.faults.flips", "tests.faults.clusters")
-GO_ON = r".*; what is finished is kept: go on with `disagg \w+ .*`"
+GO_ON = r".*; finished work is kept; continue with `disagg \w+ .*`"
 FULL = r"error: .+: (no space left on device|file too large); .+, then go on with `disagg .*`"
 
 

@@ -22,7 +22,7 @@ from prefect.states import Failed
 
 import flows.tasks
 import flows.update
-from flows.tasks import may_pass
+from flows.tasks import is_retryable
 from flows.update import HELD, SKIPPED, update_map
 from geo.errors import InputError, Problem
 from pipeline.publishing.gates import Check
@@ -52,7 +52,7 @@ def test_no_file_is_named_after_a_package():
 
 @pytest.mark.parametrize(("error", "again"), [(ConnectionResetError(), True), (BAD, False)])
 def test_what_is_tried_again(error, again):
-    assert may_pass(None, None, Failed(data=error)) is again
+    assert is_retryable(None, None, Failed(data=error)) is again
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def pretend(make_map, monkeypatch, harness):
     world.answer = Publication("published", "v0001", made.out)
     world.own_key = lambda name: slug(str(made.directory), name)
 
-    def run_stages(config, names, progress, prints):
+    def run_stages(config, names, progress, fingerprints):
         (name,) = names
         world.ran.append(name)
         with progress.task(name, 10) as task:
@@ -101,7 +101,7 @@ def pretend(make_map, monkeypatch, harness):
     def summarise(results):
         return [{"name": results[0], "seconds": 1.0, "skipped": False, "summary": {}}]
 
-    def key(name, config, prints):
+    def key(name, config, fingerprints):
         return world.keys.get(name, (world.own_key(name), False))
 
     monkeypatch.setattr(flows.tasks, "run_stages", run_stages)

@@ -133,7 +133,7 @@ def test_an_interruption_is_130_and_says_how_to_go_on(project, capsys, monkeypat
     assert main(["run", str(path)]) == 130
     err = capsys.readouterr().err
     assert err.endswith(
-        f"interrupted during fit; what is finished is kept: go on with `disagg run {path}`\n"
+        f"interrupted during fit; finished work is kept; continue with `disagg run {path}`\n"
     )
     assert "Traceback" not in err
 
@@ -194,7 +194,7 @@ def test_a_stage_on_old_inputs_says_so(project, capsys):
     (project / "cases.csv").write_text("new")
     capsys.readouterr()
     assert main(["predict", str(path)]) == 0
-    assert "what ingest read has changed" in capsys.readouterr().err
+    assert "inputs of ingest have changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("holds", [(), (".disagg-demo", "half.tif"), ("truth_rate.tif",)])

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from geo.errors import InputError
-from pipeline.config.periods import between, natural, period_files
+from pipeline.config.periods import natural_key, period_files, select_periods
 from pipeline.config.reader import load_config
 from pipeline.ingest.inputs import open_inputs
 
@@ -73,7 +73,7 @@ def test_the_row_that_is_told_is_that_of_the_file(files):
     [
         (BY_NAME, None, "no period found in cases_{period}.csv"),
         (BY_NAME, "2026-01", "no file"),
-        (BY_NAME, "../up", "is no period"),
+        (BY_NAME, "../up", "is not a period"),
         ({}, "2026-01", "the configuration has no periods"),
         ({"areas": {"path": "areas.gpkg", "id": "code"},
           "counts": {"value": "cases", "period": "m"}}, "a", "without counts.path"),
@@ -98,8 +98,8 @@ def test_directories_of_periods(tmp_path):
 
 def test_a_range_of_periods():
     months = ["2025-11", "2025-12", "2026-01", "2026-02"]
-    assert between(months, "2025-12", "2026-01") == ["2025-12", "2026-01"]
+    assert select_periods(months, "2025-12", "2026-01") == ["2025-12", "2026-01"]
     with pytest.raises(InputError, match="no counts of any period"):
-        between(months, "2027-01", "2027-02")
-    assert natural("2026-9") < natural("2026-10")
-    assert natural("2026") < natural("2026-W01")
+        select_periods(months, "2027-01", "2027-02")
+    assert natural_key("2026-9") < natural_key("2026-10")
+    assert natural_key("2026") < natural_key("2026-W01")

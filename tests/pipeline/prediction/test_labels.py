@@ -148,7 +148,7 @@ def test_labels_that_cannot_be_used_are_told_by_row(change, says, files, capsys)
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"model": {"kind": "vbagg"}}, "labels given, and model.kind: vbagg learns from counts"),
+        ({"model": {"kind": "vbagg"}}, "labels given, but model.kind: vbagg learns from counts"),
         ({"counts": {"path": "cases.csv", "value": "cases"}}, "counts and labels given"),
         (
             {"model": {"kind": "vwsgp", "likelihood": "binomial"}},

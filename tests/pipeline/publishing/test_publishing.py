@@ -27,9 +27,9 @@ from pipeline.publishing.summary import headline, page
 from pipeline.publishing.versions import (
     add_version,
     current_version,
-    drop_old,
     list_versions,
     make_current,
+    remove_old_versions,
     roll_back,
 )
 from pipeline.run.fingerprints import output_fingerprint
@@ -126,7 +126,8 @@ def test_the_page_of_a_run(tmp_path):
     leave_run(config, 0.06, evaluation=report(gain=0.1))
     held = publish(config)
     assert "**not passed**" in page(config, held)
-    assert headline(config, held).startswith("disagg: finished, not fit to publish: held-out gain")
+    message = "disagg: finished, but did not pass its gates: held-out gain"
+    assert headline(config, held).startswith(message)
 
 
 def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
@@ -155,7 +156,7 @@ def test_a_version_is_a_copy(tmp_path):
 @pytest.mark.parametrize(
     ("gates", "left", "reason"),
     [
-        ({"converged": True}, {"converged": False}, "converged: the fit had not converged"),
+        ({"converged": True}, {"converged": False}, "converged: the fit has not converged"),
         ({"converged": True}, {"converged": None}, "converged: was not measured"),
         ({"min_gain": 0.5}, {"evaluation": report(gain=0.4)}, "held-out gain: "),
         ({"min_correlation": 0.6}, {"evaluation": report(correlation=0.59)}, "held-out corr"),
@@ -196,7 +197,7 @@ def test_the_change_is_measured_against_what_readers_see(tmp_path):
     leave_run(config, 0.05 * np.exp(0.5))
     held = publish(config)
     assert held.status == "held"
-    assert "changed by 0.5 from v0001, 0.3 allowed" in held.reasons[0]
+    assert "changed by 0.5 from v0001, at most 0.3 allowed" in held.reasons[0]
 
 
 def test_another_unit_is_no_change(tmp_path):
@@ -308,7 +309,7 @@ def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path):
     assert (was.name, now.name) == ("v0003", "v0002")
     again = publish(config)  # the next scheduled run, with the same data
     assert again.status == "unchanged"
-    assert "v0003 holds exactly this map and was rolled back" in again.reasons[0]
+    assert "v0003 is this map and was rolled back" in again.reasons[0]
     assert current_version(publish_dir(config)).name == "v0002"
     leave_run(config, 0.08)
     assert publish(config).version == "v0004"
@@ -330,7 +331,7 @@ def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
     source = {"a.txt": tmp_path / "out" / "areas.csv"}
     made = [add_version(directory, source, {}, str(k)) for k in range(5)]
     make_current(directory, made[1])
-    assert drop_old(directory, 2) == ["v0003"]
+    assert remove_old_versions(directory, 2) == ["v0003"]
     assert [v.name for v in list_versions(directory)] == ["v0001", "v0002", "v0004", "v0005"]
 
 
@@ -357,7 +358,7 @@ def test_parts_of_different_runs_are_not_published(tmp_path):
     record = json.loads(good)
     record["fit"]["outputs"]["work/model"] = "fitted anew"
     path.write_text(json.dumps(record))
-    with pytest.raises(InputError, match="predict was made from another work/model"):
+    with pytest.raises(InputError, match="predict used another version of work/model"):
         publish(config)
     path.write_text(good)
     (config.output.dir / "areas.csv").write_text("cut sho")

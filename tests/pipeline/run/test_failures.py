@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import StoreError
-from pipeline.core.signals import Terminated, ending_raises, endings_wait
+from pipeline.core.signals import Terminated, deferred_signals, signals_raise
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stage, run_stages
@@ -44,7 +44,7 @@ class Told:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_the_block_and_is_then_the_systems_again(number: int, status: int) -> None:
     def end() -> None:
-        with ending_raises():
+        with signals_raise():
             os.kill(os.getpid(), number)
             time.sleep(5)
 
@@ -61,7 +61,7 @@ def test_a_signal_ends_the_block_and_is_then_the_systems_again(number: int, stat
 def test_nohup_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ending_raises():
+        with signals_raise():
             os.kill(os.getpid(), signal.SIGHUP)
             time.sleep(0.01)
     finally:
@@ -72,8 +72,8 @@ def test_a_signal_waits_for_the_renames() -> None:
     done = []
 
     def rename() -> None:
-        with ending_raises():
-            with endings_wait():
+        with signals_raise():
+            with deferred_signals():
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(0.01)
                 done.append("renamed")
@@ -97,7 +97,7 @@ def test_terminated_before_it_has_begun(files: Any) -> None:
     )  # fmt: skip
     assert done.returncode == 143
     (line,) = done.stderr.splitlines()
-    assert line.startswith("terminated; what is finished is kept: go on with `disagg run x.yaml`")
+    assert line.startswith("terminated; finished work is kept; continue with `disagg run x.yaml`")
 
 
 # -- the record of stages --------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def test_a_changed_digit_of_a_summary_is_not_repeated(files: Any) -> None:
 
     def run() -> Any:
         (tmp_path / "made").write_text("x")
-        prints = Fingerprints(config)
-        return run_stage("one", {"a": "1"}, ["made"], lambda: {"n": 1234}, prints)
+        fingerprints = Fingerprints(config)
+        return run_stage("one", {"a": "1"}, ["made"], lambda: {"n": 1234}, fingerprints)
 
     assert not run().skipped
     assert run().skipped

@@ -205,7 +205,7 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     (line,) = errors(capsys)
     assert re.match(rf"error: s3://{there}/map/work/checkpoint/epoch-000003", line)
     assert "after 5 attempts" in line
-    assert "run the same command again" in line
+    assert "repeat the command" in line
     assert main(["fit", str(country.config(tmp_path / "two", there, s3))]) == 0
     assert "fit: resumes from the checkpoint of epoch 2" in capsys.readouterr().err
     model = json.loads(get(s3, there, MANIFEST))["files"]["work/model/arrays.npz"]["object"]
@@ -354,11 +354,11 @@ def test_checkpoints_go_up_come_down_and_are_mended(bucket, s3, tmp_path):
 def test_a_folder_with_other_files_is_left_alone(bucket, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("ten years")
-    with pytest.raises(StorageError, match=r"holds other files .*; give another storage\.scratch"):
+    with pytest.raises(StorageError, match=r"not of .*; set another storage\.scratch"):
         Folder(tmp_path / "mine", bucket)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "ten years"
     Folder(tmp_path / "one", bucket)
-    with pytest.raises(StorageError, match="is of another run"):
+    with pytest.raises(StorageError, match="belongs to another run"):
         Mirror(tmp_path / "one", Location(f"s3://{bucket}/other")).pull()
 
 

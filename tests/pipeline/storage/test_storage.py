@@ -175,13 +175,13 @@ def test_what_fails_for_good_is_one_line_after_every_attempt(s3, bucket):
     said = str(caught.value)
     assert "\n" not in said
     assert said.startswith(f"s3://{bucket}/x: cannot be written after 7 attempts")
-    assert "run the same command again" in said
+    assert "repeat the command" in said
     assert objects(s3, bucket) == {}
 
 
 def test_what_no_attempt_can_mend_is_tried_once(s3, bucket, monkeypatch):
     with weather(s3, denied=1.0) as (sky, _):
-        with pytest.raises(StorageError, match=r"access denied.*; give credentials"):
+        with pytest.raises(StorageError, match=r"access denied.*; set credentials"):
             Location(f"s3://{bucket}/x").write(b"")
         assert len(sky.log) == 1
     with weather(s3) as (sky, _):
@@ -214,7 +214,7 @@ def test_no_credentials_are_one_line(bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     options = Storage("http://127.0.0.1:9", 3, 1.0)
-    with pytest.raises(StorageError, match="no credentials were found; give credentials"):
+    with pytest.raises(StorageError, match="no credentials were found; set credentials"):
         Location(f"s3://{bucket}/x", options).read()
 
 
@@ -227,7 +227,7 @@ def test_a_package_that_is_not_installed_is_one_line(monkeypatch, capsys):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://nobody")
     assert main(["bags", "info", "gs://bucket/x.zarr"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: gs://: not known here; install gcsfs")
+    assert line.startswith("error: gs://: no support for this scheme; install gcsfs")
 
 
 def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):

@@ -150,8 +150,8 @@ def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--model", "vbagg"], "no model of labels 'vbagg'"),
-        (["--set", "n_inducing"], "no NAME=VALUE"),
+        (["--model", "vbagg"], "no model 'vbagg' that learns from labels"),
+        (["--set", "n_inducing"], "not NAME=VALUE"),
         (["--set", "inducing=3"], "did you mean 'n_inducing'"),
         (["--set", "n_inducing=0"], "n_inducing"),
         (["--truth", "spots"], "has no column 'spots'"),
@@ -177,7 +177,7 @@ def test_labels_that_no_classifier_takes(tmp_path, capsys):
     (tmp_path / "other").mkdir()
     asked = ["--bag", "slide", "--label", "tumour", "--out", str(tmp_path / "other")]
     assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 2
-    assert "is there and is no bag store" in capsys.readouterr().err
+    assert "exists, but is not a bag store" in capsys.readouterr().err
 
 
 def test_a_table_of_a_format_from_outside_makes_the_same_store(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -20,12 +21,12 @@ from geo.errors import InputError, Problem
 from pipeline.config.reader import load_config
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.publishing.metrics import record_run
-from pipeline.publishing.notify import tell
+from pipeline.publishing.notify import send_notification
 from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.lock import MapBusyError, exclusive, hold_map, is_held, is_locked, lock_owner
-from pipeline.updates.arrivals import known_periods, look, mark_seen, new_counts
-from pipeline.updates.map_run import MapRun, Percent, slug, state_line
-from pipeline.updates.recovery import Verdict, judge_run
+from pipeline.updates.arrivals import known_periods, mark_seen, new_counts, read_state
+from pipeline.updates.map_run import MapRun, PercentProgress, error_message, slug
+from pipeline.updates.recovery import RecoveryAction, recovery_action
 from pipeline.updates.retry import is_transient
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
 
@@ -158,11 +159,11 @@ def test_an_object_is_known_by_its_etag():
     system = fsspec.filesystem("memory")
     system.pipe("/bucket/cases.csv", b"id,cases\n")
     storage = Storage()
-    before = look("memory://bucket/cases.csv", storage)
-    assert before == look("memory://bucket/cases.csv", storage)
+    before = read_state("memory://bucket/cases.csv", storage)
+    assert before == read_state("memory://bucket/cases.csv", storage)
     system.pipe("/bucket/cases.csv", b"id,cases\na,1\n")
-    assert look("memory://bucket/cases.csv", storage) != before
-    assert look("memory://bucket/none.csv", storage) is None
+    assert read_state("memory://bucket/cases.csv", storage) != before
+    assert read_state("memory://bucket/none.csv", storage) is None
 
 
 @pytest.fixture
@@ -344,8 +345,8 @@ def test_people_are_told(files, posts):
                 },
             )
         )
-        assert tell(config, "gate", "held back", "coverage: 0.5") == []
-        assert tell(config, "late", "late", "not asked for") == []
+        assert send_notification(config, "gate", "held back", "coverage: 0.5") == []
+        assert send_notification(config, "late", "late", "not asked for") == []
         server.shutdown()
         thread.join()
     (path, body), *more = Posts.got
@@ -373,7 +374,7 @@ def test_who_cannot_be_told_stops_nothing_and_secrets_stay_secret(files, monkeyp
             },
         )
     )
-    troubles = tell(config, "failure", "failed", "why")
+    troubles = send_notification(config, "failure", "failed", "why")
     assert [line.split(":")[0] for line in troubles] == ["notify.webhook", "notify.email"]
     said = json.dumps(config.model_dump(mode="json")) + "".join(troubles) + repr(config)
     assert "hunter2" not in said
@@ -384,21 +385,23 @@ def test_a_run_without_its_lock_is_dead(files):
     config = load_config(write_config(files, update={"retries": 2}))
     long_ago = datetime.now(UTC) - timedelta(seconds=30)
 
-    def judge(state="RUNNING", since=long_ago, times=1):
-        return judge_run(config, state, since, times, grace_s=20, looks=2, look_s=0.01)
+    def act(state="RUNNING", since=long_ago, times=1):
+        return recovery_action(config, state, since, times, grace_s=20, n_checks=2, interval_s=0.01)
 
-    assert judge() is Verdict.RETRY
-    assert judge(times=4) is Verdict.GIVE_UP
-    assert judge("CANCELLING") is Verdict.CANCELLED
-    assert judge(since=datetime.now(UTC)) is Verdict.ALIVE  # it may not have come to its lock yet
-    assert judge("PENDING") is Verdict.ALIVE  # its process may still be starting
+    assert act() is RecoveryAction.RETRY
+    assert act(times=4) is RecoveryAction.GIVE_UP
+    assert act("CANCELLING") is RecoveryAction.CANCELLED
+    assert (
+        act(since=datetime.now(UTC)) is RecoveryAction.NONE
+    )  # it may not have come to its lock yet
+    assert act("PENDING") is RecoveryAction.NONE  # its process may still be starting
     with hold_map(config.output.dir, "it, or the one it waits for"):
-        assert judge() is Verdict.ALIVE
+        assert act() is RecoveryAction.NONE
 
 
 def test_percentages_come_now_and_then_and_at_the_end():
     said, shown = [], []
-    progress = Percent(
+    progress = PercentProgress(
         "my map 2026-03", said.append, lambda name: name, lambda *a: shown.append(a), 0
     )
     with progress.task("fit", 4) as task:
@@ -409,7 +412,7 @@ def test_percentages_come_now_and_then_and_at_the_end():
     assert said == ["my map 2026-03: fit: goes on"]
     assert shown == [("fit", 25.0, "bound -1.5"), ("fit", 100.0, "bound -1.5")]
     shown.clear()
-    rare = Percent("m", said.append, lambda name: name, lambda *a: shown.append(a), 60)
+    rare = PercentProgress("m", said.append, lambda name: name, lambda *a: shown.append(a), 60)
     with rare.task("fit", 1000) as task:
         for _ in range(1000):
             task.advance(1)
@@ -423,11 +426,11 @@ def test_a_run_is_addressed_not_carried(files):
     run = MapRun(str(path), changes={"fit": {"seed": 9}})
     config = run.load()
     assert (config.period, config.fit.seed) == ("2026-01", 9)
-    fixed = run.fixed(config)
+    fixed = replace(run, period=config.period)
     (files.directory / "cases_2026-02.csv").write_text(text)  # arrives while the run is on
     assert fixed.load().period == "2026-01"
     assert run.load().period == "2026-02"
     assert slug("Malaria, Nord", "2026-01") == "malaria-nord-2026-01"
-    assert state_line(InputError(Problem("a", "b", "c"))) == "a: b; c"
-    assert state_line(ZeroDivisionError()) is None
-    assert "free some space" in state_line(OSError(errno.ENOSPC, "No space left", "x.tif"))
+    assert error_message(InputError(Problem("a", "b", "c"))) == "a: b; c"
+    assert error_message(ZeroDivisionError()) is None
+    assert "free some space" in error_message(OSError(errno.ENOSPC, "No space left", "x.tif"))
