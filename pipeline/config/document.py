@@ -4,8 +4,8 @@ Every key is text: YAML 1.1 would read the keys ``on``, ``yes`` and ``no`` as bo
 a number. Values follow YAML 1.1: ``density: yes`` is true.
 
 ``${NAME}`` in any text is the environment variable NAME. ``$NAME`` stays text: a password or a
-column name may contain a dollar sign. `pipeline.config.values` rejects a path with ``$NAME`` if
-this variable exists, because the braces were probably forgotten.
+column name may contain a dollar sign. `pipeline.config.values` rejects ``$NAME`` in a path,
+because the braces were probably forgotten.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Document:
             keys, data = _compose(text)
         except yaml.YAMLError as error:
             problems.append(_explain_yaml(error, path.name))
+            return None
+        except RecursionError:
+            found, remedy = "an alias (*name) contains itself", "write the keys and values out"
+            problems.append(Problem(path.name, found, remedy))
             return None
         if not isinstance(data, dict):
             found = "the file is empty" if data is None else f"a {type(data).__name__}, not keys"

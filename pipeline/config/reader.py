@@ -14,6 +14,7 @@ from pipeline.config.explain import explain_error, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
 from pipeline.config.schema import Config, StorageSection
 from pipeline.config.values import bare_variables
+from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Storage, is_remote
 
 
@@ -46,6 +47,11 @@ def read_config(
         None if the file is not a valid configuration.
     """
     path = Path(path)
+    try:
+        load_plugins()
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
     document = Document.read(path, problems)
     if document is None:
         return None

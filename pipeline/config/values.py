@@ -27,12 +27,19 @@ def _resolve(path: str, info: ValidationInfo) -> str:
 
 
 def bare_variables(path: str) -> list[str]:
-    """List the environment variables that a path names without braces."""
-    return [name for name in _BARE.findall(path) if name in os.environ]
+    """List the names after a dollar that were probably meant as environment variables.
+
+    They are those of variables that are set, and those that begin a part of the path.
+    """
+    return [
+        found[1]
+        for found in _BARE.finditer(path)
+        if found[1] in os.environ or found.start() == 0 or path[found.start() - 1] in "/\\"
+    ]
 
 
 def check_dollar(path: str) -> None:
-    """Reject a path with an environment variable without braces."""
+    """Reject a path with ``$NAME``: it would silently be a file or directory of that name."""
     for name in bare_variables(path):
         raise config_error(found=f"${name} in {path} is not expanded", remedy=f"write ${{{name}}}")
 

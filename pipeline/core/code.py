@@ -10,8 +10,11 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from pipeline.core.plugins import registered, source_of_others
 
 PACKAGES = ("geo", "models", "pipeline")
 LIBRARIES = (
@@ -71,10 +74,18 @@ def installed_version(package: str) -> str:
         return "not installed"
 
 
-def code_inputs() -> dict[str, str]:
-    """Return what every stage depends on in addition to data and configuration."""
+def code_inputs(objects: Iterable[Any] = ()) -> dict[str, str]:
+    """Return what every stage depends on in addition to data and configuration.
+
+    Parameters
+    ----------
+    objects : iterable, optional
+        Registered objects that this room cannot see. Their source counts if it is outside the
+        packages, as that of registered likelihoods, kernels, models and formats does.
+    """
     return {
         **{f"{_CODE}{name}": value for name, value in code_hashes().items()},
+        f"{_CODE}plugins": source_of_others([*registered(), *objects], PACKAGES),
         **{f"{_LIBRARY}{name}": value for name, value in library_versions().items()},
     }
 

@@ -82,10 +82,15 @@ class RasterContext:
 
     @cached_property
     def mean_rate(self) -> float:
-        """Observed cases per person (or km2) over all areas; NaN if a run is only planned."""
+        """Observed cases per person (or km2, or person tested) over all areas.
+
+        NaN if a run is only planned, or if nobody is exposed.
+        """
         if self.store is None:
             return float("nan")
-        return float(self.store.y.sum() / self.store.bag_weight.sum())
+        trials = self.config.model.response.needs_trials
+        exposure = float((self.store.trials if trials else self.store.bag_weight).sum())
+        return float(self.store.y.sum()) / exposure if exposure > 0 else float("nan")
 
     @property
     def words(self) -> dict[str, str]:
@@ -338,6 +343,13 @@ def layers(config: Config, store: Any = None) -> list[Layer]:
 def output_patterns(stage: str) -> tuple[str, ...]:
     """Return glob patterns of every file that a stage can write to ``output.dir``."""
     return tuple(p for product in PRODUCTS if product.stage == stage for p in product.patterns)
+
+
+def product_functions(stage: str) -> list[Callable[..., Any]]:
+    """Return the functions that decide what the rasters of a stage hold."""
+    rasters = [each for each in PRODUCTS if isinstance(each, RasterProduct) and each.stage == stage]
+    found = [f for each in rasters for f in (each.values, each.wanted, each.thresholds)]
+    return [function for function in found if function is not None]
 
 
 def announced_files(directory: Path) -> list[str]:

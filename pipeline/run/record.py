@@ -46,7 +46,7 @@ def stage_inputs(
         Code, libraries, configuration keys, files by key, and outputs of earlier stages.
     """
     fingerprints = fingerprints or Fingerprints(config)
-    inputs = code_inputs()
+    inputs = code_inputs(stage.registered)
     dump = config.model_dump(mode="json")
     for key in stage.config:
         inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))

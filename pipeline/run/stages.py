@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config.context import StageContext
-from pipeline.prediction.products import output_patterns
+from pipeline.prediction.products import output_patterns, product_functions
 
 StageFunction = Callable[[StageContext], dict[str, Any]]
 
@@ -49,6 +49,11 @@ class Stage:
     def products(self) -> tuple[str, ...]:
         """Glob patterns of the outputs for users, in the output directory."""
         return output_patterns(self.name)
+
+    @property
+    def registered(self) -> list[Callable[..., Any]]:
+        """Functions of its products, which users may register."""
+        return product_functions(self.name)
 
     def load(self) -> StageFunction:
         """Import the stage's function."""

@@ -16,6 +16,7 @@ from models.training.estimator import Estimator
 from models.training.loop import Local
 from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
+from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import KEEP_MB, StoreBlockSource
@@ -88,6 +89,7 @@ class BlockWorker:
     """
 
     def __init__(self, job: Job, n_thread: int) -> None:
+        load_plugins()
         store = BagStore.open(job.path)
         if store.fingerprint != job.fingerprint:
             found = f"{job.path}: the worker's store differs from the driver's; run the fit again"

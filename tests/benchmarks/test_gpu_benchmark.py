@@ -35,7 +35,7 @@ def test_no_gpu_is_one_line(monkeypatch, capsys):
         gpu.main()
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: device: gpu, and no GPU")
+    assert line.startswith("error: device: gpu, but this process finds no GPU")
 
 
 def test_blocks_of_the_host_are_all_pixels_once():

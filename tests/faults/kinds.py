@@ -23,7 +23,7 @@ from tests.faults.driver import PLACES
 
 MODULES = ("tests.faults.flips", "tests.faults.clusters")
 GO_ON = r".*; finished work is kept; continue with `disagg \w+ .*`"
-FULL = r"error: .+: (no space left on device|file too large); .+, then go on with `disagg .*`"
+FULL = r"error: .+: (no space left on device|file too large); .+, then continue with `disagg .*`"
 
 
 class NotPossibleError(Exception):

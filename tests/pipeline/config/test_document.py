@@ -128,3 +128,19 @@ def test_check_describes_what_ingest_opened(files, capsys, monkeypatch):
     # Once as an input; the population a second time, as the raster that the grid is like.
     assert opened.count(str(files.directory / "wave.tif")) == 1
     assert opened.count(str(files.directory / "population.tif")) == 2
+
+
+def test_a_variable_that_is_not_set_is_no_directory(files, monkeypatch):
+    monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
+    path = files.directory / "map.yaml"
+    mapping = {**files.mapping(), "output": {"dir": "$NOT_SET_ANYWHERE/out"}}
+    path.write_text(yaml.safe_dump(mapping))
+    with pytest.raises(InputError, match=r"output\.dir: .*write \$\{NOT_SET_ANYWHERE\}"):
+        load_config(path)
+
+
+def test_an_alias_that_contains_itself_is_one_line(tmp_path):
+    path = tmp_path / "map.yaml"
+    path.write_text("grid: &a {like: *a}\n")
+    with pytest.raises(InputError, match=r"an alias .* contains itself"):
+        load_config(path)

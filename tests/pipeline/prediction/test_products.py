@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -125,3 +126,16 @@ def test_the_list_is_read_without_numpy_or_gdal():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_mean_rate_of_positives_is_per_person_tested(world):
+    trials = np.full(world.store.n_bag, 400.0)
+    store = SimpleNamespace(y=world.store.y, bag_weight=world.store.bag_weight, trials=trials)
+    cases = products.RasterContext(world.config, store)
+    assert cases.mean_rate == pytest.approx(store.y.sum() / store.bag_weight.sum())
+    model = {"likelihood": "binomial", "link": "probit", "area_effect": False}
+    positives = world.with_config(model=model, counts={"tested": "n"})
+    rate = products.RasterContext(positives, store).mean_rate
+    assert rate == pytest.approx(store.y.sum() / trials.sum())
+    nobody = SimpleNamespace(y=np.zeros(2), bag_weight=np.zeros(2), trials=None)
+    assert np.isnan(products.RasterContext(world.config, nobody).mean_rate)
