@@ -12,7 +12,7 @@ DEV    := $(VENV)/.installed-dev
 FLOWS  := $(VENV)/.installed-flows
 GPU    := $(VENV)/.installed-gpu
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST ?= -m "not slow"
+PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 N      ?= 200
@@ -47,7 +47,7 @@ demo: $(STAMP)  ## simulate a small country, run all stages on it, print where t
 serve: $(FLOWS)  ## update the map of CONFIG on a schedule and when counts arrive; the UI is at port 4200
 	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
-test: $(DEV)  ## run the tests, except the long ones
+test: $(DEV)  ## run the tests that take no more than some seconds (.ci/run runs more)
 	$(RUN) $(PYTEST)
 
 slow: $(DEV)  ## run the long tests

@@ -11,6 +11,7 @@ from benchmarks import gpu
 from tests.models.backend import strict_cupy as strict
 
 
+@pytest.mark.ci
 def test_every_figure_is_made(tmp_path, monkeypatch, capsys):
     strict.install(monkeypatch)
     monkeypatch.setattr(gpu, "STEP_BAGS", 4)

@@ -74,6 +74,7 @@ def test_a_full_disk(bench: Bench) -> None:
     assert_well(trial)
 
 
+@pytest.mark.ci
 def test_a_worker_killed(bench: Bench) -> None:
     trial = Trial("worker killed")
     kill_worker(bench, np.random.default_rng(3), trial)

@@ -13,6 +13,7 @@ def logs(server, number):
 
 
 # More than the usual limit: it starts a server, which takes a while on a busy machine.
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server, make_map):
     """CI's own: deploy, sense a counts file, finish; then one line for one bad cell."""

@@ -162,6 +162,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
+@pytest.mark.ci
 def test_memory_does_not_grow_with_the_map(tmp_path):
     def peak_mb(n):
         command = [sys.executable, "-c", PEAK, str(n), str(tmp_path / f"{n}.tif")]

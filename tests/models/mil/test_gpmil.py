@@ -416,6 +416,7 @@ def test_drawn_and_pixel_moments_agree(bags):
 # -- what every classifier must do -----------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_new_bags_are_told_apart():
     train, new = make_labelled(80), make_labelled(200, seed=9)
     for make, kwargs in zip(

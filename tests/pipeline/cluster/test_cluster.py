@@ -48,6 +48,7 @@ def _assert_same(files: Any, one: str, other: str) -> None:
     assert reports[0]["held_out"] == reports[1]["held_out"]
 
 
+@pytest.mark.ci
 def test_processes_give_what_threads_give(files):
     assert main(["run", str(_run(files, "threads")), "--quiet"]) == 0
     processes = _run(files, "processes", scheduler="processes", workers=2)
@@ -70,6 +71,7 @@ def test_an_address_that_is_none_is_refused(files):
         load_config(_run(files, "wrong", scheduler="tls://host:8786"))
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_over_tls_with_certificates_that_the_script_makes(files):
     certificates = files.directory / "tls"

@@ -214,6 +214,7 @@ def test_a_simulated_country_of_labels(tmp_path):
     assert config.model.responses == "labels"
 
 
+@pytest.mark.ci
 def test_a_map_from_labels_knows_more_than_the_labels(tmp_path):
     from pipeline.demo.country import simulate_country
 

@@ -422,6 +422,7 @@ def test_readers_never_see_a_mixture(tmp_path):
     assert len(seen) > 3
 
 
+@pytest.mark.ci
 def test_two_publishers_at_once_make_one_version(tmp_path):
     config = build(tmp_path)
     leave_run(config, 0.05)

@@ -159,6 +159,7 @@ def test_what_has_not_changed_is_skipped_on_any_machine(
     assert stale_stages(loaded, "evaluate") == ["ingest"]
 
 
+@pytest.mark.ci
 def test_a_store_with_a_flipped_bit_is_made_again_where_it_was(
     country, finished, there, s3, tmp_path, capsys
 ):
@@ -189,6 +190,7 @@ def test_a_run_goes_on_through_a_storm(country, there, s3, tmp_path):
     assert_same(country, s3, there)
 
 
+@pytest.mark.ci
 def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     country, there, s3, tmp_path, capsys
 ):

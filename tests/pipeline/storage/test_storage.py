@@ -329,6 +329,7 @@ def test_a_store_that_cannot_be_reached_is_not_taken_for_an_absent_one(s3, bucke
             store.read_block(0)
 
 
+@pytest.mark.ci
 def test_what_fails_before_the_pointer_leaves_the_old_store(s3, bucket):
     write_some(f"s3://{bucket}/bags.zarr", "one")
     old = objects(s3, bucket)
@@ -348,6 +349,7 @@ def test_what_fails_before_the_pointer_leaves_the_old_store(s3, bucket):
     assert sum(1 for _ in store.blocks()) == store.n_block
 
 
+@pytest.mark.ci
 def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
     """SIGKILL while the pointer is on its way: the proxy holds it back until the writer is dead."""
     write_some(f"s3://{bucket}/bags.zarr", "one")

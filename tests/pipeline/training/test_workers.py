@@ -114,6 +114,7 @@ def test_workers_as_threads_and_resumed_on_another_number(
         assert_identical(start_then_resume(store, tmp_path / "b", one, four), alone)
 
 
+@pytest.mark.ci
 def test_two_processes_and_resumed_on_threads(
     store: BagStore, alone: Training, tmp_path: Path
 ) -> None:
