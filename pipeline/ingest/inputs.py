@@ -289,7 +289,8 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     if y is not None and config.labels is not None:
         found["labels"] = f"{int(y.sum()):,} of {len(y):,} areas are positive"
     elif y is not None:
-        found["counts"] = f"{y.sum():,.0f} in all, {y.min():g} to {y.max():g}"
+        total = f"{y.sum():,.0f} in all, " if config.model.response.counts else ""
+        found["counts"] = f"{total}{y.min():g} to {y.max():g}"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)
     for name, layer in inputs.covariates.items():

@@ -259,6 +259,7 @@ def test_a_cluster_gives_the_same_as_threads(
     assert_identical(fit(new_model(), store, client, bags=bags), expected)
 
 
+@pytest.mark.ci
 def test_a_killed_worker_changes_nothing(
     store: BagStore, cluster: LocalCluster, client: Client
 ) -> None:

@@ -86,6 +86,7 @@ def _assert_same(one: Any, other: Any, store: BagStore) -> None:
     np.testing.assert_array_equal(one.predict_bags(block).mean, other.predict_bags(block).mean)
 
 
+@pytest.mark.ci
 def test_a_cluster_gives_what_threads_give(make: Any, store: BagStore, client: Client) -> None:
     here, there = make(), make()
     fit(here, store, n_thread=3)

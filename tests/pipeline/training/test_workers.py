@@ -100,6 +100,7 @@ def start_then_resume(store: BagStore, path: Path, first: Client, then: Client) 
     return fit(new_model(), store, then, checkpoint=path)
 
 
+@pytest.mark.ci
 def test_workers_as_threads_and_resumed_on_another_number(
     store: BagStore, alone: Training, tmp_path: Path
 ) -> None:
