@@ -18,8 +18,8 @@ from pipeline.core.plugins import registered, source_of_others
 
 PACKAGES = ("geo", "models", "pipeline")
 LIBRARIES = (
-    *("dask", "exactextract", "geopandas", "numba", "numpy", "pandas", "pyogrio", "pyproj"),
-    *("rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
+    *("dask", "exactextract", "geopandas", "numba", "numpy", "pandas", "pyarrow", "pyogrio"),
+    *("pyproj", "rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
 )
 _CODE, _LIBRARY = "code.", "library."
 
@@ -101,9 +101,9 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     """
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     code = [
-        f"{key.removeprefix(_CODE)} {before[key][:4]} -> {now[key][:4]}"
+        f"{key.removeprefix(_CODE)} {before.get(key, 'none')[:4]} -> {now.get(key, 'none')[:4]}"
         for key in changed
-        if key.startswith(_CODE) and key in before and key in now
+        if key.startswith(_CODE)
     ]
     known = any(key.startswith(_CODE) for key in before)
     changes = []

@@ -94,3 +94,10 @@ def test_all_of_our_packages_are_hashed():
     assert set(code.code_hashes()) == {"geo", "models", "pipeline"}
     assert all(len(value) == 16 for value in code.code_hashes().values())
     assert "not installed" not in code.library_versions().values()
+
+
+def test_code_that_is_on_record_on_one_side_only_is_a_change():
+    before = {"code.geo": "aaaaaa", "code.models": "bbbbbb"}
+    now = {**before, "code.plugins": "cccccc"}
+    assert code.describe_changes(before, now) == ["code (plugins none -> cccc)"]
+    assert code.describe_changes(now, before) == ["code (plugins cccc -> none)"]
