@@ -2,3 +2,10 @@
 
 May import pipeline and geo.
 """
+
+import os
+
+# Nothing is reported to the makers of dependencies, unless an operator sets it otherwise. Prefect
+# reads these when it is imported; its server and workers inherit them.
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")

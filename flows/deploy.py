@@ -2,25 +2,20 @@
 
     python -m flows.deploy CONFIG... [--cron "0 6 * * *"] [--pool maps] [--type process]
 
-`prefect.yaml` is the equivalent for `prefect deploy`. With ``notify.webhook``, the server itself
-reports late runs: without a worker, no run could.
+`prefect.yaml` is the equivalent for `prefect deploy`. `flows.watch` reports late runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import EntrypointType
-from prefect.events.actions import CallWebhook
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
 from flows.update import update_map
 from geo.errors import InputError
@@ -37,6 +32,7 @@ def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "
     loaded = load_watched(address)
     with get_client(sync_client=True) as client:
         make_pool(client, pool, kind)
+        remove_former_alert(client, loaded)
     deployment: Any = update_map.to_deployment(
         slug(loaded.name),
         cron=cron,
@@ -46,9 +42,7 @@ def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "
         tags=["disagg", loaded.name],
         description=f"Updates {loaded.name} ({address}).",
     )
-    found = deployment.apply()
-    if loaded.notify.webhook is not None and "late" in loaded.notify.on:
-        notify_when_late(loaded, str(found))
+    deployment.apply()
     return f"update-map/{slug(loaded.name)}"
 
 
@@ -60,35 +54,20 @@ def make_pool(client: SyncPrefectClient, pool: str, kind: str) -> None:
         return
 
 
-def notify_when_late(config: Config, deployment_id: str) -> None:
-    """Create an automation that calls the webhook when a run of a deployment is late."""
-    webhook = config.notify.webhook
-    if webhook is None:
-        return
+def remove_former_alert(client: SyncPrefectClient, config: Config) -> None:
+    """Delete the automation and the block with the webhook's address of disagg 0.1.
+
+    The server gives a block's secrets to all who can reach it; the watch reports late runs now.
+    """
     name = slug(config.name, "late")
-    block = Webhook(method="POST", url=webhook, allow_private_urls=True)
-    block_id = block.save(name, overwrite=True)
-    text = f"{config.name}: a run is late: {{{{ flow_run.name }}}}"
-    automation = AutomationCore(
-        name=name,
-        description=f"Late runs of {config.name}",
-        trigger=EventTrigger(
-            expect={"prefect.flow-run.Late"},
-            match_related={"prefect.resource.id": f"prefect.deployment.{deployment_id}"},
-            posture=Posture.Reactive,
-            threshold=1,
-        ),
-        actions=[
-            CallWebhook(
-                block_document_id=block_id,
-                payload=json.dumps({"text": text, "map": config.name, "event": "late"}),
-            )
-        ],
-    )
-    with get_client(sync_client=True) as client:
-        for old in client.read_automations_by_name(name):
-            client.delete_automation(old.id)
-        client.create_automation(automation)
+    for old in client.read_automations_by_name(name):
+        client.delete_automation(old.id)
+    try:
+        block = client.read_block_document_by_name(name, "webhook", include_secrets=False)
+    except ObjectNotFound:
+        return
+    if block.id is not None:
+        client.delete_block_document(block.id)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Watch maps: start a run for new counts, and restart a run whose process died.
+"""Watch maps: start a run for new counts, restart a run whose process died, report late runs.
 
     python -m flows.watch CONFIG... [--deployment update-map/NAME] [--every SECONDS]
 
@@ -20,6 +20,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilterId,
     FlowRunFilter,
     FlowRunFilterState,
+    FlowRunFilterStateName,
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
@@ -28,8 +29,10 @@ from prefect.deployments import run_deployment
 from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 from prefect.types._datetime import now
 
+from geo.addresses import redacted
 from pipeline.config.schema import Config
 from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
+from pipeline.updates.late import report_late_runs
 from pipeline.updates.map_run import slug
 from pipeline.updates.recovery import RecoveryAction, recovery_action
 
@@ -62,11 +65,12 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
             tags=["new-counts"],
         )
         mark_seen(loaded, arrival)
-        done.append(f"{arrival.address}: new, {run.name} started")
+        done.append(f"{redacted(arrival.address)}: new, {run.name} started")
     with get_client(sync_client=True) as client:
         for flow_run in _unfinished(client, name):
             done.extend(_recover(client, loaded, flow_run, grace_s))
-    return done
+        late = {str(each.id): each.name for each in _late(client, name)}
+    return done + report_late_runs(loaded, late)
 
 
 def deployment_of(config: Config) -> str:
@@ -75,15 +79,22 @@ def deployment_of(config: Config) -> str:
 
 
 def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
-    found = client.read_deployment_by_name(deployment)
     types = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+    return _runs(client, deployment, FlowRunFilterState(type=FlowRunFilterStateType(any_=types)))
+
+
+def _late(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:
+    """Return the runs whose start is overdue: the server names their state so."""
+    return _runs(client, deployment, FlowRunFilterState(name=FlowRunFilterStateName(any_=["Late"])))
+
+
+def _runs(client: SyncPrefectClient, deployment: str, state: FlowRunFilterState) -> list[FlowRun]:
+    found = client.read_deployment_by_name(deployment)
     # The synchronous client would send null for sort and limit, which the server rejects.
     return client.read_flow_runs(
         sort=FlowRunSort.EXPECTED_START_TIME_ASC,
         limit=200,
-        flow_run_filter=FlowRunFilter(
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types))
-        ),
+        flow_run_filter=FlowRunFilter(state=state),
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[found.id])),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from geo.addresses import redacted
+
 
 class GeoError(Exception):
     """Base of the errors of this package."""
@@ -20,7 +22,7 @@ class ResamplingError(GeoError, ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of an input.
+    """One problem of an input. Secrets in addresses are hidden (:mod:`geo.addresses`).
 
     Parameters
     ----------
@@ -35,6 +37,11 @@ class Problem:
     place: str
     found: str
     remedy: str
+
+    def __post_init__(self) -> None:
+        """Hide the secrets in addresses."""
+        for name in ("place", "found", "remedy"):
+            object.__setattr__(self, name, redacted(getattr(self, name)))
 
     def __str__(self) -> str:
         return f"{self.place}: {self.found}; {self.remedy}"

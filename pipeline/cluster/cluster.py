@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pipeline.config.compute_schema import Compute
 
 CONNECT_SECONDS = 20
-LOOPBACK = {"dashboard_address": ":0", "host": "127.0.0.1"}
+# Dask would serve its dashboard, which has no login, on every network interface.
+LOOPBACK = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
 _LEVEL = logging.CRITICAL
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio")
 

@@ -104,10 +104,39 @@ class Email(Section):
     to: Annotated[tuple[str, ...], Field(min_length=1)] = Field(description="addresses")
     sender: str = Field(description="address of the sender")
     host: str = Field("localhost", description="mail server")
-    port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(25, description="its port")
-    starttls: bool = Field(False, description="encrypt with STARTTLS")
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = Field(
+        None, description="its port; by default 465 with encryption: tls, else 25"
+    )
+    encryption: Literal["starttls", "tls", "none"] = Field(
+        "starttls",
+        description="STARTTLS, TLS from the start, or none; the server's certificate is checked",
+    )
+    starttls: bool | None = Field(
+        None, description="former name of encryption: true is starttls, false is none"
+    )
     user: str | None = Field(None, description="user name of the mail server")
     password: SecretStr | None = Field(None, description="its password: ${NAME} of the environment")
+
+    @_model_validator(mode="before")
+    @classmethod
+    def _former_name(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("starttls"), bool):
+            return {"encryption": "starttls" if data["starttls"] else "none", **data}
+        return data
+
+    @_model_validator(mode="after")
+    def _password_is_encrypted(self) -> Self:
+        if self.password is not None and self.encryption == "none":
+            raise config_error(
+                found="a password with encryption: none, which anybody on the way can read",
+                remedy="give encryption: starttls or tls, or no password",
+            )
+        return self
+
+    @property
+    def server_port(self) -> int:
+        """Port of the mail server."""
+        return self.port or (465 if self.encryption == "tls" else 25)
 
 
 class Notify(Section):

@@ -32,7 +32,7 @@ from pipeline.config.input_schema import (
 )
 from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
-from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole
+from pipeline.config.values import InputPath, LocalDir, Name, Number, ObjectAddress, Seed, Whole
 from pipeline.storage.location import Storage, is_object_address
 
 
@@ -138,7 +138,7 @@ class Config(Section):
     context={"base": directory})``.
     """
 
-    name: str = Field("disagg", description="name of the map, in tags and titles")
+    name: Name = Field("disagg", description="name of the map, in tags and titles")
     areas: Areas = Field(description="the boundaries")
     counts: Counts | None = Field(None, description="cases for each area")
     labels: Labels | None = Field(

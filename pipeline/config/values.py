@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
+from geo.text_safety import one_line_text
 from pipeline.config.base import config_error
 from pipeline.storage.location import is_object_address, is_remote
 
@@ -91,6 +92,15 @@ def _scheduler(value: Any) -> Any:
     )
 
 
+def _name(value: str) -> str:
+    if not value.strip() or one_line_text(value) != value.strip():
+        raise config_error(
+            found="an empty name, or one with line breaks or control characters",
+            remedy="give a name of one line",
+        )
+    return value
+
+
 def _crs(value: str) -> str:
     from pyproj import CRS
     from pyproj.exceptions import CRSError
@@ -108,6 +118,7 @@ def _crs(value: str) -> str:
 InputPath = Annotated[str, AfterValidator(_resolve)]
 """An input file: an absolute local path, or an unchanged URL or virtual path of GDAL."""
 
+Name = Annotated[str, AfterValidator(_name)]
 Number = Annotated[float, BeforeValidator(_plain_number)]
 Whole = Annotated[int, BeforeValidator(_plain_number)]
 Seed = Annotated[Whole, Field(ge=0)]

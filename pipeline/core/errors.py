@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 
+from geo.addresses import redacted
 from geo.errors import Problem
 
 
 class PipelineError(Exception):
-    """Base class of the pipeline's errors."""
+    """Base class of the pipeline's errors. Secrets in addresses are hidden in the message."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
 
 
 class StoreError(PipelineError, OSError):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from geo.addresses import redacted
 from pipeline.config.schema import Config
 from pipeline.publishing.publish import Publication, publish_dir
 from pipeline.publishing.versions import current_version
@@ -121,7 +122,7 @@ def record_run(
                 metrics.pushgateway, "disagg", registry, grouping_key={"map": config.name}
             )
         except OSError as error:
-            troubles.append(f"metrics.pushgateway ({metrics.pushgateway}): {error}")
+            troubles.append(redacted(f"metrics.pushgateway ({metrics.pushgateway}): {error}"))
     return troubles
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import smtplib
+import ssl
 import urllib.error
 import urllib.request
 from email.message import EmailMessage
 from typing import Literal
 
+from geo.text_safety import one_line_text
 from pipeline.config.operation_schema import Email
 from pipeline.config.schema import Config
 
@@ -49,7 +51,7 @@ def send_notification(config: Config, event: Event, subject: str, text: str) -> 
     if notify.email is not None:
         try:
             _mail(notify.email, subject, text)
-        except (OSError, smtplib.SMTPException) as error:
+        except (OSError, ValueError, smtplib.SMTPException) as error:  # ValueError: an address
             troubles.append(f"notify.email: {notify.email.host}: {_reason(error)}")
     return troubles
 
@@ -68,14 +70,29 @@ def _post(url: str, body: dict[str, str]) -> None:
 def _mail(email: Email, subject: str, text: str) -> None:
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
-    message["Subject"] = subject
+    # A line break in a header would start another header.
+    message["Subject"] = one_line_text(subject)
     message.set_content(text)
-    with smtplib.SMTP(email.host, email.port, timeout=TIMEOUT_S) as server:
-        if email.starttls:
-            server.starttls()
+    with _connect(email) as server:
+        if email.encryption == "starttls":
+            try:
+                server.starttls(context=ssl.create_default_context())
+            except smtplib.SMTPNotSupportedError:
+                found = (
+                    "the server offers no STARTTLS; give another server, or, where nobody can "
+                    "listen, notify.email.encryption: none"
+                )
+                raise smtplib.SMTPNotSupportedError(found) from None
         if email.user is not None and email.password is not None:
             server.login(email.user, email.password.get_secret_value())
         server.send_message(message)
+
+
+def _connect(email: Email) -> smtplib.SMTP:
+    if email.encryption == "tls":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(email.host, email.server_port, timeout=TIMEOUT_S, context=context)
+    return smtplib.SMTP(email.host, email.server_port, timeout=TIMEOUT_S)
 
 
 def _reason(error: BaseException) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
+from urllib.parse import quote
 
+from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import cell, evaluation_table, markdown_table
 from pipeline.prediction.products import PREVIEW, is_product
@@ -33,7 +35,7 @@ def page(config: Config, publication: Publication) -> str:
     """Return a run's map, gates, scores and files as Markdown."""
     image = picture(config)
     parts = [
-        "" if image is None else f"![{config.name}]({image})",
+        "" if image is None else f"![{markdown_text(config.name)}]({image})",
         f"## Gates\n\n{gates_table(publication)}",
         f"## Evaluation\n\n{evaluation_table(config)}",
         f"## Files\n\n{outputs_list(config, publication)}",
@@ -46,7 +48,12 @@ def gates_table(publication: Publication) -> str:
     if not publication.checks:
         return "no gate was checked"
     rows = [
-        [each.gate, each.asked, cell(each.value), "passed" if each.passed else "**not passed**"]
+        [
+            markdown_text(each.gate),
+            each.asked,
+            cell(each.value),
+            "passed" if each.passed else "**not passed**",
+        ]
         for each in publication.checks
     ]
     return markdown_table(["gate", "required", "measured", ""], rows)
@@ -59,9 +66,10 @@ def outputs_list(config: Config, publication: Publication) -> str:
     for path in sorted(place.glob("*")):
         if is_product(path.name):
             if url is not None and publication.version is not None:
-                lines.append(f"* [{path.name}]({_address(url, publication, path)})")
+                address = _address(url, publication, path)
+                lines.append(f"* [{markdown_text(path.name)}]({address})")
             else:
-                lines.append(f"* `{path}`")
+                lines.append(f"* {markdown_text(str(path))}")
     return "\n".join(lines)
 
 
@@ -88,4 +96,4 @@ def headline(config: Config, publication: Publication) -> str:
 
 
 def _address(url: str, publication: Publication, path: Path) -> str:
-    return f"{url.rstrip('/')}/versions/{publication.version}/{path.name}"
+    return f"{url.rstrip('/')}/versions/{publication.version}/{quote(path.name)}"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from geo.addresses import redacted_values
 from pipeline.config.schema import Config
 from pipeline.core.code import (
     code_hashes,
@@ -59,6 +60,8 @@ def stage_inputs(
 def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
     """Write ``run.json``: versions, configuration, fingerprints of every input, timings.
 
+    Secrets in addresses are hidden: the file is published.
+
     Parameters
     ----------
     config : Config
@@ -84,7 +87,7 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
         },
         "code": code_hashes(),
         "config_file": None if config.source is None else str(config.source),
-        "config": config.model_dump(mode="json"),
+        "config": redacted_values(config.model_dump(mode="json")),
         "fingerprints": dict(fingerprints),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geo.addresses import redacted
 from geo.errors import InputError, Problem
 from pipeline.config.periods import MARK, natural_key, period_files, periods_of
 from pipeline.config.reader import read_config
@@ -69,7 +70,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
             continue
         token, modified = state
         settled = modified is None or now - modified >= loaded.update.settle_s
-        if settled and (seen or {}).get(address) != token:
+        if settled and (seen or {}).get(_seen_key(address)) != token:
             arrivals.append(Arrival(address, period, token))
     arrivals.sort(key=lambda each: natural_key(each.period or ""))
     if seen is None and len(arrivals) > 1:
@@ -83,7 +84,9 @@ def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     """Record that a run was started for an arrival."""
     loaded = config if isinstance(config, Config) else load_watched(config)
     path = _seen_path(loaded)
-    seen = {**(_seen(loaded) or {}), arrival.address: arrival.token}
+    # Earlier versions kept addresses with their secrets.
+    kept = {key: token for key, token in (_seen(loaded) or {}).items() if redacted(key) == key}
+    seen = {**kept, _seen_key(arrival.address): arrival.token}
     write_json(path, dict(sorted(seen.items())), unique=True)
 
 
@@ -150,6 +153,12 @@ def _values(config: Config) -> tuple[dict[str, Any], Path]:
         message = "a watched configuration must be read from a file"
         raise RuntimeError(message)
     return document.values, document.path.resolve().parent
+
+
+def _seen_key(address: str) -> str:
+    """Return the name of an address in ``seen.json``, without its secrets."""
+    shown = redacted(address)
+    return shown if shown == address else f"{shown} {text_digest(address, 8)}"
 
 
 def _seen_path(config: Config) -> Path:

@@ -335,6 +335,7 @@ def test_people_are_told(files, posts):
         thread.start()
         Mail.got.clear()
         email = {"to": ["duty@example.org"], "sender": "maps@example.org", "host": "127.0.0.1"}
+        email["encryption"] = "none"
         config = load_config(
             write_config(
                 files,
