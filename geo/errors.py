@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from geo.addresses import redacted
+from geo.text_safety import one_line_text
 
 
 class GeoError(Exception):
@@ -22,7 +23,10 @@ class ResamplingError(GeoError, ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of an input. Secrets in addresses are hidden (:mod:`geo.addresses`).
+    """One problem of an input, as one line.
+
+    Secrets in addresses are hidden (:mod:`geo.addresses`), and line breaks and control characters
+    of names and ids replaced.
 
     Parameters
     ----------
@@ -39,9 +43,9 @@ class Problem:
     remedy: str
 
     def __post_init__(self) -> None:
-        """Hide the secrets in addresses."""
+        """Hide the secrets in addresses, and make each part one line."""
         for name in ("place", "found", "remedy"):
-            object.__setattr__(self, name, redacted(getattr(self, name)))
+            object.__setattr__(self, name, one_line_text(redacted(getattr(self, name))))
 
     def __str__(self) -> str:
         return f"{self.place}: {self.found}; {self.remedy}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Spreadsheets take a cell that begins so for a formula (OWASP, "CSV injection"); the full-width
 # forms as well, and what follows a tab, a carriage return or a quote at the start.
@@ -26,6 +28,8 @@ def spreadsheet_safe(value: object) -> object:
 
 def spreadsheet_safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Apply `spreadsheet_safe` to every text and column name of a table."""
+    import pandas as pd  # errors import this module, and the command line's help is to be quick
+
     safe = frame.copy(deep=False)
     for column in safe.columns:
         if pd.api.types.is_numeric_dtype(safe[column]):

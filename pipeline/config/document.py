@@ -11,6 +11,7 @@ because the braces were probably forgotten.
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from geo.errors import Problem
 Key = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
+N_KEYS = 100_000  # of a document, aliases expanded
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
@@ -71,8 +73,12 @@ class Document:
             problems.append(_explain_yaml(error, path.name))
             return None
         except RecursionError:
-            found, remedy = "an alias (*name) contains itself", "write the keys and values out"
-            problems.append(Problem(path.name, found, remedy))
+            found = "nested too deeply, or an alias (*name) contains itself"
+            problems.append(Problem(path.name, found, "write the keys and values out"))
+            return None
+        except _TooManyKeysError:
+            found = f"aliases (*name) repeat more than {N_KEYS:,} keys and values"
+            problems.append(Problem(path.name, found, "write the keys and values out"))
             return None
         if not isinstance(data, dict):
             found = "the file is empty" if data is None else f"a {type(data).__name__}, not keys"
@@ -171,6 +177,10 @@ def _explain_yaml(error: yaml.YAMLError, name: str) -> Problem:
     return Problem(place, found, "check the indentation, colons, quotes and brackets just before")
 
 
+class _TooManyKeysError(Exception):
+    """Aliases of aliases: a few lines can stand for billions of values."""
+
+
 def _keys(node: Any, key: Key) -> Iterator[tuple[Key, int, bool]]:
     """Yield (key path, line, whether it is a duplicate) for every key of a document."""
     if isinstance(node, yaml.MappingNode):
@@ -195,7 +205,10 @@ def _compose(text: str) -> tuple[list[tuple[Key, int, bool]], Any]:
         if node is None:
             return [], None
         _keys_as_text(node, set())
-        keys = list(_keys(node, ()))  # before merge keys (`<<`) are resolved
+        # Before merge keys (`<<`) are resolved.
+        keys = list(itertools.islice(_keys(node, ()), N_KEYS + 1))
+        if len(keys) > N_KEYS:
+            raise _TooManyKeysError
         return keys, loader.construct_document(node)
     finally:
         loader.dispose()

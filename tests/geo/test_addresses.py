@@ -63,3 +63,10 @@ def test_values_of_any_depth():
 def test_no_text_fails_and_no_password_survives(around, password):
     shown = redacted(f"{around} https://me:{password}@host/a.tif")
     assert shown.endswith("https://***@host/a.tif")
+
+
+def test_a_problem_is_one_line_whatever_the_ids():
+    problem = Problem("areas", "2 areas have no count: a\nerror: b, c\u2028d\x1b[31m", "add them")
+    assert str(problem).splitlines() == [
+        "areas: 2 areas have no count: a error: b, c d [31m; add them"
+    ]

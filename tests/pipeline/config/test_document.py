@@ -144,3 +144,20 @@ def test_an_alias_that_contains_itself_is_one_line(tmp_path):
     path.write_text("grid: &a {like: *a}\n")
     with pytest.raises(InputError, match=r"an alias .* contains itself"):
         load_config(path)
+
+
+def test_aliases_of_aliases_are_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    for k in range(1, 12):  # 10^12 values
+        lines.append(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]")
+    path = tmp_path / "run.yaml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match="repeat more than 100,000 keys"):
+        load_config(path)
+
+
+def test_a_document_nested_too_deeply_is_one_line(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("a: " + "[" * 5000)
+    with pytest.raises(InputError, match="nested too deeply"):
+        load_config(path)
