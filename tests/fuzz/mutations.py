@@ -725,4 +725,5 @@ _GONE = (
     rasterio.errors.RasterioError,
     shapely.errors.GEOSException,
     RuntimeError,
+    MemoryError,
 )
