@@ -18,6 +18,7 @@ from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
 from models.core.protocol import Summary, override
+from models.likelihoods.constant import OneRate
 from models.likelihoods.likelihood import TINY, Likelihood, Parameter, Terms
 
 N_NODE = 24
@@ -62,6 +63,13 @@ class AreaEffect(Likelihood):
     @override
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
         return self.base.bag_data(weight, offsets, trials)
+
+    @override
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        # Where the base has a law of its own, its spread takes the place of the area effect.
+        if type(self.base).constant is Likelihood.constant:
+            return super().constant(y, exposure, bag_data)
+        return self.base.constant(y, exposure, bag_data)
 
     @override
     def draw(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from models.backend.arrays import gammaln
 from models.core.errors import ParameterError
 from models.core.protocol import Summary, override
+from models.likelihoods.constant import MixedRate, OneRate
 from models.likelihoods.likelihood import Likelihood, Terms, log_and_ratio
 
 
@@ -61,3 +63,46 @@ class Binomial(Likelihood):
     ) -> np.ndarray:
         tested = np.rint(bag_data).astype(np.int64)
         return rng.binomial(tested, np.clip(eta, 0, 1)).astype(np.float64)
+
+    @override
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        return ProportionRate.fit(y, exposure)
+
+
+class ProportionRate(MixedRate):
+    """Positives among people tested: beta-binomial, binomial where areas do not differ."""
+
+    about = "beta-binomial positives among those tested, around one rate"
+
+    @staticmethod
+    @override
+    def _alone(y: np.ndarray, exposure: np.ndarray) -> float:
+        tested = float(exposure.sum())
+        return float(np.clip(y.sum(), 0.5, tested - 0.5 if tested > 1 else 0.5)) / max(tested, 1.0)
+
+    @staticmethod
+    @override
+    def _scale() -> tuple[Callable[[float], float], Callable[[float], float]]:
+        return lambda rate: float(special.logit(rate)), lambda u: float(special.expit(u))
+
+    @override
+    def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        rest = exposure - y
+        choose = special.gammaln(exposure + 1) - special.gammaln(y + 1) - special.gammaln(rest + 1)
+        if not np.isfinite(self.size):
+            return np.asarray(choose + y * np.log(self.rate) + rest * np.log1p(-self.rate))
+        a, b = self.size * self.rate, self.size * (1 - self.rate)
+        if not (a > 0 and b > 0):
+            return np.full(y.shape, -np.inf)
+        return np.asarray(choose + special.betaln(y + a, rest + b) - special.betaln(a, b))
+
+    @override
+    def _draw(
+        self, exposure: np.ndarray, noise: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        shape = (n_draws, exposure.shape[0])
+        rate = np.full(shape, self.rate)
+        if np.isfinite(self.size):
+            rate = rng.beta(self.size * self.rate, self.size * (1 - self.rate), shape)
+        tested = np.rint(exposure).astype(np.int64)
+        return rate * exposure, rng.binomial(tested, rate).astype(np.float64)

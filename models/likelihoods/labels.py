@@ -24,8 +24,9 @@ from scipy.special import erfcx, log_ndtr
 from models.core.block import check_labels
 from models.core.errors import BagsError
 from models.core.protocol import override
+from models.likelihoods.constant import OneRate
 from models.likelihoods.prediction import Prediction
-from models.likelihoods.probability import Probability
+from models.likelihoods.probability import Probability, label_log_density
 
 REACH = 9.0  # deviations of the Gaussian that the quadrature covers
 WIDTHS = np.linspace(-REACH, REACH, 13)
@@ -222,3 +223,31 @@ def nodes(m: np.ndarray, var: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(N_NODE)
+
+
+@dataclass(frozen=True)
+class LabelRate(OneRate):
+    """Labels that are positive with one probability."""
+
+    rate: float
+    about = "one probability"
+
+    @classmethod
+    def fit(cls, y: np.ndarray) -> LabelRate:
+        """Return the share of positives, half a label of either kind added."""
+        return cls((float(y.sum()) + 0.5) / (y.shape[0] + 1.0))
+
+    @override
+    def mean(self, exposure: np.ndarray) -> np.ndarray:
+        return np.full(exposure.shape, self.rate)
+
+    @override
+    def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return label_log_density(y, np.full(y.shape, self.rate))
+
+    @override
+    def _draw(
+        self, exposure: np.ndarray, noise: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rate = np.full((n_draws, exposure.shape[0]), self.rate)
+        return rate, (rng.random(rate.shape) < rate).astype(np.float64)

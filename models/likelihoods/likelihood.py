@@ -20,6 +20,7 @@ import numpy as np
 from models.backend.arrays import namespace
 from models.core.errors import BagsError, NumericalError
 from models.core.protocol import Summary
+from models.likelihoods.constant import LikelihoodRate, OneRate
 
 TINY = 1e-100
 
@@ -168,6 +169,21 @@ class Likelihood(ABC):
             msg = f"every training bag {held} 0; there is no rate to learn"
             raise BagsError(msg)
         return total_y / total_weight, 1.0, self.start()
+
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        """Fit one rate to all bags: what a map must beat.
+
+        A likelihood whose responses may vary more than it allows says here by what law. Without
+        one the likelihood itself stands, at one rate.
+
+        Parameters
+        ----------
+        y, exposure : (n_bag,) arrays
+            Responses, and the weights of the bags, or the numbers tested.
+        bag_data : (n_bag,) array
+            What :meth:`bag_data` returned for these bags.
+        """
+        return LikelihoodRate.fit(self, y, exposure, bag_data)
 
     def start(self) -> dict[str, float]:
         """Return the parameters that do not depend on the data at their start."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from models.backend.arrays import digamma, gammaln, namespace
 from models.core.protocol import override
+from models.likelihoods.constant import MixedRate, OneRate
 from models.likelihoods.likelihood import Likelihood, Parameter, Terms, log_and_ratio
 
 
@@ -58,3 +60,61 @@ class NegativeBinomial(Likelihood):
         # Poisson counts of gamma mean.
         r = float(np.exp(params["log_size"]))
         return rng.poisson(eta * rng.gamma(r, 1.0 / r, eta.shape)).astype(np.float64)
+
+    @override
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        return CountRate.fit(y, exposure)
+
+
+def _pooled(y: np.ndarray, exposure: np.ndarray) -> float:
+    """Return the overall rate; half a case for none, which would make any case impossible."""
+    return max(float(y.sum()), 0.5) / float(exposure.sum())
+
+
+class CountRate(MixedRate):
+    """Counts under one rate: negative binomial, Poisson where areas do not differ."""
+
+    about = "negative binomial counts around one rate"
+    _alone = staticmethod(_pooled)
+
+    @override
+    def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return count_log_density(y, self.rate * exposure, self.size)
+
+    @override
+    def _draw(
+        self, exposure: np.ndarray, noise: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        shape = (n_draws, exposure.shape[0])
+        spread = np.ones(shape)
+        if np.isfinite(self.size):
+            spread = rng.gamma(self.size, 1 / self.size, shape)
+        expected = self.rate * exposure * spread
+        return expected, rng.poisson(expected).astype(np.float64)
+
+
+def count_log_density(
+    y: np.ndarray, mean: np.ndarray, size: float | np.ndarray = np.inf
+) -> np.ndarray:
+    """Log density of negative binomial counts; Poisson where ``size`` is infinite.
+
+    Counts need not be whole (they may be adjusted for reporting): gamma functions, not factorials.
+
+    Parameters
+    ----------
+    y, mean : (n,) arrays
+        Counts, and their expectations; where an expectation is 0 only a count of 0 can be.
+    size : float or (n,) array
+        Variance is ``mean + mean^2 / size``.
+
+    Returns
+    -------
+    (n,) float64 array, nats
+    """
+    positive = np.where(mean > 0, mean, 1.0)
+    finite = np.isfinite(size)
+    r = np.where(finite, size, 1.0)
+    wide = special.gammaln(y + r) - special.gammaln(r) + y * np.log(positive / (positive + r))
+    wide -= r * np.log1p(positive / r)
+    result = np.where(finite, wide, y * np.log(positive) - positive) - special.gammaln(y + 1)
+    return np.where(mean > 0, result, np.where(y > 0, -np.inf, 0.0))

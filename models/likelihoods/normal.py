@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 
 from models.backend.arrays import namespace, segment_sum
 from models.core.protocol import Summary, override
+from models.likelihoods.constant import OneRate
 from models.likelihoods.likelihood import Likelihood, Parameter, Terms
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -65,3 +69,71 @@ class Normal(Likelihood):
     ) -> np.ndarray:
         sd = np.sqrt(np.exp(params["log_noise"]) * bag_data)
         return eta + sd * rng.standard_normal(eta.shape)
+
+    @override
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        return ValueRate.fit(y, exposure, bag_data)
+
+
+@dataclass(frozen=True)
+class ValueRate(OneRate):
+    """Values of either sign under one rate: normal.
+
+    Attributes
+    ----------
+    rate : float
+    noise, spread : float
+        Variance ``noise * bag_data + spread * exposure^2``: the likelihood's own, and that of
+        areas whose rates differ.
+    """
+
+    rate: float
+    noise: float
+    spread: float
+    about = "normal values around one rate"
+
+    @classmethod
+    def fit(cls, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> ValueRate:
+        """Return the maximum likelihood estimate: given the share of the spread, closed."""
+        used = (exposure > 0) & (noise > 0)
+        y, exposure, noise = y[used], exposure[used], noise[used]
+        if not used.any():
+            return cls(0.0, 1.0, 0.0)
+        scale = float(noise.mean() / (exposure**2).mean())
+
+        def at(share: float) -> tuple[float, ValueRate]:
+            shape = (1 - share) * noise + share * scale * exposure**2
+            rate = float((exposure * y / shape).sum() / (exposure**2 / shape).sum())
+            level = float(((y - rate * exposure) ** 2 / shape).mean())
+            # Values without any spread are as sure as rounding lets them be.
+            level = max(level, 1e-12 * float((y**2 / shape).mean()), np.finfo(np.float64).tiny)
+            loss = 0.5 * float(np.log(level * shape).sum())
+            return loss, cls(rate, level * (1 - share), level * share * scale)
+
+        grid = np.linspace(0.0, 1.0, 41)
+        near = int(np.argmin([at(float(share))[0] for share in grid]))
+        low, high = grid[max(near - 1, 0)], grid[min(near + 1, grid.size - 1)]
+        found = minimize_scalar(
+            lambda share: at(float(share))[0],
+            bounds=(low, high),
+            method="bounded",
+            options={"xatol": 1e-9},
+        )
+        ends = (float(found.x), float(grid[near]))
+        return min((at(share) for share in ends), key=lambda pair: pair[0])[1]
+
+    def _variance(self, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return self.noise * noise + self.spread * exposure**2
+
+    @override
+    def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        sd = np.sqrt(self._variance(exposure, noise))
+        return np.asarray(norm.logpdf(y, self.rate * exposure, sd))
+
+    @override
+    def _draw(
+        self, exposure: np.ndarray, noise: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        first, second = rng.standard_normal((2, n_draws, exposure.shape[0]))
+        expected = self.rate * exposure + np.sqrt(self.spread) * exposure * first
+        return expected, expected + np.sqrt(self.noise * noise) * second

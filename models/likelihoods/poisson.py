@@ -9,7 +9,9 @@ import numpy as np
 
 from models.backend.arrays import gammaln
 from models.core.protocol import override
+from models.likelihoods.constant import OneRate
 from models.likelihoods.likelihood import Likelihood, Terms, log_and_ratio
+from models.likelihoods.negative_binomial import CountRate
 
 
 class Poisson(Likelihood):
@@ -36,3 +38,7 @@ class Poisson(Likelihood):
         self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         return rng.poisson(eta).astype(np.float64)
+
+    @override
+    def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
+        return CountRate.fit(y, exposure)

@@ -35,8 +35,7 @@ class LabelScores:
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
         """Log predictive probability of the labels ``y`` (n,), 0 or 1: (n,), nats."""
-        p = np.clip(self.mean, SMALLEST, 1.0 - SMALLEST)
-        return np.where(np.asarray(y) > 0.5, np.log(p), np.log1p(-p))
+        return label_log_density(y, self.mean)
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,12 @@ class ClassDraws(Draws):
         """Log predictive probability of the labels ``y`` (n,): (n,), nats."""
         p = (self.mean * (np.asarray(y)[:, None] == self.classes)).sum(axis=1)
         return np.log(np.maximum(p, SMALLEST))
+
+
+def label_log_density(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Log probability of labels ``y`` (n,), 0 or 1, that are 1 with probability ``p`` (n,)."""
+    p = np.clip(p, SMALLEST, 1.0 - SMALLEST)
+    return np.where(np.asarray(y) > 0.5, np.log(p), np.log1p(-p))
 
 
 def check_probability(q: float) -> None:

@@ -37,11 +37,17 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Gates(Section):
-    """``gates``: conditions for publishing; by default, none.
+    """``gates``: conditions for publishing; by default, that the map beats one rate everywhere.
 
     Scores are those of held-out areas (``evaluation.json``).
     """
 
+    better_than_constant: bool | tuple[Literal["area", "block"], ...] = Field(
+        True,
+        description="the map must predict held-out areas better than one rate for the whole "
+        "country: true, by every scheme of evaluate.schemes; [area], [block] or both, by these; "
+        "false, not asked",
+    )
     converged: bool = Field(False, description="the fit must have converged")
     scheme: Literal["area", "block"] = Field(
         "area", description="areas held out at random, or in spatial blocks"

@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.stats import norm
 
 from pipeline.core.errors import StoreError
-from pipeline.evaluation.scores import count_log_density
 from pipeline.prediction.areas import AreaDraws, draw_areas
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.storage.mirror import keep
@@ -143,99 +140,3 @@ def _finished(predictor: Predictor[P], path: Path) -> P | None:
         return predictor.kind.load(path)
     except StoreError:
         return None
-
-
-def hold_out_constant(
-    fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
-) -> AreaDraws:
-    """Predict each fold by the overall rate of the training areas, with their overdispersion.
-
-    The counts are negative binomial with mean ``rate x people`` and a common size, its maximum
-    likelihood estimate: a baseline whose intervals reflect the differences between areas. Without
-    overdispersion the size is infinite and the counts are Poisson.
-
-    Parameters
-    ----------
-    fold : (n_bag,) int array
-        Fold of each area; -1 trains always.
-    y, people : (n_bag,) float64 arrays
-        Counts and exposures, in the order of the bags.
-    n_draws, seed : int
-        Draws of the counts, and their seed.
-
-    Returns
-    -------
-    AreaDraws
-        In the same order as :func:`cross_validate`.
-    """
-    parts = []
-    for number in range(int(fold.max()) + 1):
-        held_out = fold == number
-        train = ~held_out
-        total = float(people[train].sum())
-        rate = float(y[train].sum()) / total if total > 0 else 0.0
-        # A rate of zero would make any case impossible: assume half a case.
-        rate = max(rate, 0.5 / total if total > 0 else 1.0)
-        size = negative_binomial_size(y[train], rate * people[train])
-        mean = rate * people[held_out]
-        rng = np.random.default_rng([seed, 3, number])
-        shape = (n_draws, mean.shape[0])
-        spread = rng.gamma(size, 1 / size, shape) if np.isfinite(size) else np.ones(shape)
-        expected = mean * spread
-        parts.append(
-            AreaDraws(
-                bag=np.flatnonzero(held_out),
-                y=y[held_out],
-                people=people[held_out],
-                mean=mean,
-                expected=expected,
-                counts=rng.poisson(expected).astype(np.float64),
-                log_density=count_log_density(y[held_out], mean, size),
-            )
-        )
-    return AreaDraws.concatenate(parts)
-
-
-def hold_out_mean(
-    fold: np.ndarray, y: np.ndarray, people: np.ndarray, n_draws: int, seed: int
-) -> AreaDraws:
-    """Predict each fold by the overall rate of the training areas, for values other than counts.
-
-    An area's value is its exposure times a normal rate with the mean and the variance of the
-    training areas' rates. Arguments and result are those of :func:`hold_out_constant`.
-    """
-    parts = []
-    for number in range(int(fold.max()) + 1):
-        held_out = fold == number
-        used = ~held_out & (people > 0)
-        rate = float(y[used].sum() / people[used].sum())
-        spread = float(np.std(y[used] / people[used])) or 1.0
-        mean, sd = rate * people[held_out], spread * people[held_out]
-        noise = np.random.default_rng([seed, 3, number]).standard_normal((n_draws, mean.shape[0]))
-        parts.append(
-            AreaDraws(
-                bag=np.flatnonzero(held_out),
-                y=y[held_out],
-                people=people[held_out],
-                mean=mean,
-                expected=np.tile(mean, (n_draws, 1)),
-                counts=mean + sd * noise,
-                log_density=norm.logpdf(y[held_out], mean, sd),
-            )
-        )
-    return AreaDraws.concatenate(parts)
-
-
-def negative_binomial_size(y: np.ndarray, mean: np.ndarray) -> float:
-    """Return the maximum likelihood size given the means; infinite if Poisson fits as well."""
-    use = mean > 0
-    y, mean = y[use], mean[use]
-    if y.shape[0] < 2:
-        return float("inf")
-
-    def loss(log_size: float) -> float:
-        return -float(count_log_density(y, mean, float(np.exp(log_size))).sum())
-
-    found = minimize_scalar(loss, bounds=(-7.0, 16.0), method="bounded")
-    poisson_loss = -float(count_log_density(y, mean, float("inf")).sum())
-    return float(np.exp(found.x)) if found.fun < poisson_loss - 1e-6 else float("inf")

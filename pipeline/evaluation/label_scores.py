@@ -17,7 +17,7 @@ THRESHOLD = 0.5
 
 
 def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
-    """Score probabilities ``p`` (n,) of labels ``y`` (n,), 0 or 1.
+    """Score probabilities ``p`` (n,) of labels ``y`` (n,), 0 or 1, each label counting alike.
 
     Returns
     -------
@@ -38,6 +38,36 @@ def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
         "log_loss": float(-np.log(predicted).mean() + 0.0) if y.size else float("nan"),
         "brier": float(((p - y) ** 2).mean()) if y.size else float("nan"),
         "calibration": calibration(y, p),
+    }
+
+
+def weighted_label_scores(y: np.ndarray, p: np.ndarray, weight: np.ndarray) -> dict[str, Any]:
+    """Score probabilities of labels that count by ``weight`` (n,), such as the people behind them.
+
+    Returns
+    -------
+    dict
+        As :func:`label_scores`, without ``f1`` and ``calibration``; NaN where nothing has weight.
+    """
+    y, p, weight = np.asarray(y, np.float64) > 0.5, np.asarray(p, np.float64), np.asarray(weight)
+    use = weight > 0
+    y, p, weight = y[use], p[use], weight[use].astype(np.float64)
+    both = bool(y.any() and not y.all())
+    predicted = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
+
+    def average(values: np.ndarray) -> float:
+        return float(weight @ values / weight.sum()) if y.size else float("nan")
+
+    return {
+        "n": int(y.size),
+        "positive": average(y),
+        "accuracy": average(y == (p > THRESHOLD)),
+        "auc": float(roc_auc_score(y, p, sample_weight=weight)) if both else float("nan"),
+        "average_precision": float(average_precision_score(y, p, sample_weight=weight))
+        if both
+        else float("nan"),
+        "log_loss": average(-np.log(predicted)),
+        "brier": average((p - y) ** 2),
     }
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.config.schema import Config
+from pipeline.evaluation.verdict import KEY
 
 _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NLL per area, nats", ("nll",)),
@@ -26,11 +27,15 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rates: correlation", ("rates", "correlation")),
     ("rates: rank correlation", ("rates", "spearman")),
     ("log counts: RMSE", ("log_counts", "rmse")),
+    ("by people: NLL, nats", ("by_people", "nll")),
+    ("by people: rates: RMSE", ("by_people", "rates", "rmse")),
+    ("by people: rates: MAE", ("by_people", "rates", "mae")),
+    ("by people: rates: correlation", ("by_people", "rates", "correlation")),
 )
 
 
 def render_report(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
-    """Write an evaluation as text.
+    """Write an evaluation as text: the verdict in the first line, then tables.
 
     Parameters
     ----------
@@ -43,6 +48,8 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
     """
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     labels = "auc" in report["in_sample"]
+    if KEY in report:
+        console.print(report[KEY]["sentence"], soft_wrap=True, markup=False, highlight=False)
     console.print(label_table(report, what) if labels else area_table(report))
     if "truth" in report:
         table = label_truth_table if labels else truth_table
@@ -64,6 +71,12 @@ def area_table(report: dict[str, Any]) -> Table:
             f"{100 * float(level):g} % interval covers",
             *(_percent(_at(scores, path)) for _, scores in columns),
         )
+    for level in report["in_sample"].get("by_people", {}).get("coverage", {}):
+        path = ("by_people", "coverage", level)
+        table.add_row(
+            f"by people: {100 * float(level):g} % interval covers",
+            *(_percent(_at(scores, path)) for _, scores in columns),
+        )
     return table
 
 
@@ -76,6 +89,9 @@ _LABEL_LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Brier score", ("brier",)),
     ("calibration error", ("calibration", "error")),
     ("share of positives", ("positive",)),
+    ("by people: AUC", ("by_people", "auc")),
+    ("by people: log loss, nats", ("by_people", "log_loss")),
+    ("by people: Brier score", ("by_people", "brier")),
 )
 
 
@@ -88,7 +104,8 @@ def label_table(report: dict[str, Any], what: str) -> Table:
         f"{report['name']}: {report['n_areas']:,} {what}", [title for title, _ in columns]
     )
     for name, path in _LABEL_LINES:
-        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+        if path[0] in report["in_sample"]:
+            table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
     return table
 
 
@@ -96,11 +113,18 @@ def label_truth_table(truth: dict[str, Any]) -> Table:
     """Return the scores of pixels against their true labels, and those of the areas' labels."""
     table = _table(
         f"truth: {truth['n_pix']:,} pixels in areas",
-        ["model\nall areas", "model\npositive areas", "area's label\nall areas"],
+        [
+            "model\nall areas",
+            "model\nby people",
+            "model\npositive areas",
+            "area's label\nall areas",
+        ],
     )
     for name, path in _LABEL_LINES:
+        if path[0] not in truth["pixels"]:
+            continue
         flat = truth["area_label"].get(path[0])
-        ways = [_number(_at(truth[way], path)) for way in ("pixels", "positive_areas")]
+        ways = [_number(_at(truth[way], path)) for way in ("pixels", "people", "positive_areas")]
         table.add_row(name, *ways, _number(flat))
     return table
 
@@ -114,6 +138,8 @@ def truth_table(truth: dict[str, Any]) -> Table:
             "model\nby people",
             "observed rate\nby pixel",
             "observed rate\nby people",
+            "one rate\nby pixel",
+            "one rate\nby people",
         ],
     )
     ways = (truth["pixels"], truth["people"])
@@ -124,20 +150,20 @@ def truth_table(truth: dict[str, Any]) -> Table:
         ("rate: RMSE", ("rate", "rmse")),
     ):
         model = [_number(_at(way, path)) for way in ways]
-        flat = [_number(_at(way["observed_rate"], path)) for way in ways]
+        flat = [
+            _number(_at(way[name], path)) for name in ("observed_rate", "one_rate") for way in ways
+        ]
         table.add_row(name, *model, *flat)
     table.add_row(
         "log rate within areas: correlation",
         *(_number(way["within_areas"]["correlation"]) for way in ways),
-        "-",
-        "-",
+        *"----",
     )
     for level in truth["pixels"]["coverage"]:
         table.add_row(
             f"{100 * float(level):g} % interval covers",
             *(_percent(way["coverage"][level]) for way in ways),
-            "-",
-            "-",
+            *"----",
         )
     return table
 
@@ -162,7 +188,7 @@ def _table(title: str, columns: list[str]) -> Table:
 def _at(scores: dict[str, Any], path: tuple[str, ...]) -> Any:
     value: Any = scores
     for key in path:
-        value = value[key]
+        value = None if value is None else value.get(key)
     return value
 
 
@@ -177,7 +203,10 @@ def _percent(value: float | None) -> str:
 
 
 def evaluation_table(config: Config) -> str:
-    """Return ``evaluation.json`` as a Markdown table: in sample, and held out by each scheme."""
+    """Return ``evaluation.json`` as Markdown: the verdict, and a table of scores.
+
+    The table has the scores in sample, and those held out by each scheme.
+    """
     path = config.output.dir / "evaluation.json"
     report = json.loads(path.read_text(encoding="utf-8"))
     columns: list[tuple[str, dict[str, Any]]] = [("in sample", report.get("in_sample") or {})]
@@ -191,7 +220,9 @@ def evaluation_table(config: Config) -> str:
         values = [_number_at(scores, key) for _, scores in columns]
         if any(value is not None for value in values):
             rows.append([title, *(cell(value) for value in values)])
-    return markdown_table(["", *(name for name, _ in columns)], rows)
+    table = markdown_table(["", *(name for name, _ in columns)], rows)
+    sentence = (report.get(KEY) or {}).get("sentence")
+    return table if sentence is None else f"**{sentence}**\n\n{table}"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -210,6 +241,10 @@ _ROWS = (
     ("Brier score", "brier"),
     ("50 % intervals hold", "intervals.0,5.coverage"),
     ("90 % intervals hold", "intervals.0,9.coverage"),
+    ("by people: rates: MAE", "by_people.rates.mae"),
+    ("by people: rates: correlation", "by_people.rates.correlation"),
+    ("by people: 90 % intervals hold", "by_people.coverage.0,9"),
+    ("by people: log loss, nats", "by_people.log_loss"),
 )
 
 

@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import xlogy
 from scipy.stats import rankdata
+
+from models.likelihoods.negative_binomial import count_log_density
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
@@ -129,7 +131,7 @@ def mae(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def point_scores(
-    y: np.ndarray, mean: np.ndarray, people: np.ndarray, *, counts: bool = True
+    y: np.ndarray, mean: np.ndarray, exposure: np.ndarray, *, counts: bool = True
 ) -> dict[str, Any]:
     """Scores of expected counts against observed ones.
 
@@ -139,8 +141,8 @@ def point_scores(
     ----------
     y, mean : (n_bag,) arrays
         Observed and expected counts.
-    people : (n_bag,) array
-        Exposure; a rate is a count over its exposure.
+    exposure : (n_bag,) array
+        A rate is a count over its exposure: people, or people tested.
     counts : bool
         Whether they are counts; other values have no ``poisson_deviance`` and no ``log_counts``.
 
@@ -150,8 +152,8 @@ def point_scores(
         ``poisson_deviance`` (mean over areas), and of ``counts``, ``rates`` and ``log_counts``
         each ``rmse``, ``mae``, ``correlation``; ``spearman`` of counts and of rates.
     """
-    people = np.where(people > 0, people, np.nan)
-    rate, expected = y / people, mean / people
+    exposure = np.where(exposure > 0, exposure, np.nan)
+    rate, expected = y / exposure, mean / exposure
     known = np.isfinite(rate) & np.isfinite(expected)
     pairs = {"counts": (y, mean), "rates": (rate[known], expected[known])}
     result: dict[str, Any] = {}
@@ -215,31 +217,52 @@ def predictive_scores(
     }
 
 
-def count_log_density(
-    y: np.ndarray, mean: np.ndarray, size: float | np.ndarray = np.inf
-) -> np.ndarray:
-    """Log density of negative binomial counts; Poisson where ``size`` is infinite.
-
-    Counts need not be whole (they may be adjusted for reporting): gamma functions, not factorials.
+def people_scores(
+    y: np.ndarray,
+    mean: np.ndarray,
+    exposure: np.ndarray,
+    people: np.ndarray,
+    draws: np.ndarray,
+    log_density: np.ndarray,
+    levels: Sequence[float] = LEVELS,
+) -> dict[str, Any]:
+    """Scores in which each area counts by the people in it: what a person drawn at random gets.
 
     Parameters
     ----------
-    y, mean : (n,) arrays
-        Counts, and their expectations; where an expectation is 0 only a count of 0 can be.
-    size : float or (n,) array
-        Variance is ``mean + mean^2 / size``.
+    y, mean : (n_bag,) arrays
+        Observed and expected counts.
+    exposure : (n_bag,) array
+        A rate is a count over its exposure.
+    people : (n_bag,) array
+        Weight of each area: people at risk, or km2 without a population.
+    draws : (n_draws, n_bag) array
+        Draws of the counts, observation noise included.
+    log_density : (n_bag,) array
+        Log predictive density of each observed count.
+    levels : sequence of float
+        Central levels of the intervals.
 
     Returns
     -------
-    (n,) float64 array, nats
+    dict
+        ``rates``: ``correlation``, ``rmse``, ``mae``, ``bias`` (expected less observed); ``nll``;
+        ``coverage`` of each level. Areas without people or exposure have no weight.
     """
-    positive = np.where(mean > 0, mean, 1.0)
-    finite = np.isfinite(size)
-    r = np.where(finite, size, 1.0)
-    wide = gammaln(y + r) - gammaln(r) + y * np.log(positive / (positive + r))
-    wide -= r * np.log1p(positive / r)
-    result = np.where(finite, wide, y * np.log(positive) - positive) - gammaln(y + 1)
-    return np.where(mean > 0, result, np.where(y > 0, -np.inf, 0.0))
+    known = (people > 0) & (exposure > 0)
+    weight = people[known]
+    moments = PairMoments()
+    moments.add(y[known] / exposure[known], mean[known] / exposure[known], weight)
+    lower, upper = pit_bounds(draws[:, known], y[known])
+
+    def average(values: np.ndarray) -> float:
+        return float(weight @ values / weight.sum()) if known.any() else float("nan")
+
+    return {
+        "rates": moments.summary(),
+        "nll": average(-log_density[known]),
+        "coverage": {f"{level:g}": average(pit_coverage(lower, upper, level)) for level in levels},
+    }
 
 
 def moment_log_density(y: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -29,7 +29,8 @@ from pipeline.core.code import code_inputs
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.report import render_report
-from pipeline.evaluation.tasks import EvaluationTask, evaluation_task
+from pipeline.evaluation.tasks import EvaluationTask, compare_held_out, evaluation_task
+from pipeline.evaluation.verdict import KEY, verdict
 from pipeline.prediction.products import EVALUATION
 from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
@@ -37,7 +38,7 @@ from pipeline.training.fit import fit as fit_model
 
 
 def evaluate_stage(context: StageContext) -> dict[str, Any]:
-    """Write ``evaluation.json`` and log its summary as a table.
+    """Write ``evaluation.json`` and log its summary: a verdict, and tables.
 
     Finished folds are kept in ``work/evaluate`` until the data or the model change; an interrupted
     fit resumes from its checkpoint.
@@ -69,6 +70,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     with progress.task("in sample", store.n_bag) as task:
         seen = evaluation.in_sample(model, task.advance)
     report: dict[str, Any] = {
+        KEY: None,  # the verdict comes first
         "name": config.name,
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
@@ -81,6 +83,8 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         report["held_out"][scheme] = _hold_out(
             config, store, evaluation, scheme, fold, work / "evaluate" / scheme, progress
         )
+    schemes = config.evaluate.schemes or ("area", "block")
+    report[KEY] = verdict(report["held_out"], schemes, evaluation.against)
     if source is not None:
         with progress.task("truth", store.n_bag) as task:
             truth = evaluation.truth(model, source, task.advance)
@@ -130,8 +134,9 @@ def _hold_out(
             task.advance,
         )
     constant = evaluation.constant(fold)
-    result["model"] = evaluation.score(predictions)
-    result["constant"] = evaluation.score(constant)
+    # The areas of a region held out whole fail together.
+    groups = fold_of if scheme == "block" else None
+    result |= compare_held_out(evaluation, predictions, constant, groups)
     result["by_fold"] = []
     for number in range(n_fold):
         in_fold = fold_of == number

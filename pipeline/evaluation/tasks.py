@@ -8,40 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.probability import label_log_density
+from models.likelihoods.registry import find_likelihood
 from pipeline.config.schema import Config
-from pipeline.evaluation.cross_validation import (
-    CountPredictor,
-    Predictor,
-    hold_out_constant,
-    hold_out_mean,
-)
-from pipeline.evaluation.label_scores import label_scores
+from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
+from pipeline.evaluation.cross_validation import CountPredictor, Predictor
+from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
 from pipeline.evaluation.scores import (
     LEVELS,
     moment_log_density,
+    people_scores,
     pit_histogram,
     point_scores,
     predictive_scores,
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
+from pipeline.evaluation.verdict import paired_gain
 from pipeline.prediction.areas import AreaDraws, draw_areas
 from pipeline.prediction.labels import LabelPredictions, LabelPredictor
 
 Advance = Callable[[int], None]
 Scores = dict[str, Any]
 
+_ABOUT_GAIN = {
+    "better_than_constant": "mean over held-out areas of the log density of the response under the "
+    "map less that under the constant, nats; its standard error is over areas, or over regions "
+    "where regions are held out; `yes`: above 0 and so is its 90 % interval, `unclear`: above 0 "
+    "and the interval is not, `no`: not above 0",
+}
+
 _ABOUT_FOLDS = {
+    **_ABOUT_GAIN,
+    "by_people": "each area counts by its people (its km2 without a population)",
     "area": "areas held out at random, or by the folds file",
     "block": "compact regions held out whole (k-means of the areas' centres)",
 }
 
 _ABOUT_COUNTS = {
     "counts": "cases of an area; expected counts are means over joint draws",
-    "rates": "cases per unit of exposure (person, or km2 without a population)",
+    "rates": "cases per unit of exposure (person, person tested, or km2 without a population)",
     "log_counts": "natural logarithms of counts and expectations plus one half",
     "nll": "minus the log predictive density of a count, mean over areas, nats",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
@@ -50,7 +61,6 @@ _ABOUT_COUNTS = {
     "probability integral transform averaged over its randomisation: nominal for a calibrated "
     "prediction however small the counts; `closed` is the share inside the closed interval, "
     "which covers too much where counts are small",
-    "constant": "one rate for all training areas, negative binomial counts around it",
     **_ABOUT_FOLDS,
 }
 
@@ -59,7 +69,6 @@ _ABOUT_VALUES = {
     "rates": "values per unit of exposure (person, or km2 without a population)",
     "nll": "minus the log predictive density of a value, mean over areas, nats",
     "coverage": "share of observations inside central predictive intervals",
-    "constant": "one rate for all training areas, normal rates around it",
     **_ABOUT_FOLDS,
 }
 
@@ -84,6 +93,10 @@ class EvaluationTask(Protocol):
         """Explanations of the terms in the report."""
 
     @property
+    def against(self) -> str:
+        """What the map is compared with, in a few words."""
+
+    @property
     def predictor(self) -> Predictor[Any]:
         """Predictor of areas."""
 
@@ -93,8 +106,11 @@ class EvaluationTask(Protocol):
     def score(self, predictions: Any) -> Scores:
         """Score predictions of areas."""
 
+    def log_density(self, predictions: Any) -> np.ndarray:
+        """Return the log predictive density of each area's response, (n,), nats."""
+
     def constant(self, fold: np.ndarray) -> Any:
-        """Predict each fold from the training areas' responses alone, without covariates."""
+        """Predict each fold by one rate, fitted to the other areas."""
 
     def fold_row(self, predictions: Any, constant: Any) -> Scores:
         """Return the scores of one fold."""
@@ -109,7 +125,7 @@ class EvaluationTask(Protocol):
 def evaluation_task(config: Config, store: Any) -> EvaluationTask:
     """Return the task for what the configured model learns from."""
     if config.labels is not None:
-        return LabelTask(store, config.output.interval)
+        return LabelTask(store, config.output.interval, with_people=config.population is not None)
     return CountTask(config, store)
 
 
@@ -125,11 +141,24 @@ class CountTask:
 
     config: Config
     store: Any
+    against: ClassVar[str] = "one rate"
 
     @property
     def about(self) -> dict[str, str]:
         """See :class:`EvaluationTask`."""
-        return _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        own = _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        law = self._areas.fit(self._likelihood, np.ones(self.store.n_bag, bool)).about
+        return {**own, "constant": f"{law}, fitted to the training areas of each fold"}
+
+    @property
+    def _likelihood(self) -> Likelihood:
+        spec = self.config.model
+        effect = spec.has_area_effect and spec.response.takes_area_effect
+        return find_likelihood(spec.likelihood, area_effect=effect)
+
+    @cached_property
+    def _areas(self) -> Areas:
+        return Areas.of(self.store, self.config.model.response)
 
     @property
     def _counts(self) -> bool:
@@ -153,12 +182,14 @@ class CountTask:
         """See :class:`EvaluationTask`."""
         return score(predictions, self._levels, counts=self._counts)
 
+    def log_density(self, predictions: AreaDraws) -> np.ndarray:
+        """See :class:`EvaluationTask`."""
+        return predictions.log_density
+
     def constant(self, fold: np.ndarray) -> AreaDraws:
         """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.evaluate.seed
-        store = self.store
-        hold_out = hold_out_constant if self._counts else hold_out_mean
-        return hold_out(fold, store.y, np.asarray(store.bag_weight), n_draws, seed)
+        return hold_out_constant(self._likelihood, self._areas, fold, n_draws, seed)
 
     def fold_row(self, predictions: AreaDraws, constant: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -177,7 +208,10 @@ class CountTask:
         """See :class:`EvaluationTask`: rates are compared by their logarithms."""
         if not self.config.model.response.positive:
             return None
-        return compare_with_truth(model, self.store, source, self._levels, advance=advance)
+        one_rate = self._areas.fit(self._likelihood, np.ones(self.store.n_bag, bool)).rate
+        return compare_with_truth(
+            model, self.store, source, self._levels, one_rate=one_rate, advance=advance
+        )
 
     def headline(self, report: Scores) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -190,6 +224,7 @@ class CountTask:
                 own = held_out["model"]
                 result[f"{scheme}_nll"] = own["nll"]
                 result[f"{scheme}_nll_constant"] = held_out["constant"]["nll"]
+                result[f"{scheme}_better_than_constant"] = held_out["gain"]["answer"]
                 result[f"{scheme}_rate_correlation"] = own["rates"]["correlation"]
                 result[f"{scheme}_coverage_90"] = own["intervals"]["0.9"]["coverage"]
         if "truth" in report:
@@ -209,10 +244,14 @@ class LabelTask:
     store : BagStore
     interval : float
         Central probability of the intervals.
+    with_people : bool
+        Whether pixels have people, so that scores by people mean something.
     """
 
     store: Any
     interval: float
+    with_people: bool = False
+    against: ClassVar[str] = "one probability"
     about: ClassVar[dict[str, str]] = _ABOUT_LABELS
 
     @property
@@ -226,17 +265,20 @@ class LabelTask:
 
     def score(self, predictions: LabelPredictions) -> Scores:
         """See :class:`EvaluationTask`."""
-        return label_scores(predictions.y, predictions.probability)
+        y, p = predictions.y, predictions.probability
+        result = label_scores(y, p)
+        if self.with_people:
+            people = np.asarray(self.store.bag_weight)[predictions.bag]
+            result["by_people"] = weighted_label_scores(y, p, people)
+        return result
+
+    def log_density(self, predictions: LabelPredictions) -> np.ndarray:
+        """See :class:`EvaluationTask`."""
+        return label_log_density(predictions.y, predictions.probability)
 
     def constant(self, fold: np.ndarray) -> LabelPredictions:
         """See :class:`EvaluationTask`."""
-        parts = []
-        for number in range(int(fold.max()) + 1):
-            bag, trained = np.flatnonzero(fold == number), self.store.y[fold != number]
-            share = np.full(bag.shape, (trained.sum() + 0.5) / (trained.size + 1.0))
-            nothing = np.zeros(bag.shape)
-            parts.append(LabelPredictions(bag, self.store.y[bag], share, nothing, share, share))
-        return LabelPredictions.concatenate(parts)
+        return hold_out_share(fold, self.store.y)
 
     def fold_row(self, predictions: LabelPredictions, constant: LabelPredictions) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -261,23 +303,69 @@ class LabelTask:
                 for name in ("auc", "accuracy", "log_loss"):
                     result[f"{scheme}_{name}"] = held_out["model"][name]
                 result[f"{scheme}_log_loss_constant"] = held_out["constant"]["log_loss"]
+                result[f"{scheme}_better_than_constant"] = held_out["gain"]["answer"]
         if "truth" in report:
             result["truth_auc"] = report["truth"]["pixels"]["auc"]
             result["truth_auc_of_area_labels"] = report["truth"]["area_label"]["auc"]
         return result
 
 
+def compare_held_out(
+    evaluation: EvaluationTask, predictions: Any, constant: Any, groups: np.ndarray | None = None
+) -> Scores:
+    """Score held-out predictions beside those of one rate for the same areas.
+
+    Parameters
+    ----------
+    evaluation : EvaluationTask
+    predictions, constant
+        Of the same areas, in one order.
+    groups : (n,) int array, optional
+        Areas that fail together (:func:`pipeline.evaluation.verdict.paired_gain`).
+
+    Returns
+    -------
+    dict
+        ``model``, ``constant`` and ``gain``.
+    """
+    if not np.array_equal(predictions.bag, constant.bag):
+        message = "the map and the constant predict other areas, or in another order"
+        raise RuntimeError(message)
+    gain = paired_gain(
+        evaluation.log_density(predictions), evaluation.log_density(constant), groups
+    )
+    return {
+        "model": evaluation.score(predictions),
+        "constant": evaluation.score(constant),
+        "gain": gain,
+    }
+
+
 def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scores:
     """Return every score of areas, as :mod:`pipeline.evaluation.scores` names them.
 
     Scores that only counts have (the Poisson deviance, logarithms of counts, the density by
-    moments) are left out of other responses.
+    moments) are left out of other responses; those that assume Poisson noise are left out of
+    positives among people tested as well.
     """
+    points = point_scores(draws.y, draws.mean, draws.exposure, counts=counts)
     moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
+    if np.isfinite(draws.tested).any():  # positives among the tested are no Poisson counts
+        points.pop("poisson_deviance", None)
+        moments = {}
     return {
         "n_areas": int(draws.y.shape[0]),
-        **point_scores(draws.y, draws.mean, draws.people, counts=counts),
+        **points,
         **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
+        "by_people": people_scores(
+            draws.y,
+            draws.mean,
+            draws.exposure,
+            draws.people,
+            draws.counts,
+            draws.log_density,
+            levels,
+        ),
         **(moments if counts else {}),
         "pit_histogram": pit_histogram(draws.counts, draws.y),
     }

@@ -6,10 +6,10 @@ with the largest area, not with the map. A pixel on a border counts once in each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,14 @@ from geo.align import aligned
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource
 from pipeline.core.threads import map_in_order
-from pipeline.evaluation.label_scores import decision_scores, label_scores
+from pipeline.evaluation.label_scores import (
+    decision_scores,
+    label_scores,
+    weighted_label_scores,
+)
 from pipeline.evaluation.scores import PairMoments, pit_coverage
+
+Found = TypeVar("Found")
 
 
 def compare_with_truth(
@@ -28,6 +34,7 @@ def compare_with_truth(
     levels: Sequence[float],
     n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
+    one_rate: float = float("nan"),
 ) -> dict[str, Any]:
     """Score predicted rates of pixels against true ones.
 
@@ -48,6 +55,8 @@ def compare_with_truth(
         Blocks predicted at the same time; one a core where not given.
     advance : callable, optional
         Called with the number of areas done after each block.
+    one_rate : float, optional
+        The rate of a map that gives the whole country one.
 
     Returns
     -------
@@ -56,16 +65,14 @@ def compare_with_truth(
         ``log_rate`` and ``rate`` (``correlation``, ``rmse``, ``mae``, ``bias``: predicted less
         true), ``within_areas`` (correlation of log rates less their area's mean: what the map
         knows beyond the areas' own counts), and ``coverage`` by level. ``observed_rate``: the
-        same scores of the map that gives each area's observed rate to all of its pixels.
-        ``n_pix``, ``n_left_out`` (truth missing or not positive).
+        same scores of the map that gives each area's observed rate to all of its pixels;
+        ``one_rate``: of the map of one rate. ``n_pix``, ``n_left_out`` (truth missing or not
+        positive).
     """
-    ways = ("pixels", "people")
-    sums = {way: _Sums(levels) for way in ways}
+    sums = {way: _Sums(levels) for way in ("pixels", "people")}
     n_left_out = 0
 
-    def compute(number: int) -> tuple[int, list[_Pixels]]:
-        block = store.read_block(number)
-        truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
+    def compute(block: Any, truth: np.ndarray) -> tuple[int, list[_Pixels]]:
         known = np.isfinite(truth) & (truth > 0)
         prediction = model.predict_pixels(block.x, block.coords)
         level = 1 - np.asarray(prediction.exceed(np.where(known, truth, 1.0)))
@@ -75,35 +82,57 @@ def compare_with_truth(
             part = slice(int(block.offsets[bag]), int(block.offsets[bag + 1]))
             use = known[part]
             weight = block.weight[part]
-            people = float(weight.sum())
-            observed = block.y[bag] / people if people > 0 else np.nan
+            # A prevalence is of those tested; every other rate is of the people.
+            exposure = float(weight.sum() if block.trials is None else block.trials[bag])
+            observed = block.y[bag] / exposure if exposure > 0 else np.nan
             bags.append(
-                _Pixels(truth[part][use], mean[part][use], level[part][use], weight[use], observed)
-            )
+                _Pixels(
+                    truth[part][use], mean[part][use], level[part][use], weight[use],
+                    (observed, one_rate),
+                )
+            )  # fmt: skip
         return int(known.size - known.sum()), bags
 
-    for left_out, bags in map_in_order(compute, range(store.n_block), n_thread):
+    for left_out, bags in _by_block(store, source, compute, n_thread, advance):
         n_left_out += left_out
         for pixels in bags:
             sums["pixels"].add(pixels, np.ones(pixels.truth.shape[0]))
             sums["people"].add(pixels, pixels.weight)
-        if advance:
-            advance(len(bags))
-    report: dict[str, Any] = {way: sums[way].summary() for way in ways}
+    report: dict[str, Any] = {way: sums[way].summary() for way in sums}
     report["n_pix"] = sums["pixels"].log_rate.n
     report["n_left_out"] = n_left_out
     return report
 
 
+def _by_block(
+    store: Any,
+    source: RasterSource,
+    compute: Callable[[Any, np.ndarray], Found],
+    n_thread: int | None,
+    advance: Callable[[int], None] | None,
+) -> Iterator[Found]:
+    """Yield what ``compute`` makes of each block and the truth at its pixels, (n_pix,)."""
+
+    def of(number: int) -> tuple[int, Found]:
+        block = store.read_block(number)
+        truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
+        return block.n_bag, compute(block, truth)
+
+    for n_bag, found in map_in_order(of, range(store.n_block), n_thread):
+        yield found
+        if advance:
+            advance(n_bag)
+
+
 @dataclass(frozen=True)
 class _Pixels:
-    """Pixels of one area whose truth is known."""
+    """Pixels of one area whose truth is known; ``flat``: rates that ignore where a pixel is."""
 
     truth: np.ndarray
     mean: np.ndarray
     level: np.ndarray
     weight: np.ndarray
-    observed: float
+    flat: tuple[float, float]
 
 
 @dataclass
@@ -114,12 +143,11 @@ class _Sums:
     rate: PairMoments = field(default_factory=PairMoments)
     log_rate: PairMoments = field(default_factory=PairMoments)
     within: PairMoments = field(default_factory=PairMoments)
-    flat_rate: PairMoments = field(default_factory=PairMoments)
-    flat_log_rate: PairMoments = field(default_factory=PairMoments)
     weight: float = 0.0
 
     def __post_init__(self) -> None:
         self.covered = np.zeros(len(self.levels))
+        self.flat = {name: (PairMoments(), PairMoments()) for name in ("observed_rate", "one_rate")}
 
     def add(self, pixels: _Pixels, weight: np.ndarray) -> None:
         total = float(weight.sum())
@@ -132,10 +160,11 @@ class _Sums:
         self.within.add(
             log_truth - weight @ log_truth / total, log_mean - weight @ log_mean / total, weight
         )
-        if pixels.observed > 0:
-            flat = np.full(weight.shape[0], pixels.observed)
-            self.flat_rate.add(pixels.truth, flat, weight)
-            self.flat_log_rate.add(log_truth, np.log(flat), weight)
+        for value, (of_rate, of_log) in zip(pixels.flat, self.flat.values(), strict=True):
+            if value > 0:
+                flat = np.full(weight.shape[0], value)
+                of_rate.add(pixels.truth, flat, weight)
+                of_log.add(log_truth, np.log(flat), weight)
         for number, level in enumerate(self.levels):
             # The rate is continuous: the slot of the transform is one point.
             inside = pit_coverage(pixels.level - 1e-12, pixels.level + 1e-12, level)
@@ -155,9 +184,9 @@ class _Sums:
                 f"{level:g}": float(covered)
                 for level, covered in zip(self.levels, share, strict=True)
             },
-            "observed_rate": {
-                "log_rate": self.flat_log_rate.summary(),
-                "rate": self.flat_rate.summary(),
+            **{
+                name: {"log_rate": of_log.summary(), "rate": of_rate.summary()}
+                for name, (of_rate, of_log) in self.flat.items()
             },
         }
 
@@ -189,7 +218,7 @@ def compare_labels_with_truth(
 ) -> dict[str, Any]:
     """Score the probabilities of pixels against what the pixels truly are.
 
-    Ranks need all pixels at once: 10 bytes a pixel are held. A pixel on a border counts once in
+    Ranks need all pixels at once: 14 bytes a pixel are held. A pixel on a border counts once in
     each area it touches.
 
     Parameters
@@ -209,34 +238,28 @@ def compare_labels_with_truth(
     -------
     dict
         ``pixels``: scores of the map, as of :func:`pipeline.evaluation.label_scores.label_scores`;
+        ``people``: each pixel counting by its people, as of
+        :func:`pipeline.evaluation.label_scores.weighted_label_scores`;
         ``positive_areas``: the same for the pixels of positive areas alone, where labels say
         nothing of who is who; ``area_label``: ``auc``, ``accuracy`` and ``f1`` of giving each
         pixel its area's label; ``n_pix``, ``n_left_out`` (truth missing).
     """
 
-    def compute(number: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-        block = store.read_block(number)
-        truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
-        known = np.isfinite(truth)
+    def compute(block: Any, truth: np.ndarray) -> tuple[np.ndarray, ...]:
         label = np.repeat(block.y, np.diff(block.offsets)) > 0.5
         predicted = np.asarray(model.predict_pixels(block.x, block.coords).mean)
-        return block.n_bag, truth[known] > 0.5, label[known], np.where(known, predicted, np.nan)
+        known = np.isfinite(truth) & np.isfinite(predicted)
+        values = (truth > 0.5, label, predicted, block.weight)
+        return np.array([(~known).sum()]), *(each[known] for each in values)
 
-    truths, labels, probabilities, n_left_out = [], [], [], 0
-    for n_bag, truth, label, predicted in map_in_order(compute, range(store.n_block), n_thread):
-        known = np.isfinite(predicted)
-        n_left_out += int((~known).sum())
-        truths.append(truth)
-        labels.append(label)
-        probabilities.append(predicted[known])
-        if advance:
-            advance(n_bag)
-    truth, label, predicted = (np.concatenate(part) for part in (truths, labels, probabilities))
+    parts = list(_by_block(store, source, compute, n_thread, advance))
+    left_out, truth, label, predicted, people = map(np.concatenate, zip(*parts, strict=True))
     flat = label_scores(truth, label.astype(np.float64))
     return {
         "pixels": label_scores(truth, predicted),
+        "people": weighted_label_scores(truth, predicted, people),
         "positive_areas": label_scores(truth[label], predicted[label]),
         "area_label": {"auc": flat["auc"], **decision_scores(truth, label)},
         "n_pix": int(truth.size),
-        "n_left_out": n_left_out,
+        "n_left_out": int(left_out.sum()),
     }

@@ -32,7 +32,7 @@ class AreaDraws(AreaArrays):
     y : (n_bag,) float64 array
         Observed counts.
     people : (n_bag,) float64 array
-        Exposure: people at risk, or km2 without a population.
+        People at risk, or km2 without a population.
     mean : (n_bag,) float64 array
         Expected count.
     expected : (n_draws, n_bag) float64 array
@@ -41,6 +41,8 @@ class AreaDraws(AreaArrays):
         Draws of the count, with one draw of the observation noise for each expected count.
     log_density : (n_bag,) float64 array
         Log predictive density of the observed count.
+    tested : (n_bag,) float64 array
+        Number tested; NaN, the default, under a likelihood without trials.
     """
 
     bag: np.ndarray
@@ -50,6 +52,16 @@ class AreaDraws(AreaArrays):
     expected: np.ndarray
     counts: np.ndarray
     log_density: np.ndarray
+    tested: Any = None
+
+    def __post_init__(self) -> None:
+        if self.tested is None:
+            object.__setattr__(self, "tested", np.full(self.people.shape, np.nan))
+
+    @property
+    def exposure(self) -> np.ndarray:
+        """What a rate is per unit of: the numbers tested if there are any, else the people."""
+        return np.where(np.isfinite(self.tested), self.tested, self.people)
 
 
 def draw_areas(
@@ -91,17 +103,18 @@ def draw_areas(
         prediction = model.predict_bags(part, draws=functions)
         # A generator for each block: the noise depends neither on threads nor on other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
-        # With trials the aggregate is a probability, and the exposure is the number tested.
+        # With trials the aggregate is a probability: its rate is per person tested.
         tested = part.trials if prediction.likelihood.needs_trials else None
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         return AreaDraws(
             bag=np.asarray(part.bag, dtype=np.int64),
             y=np.asarray(part.y, dtype=np.float64),
-            people=weight if tested is None else tested,
+            people=weight,
             mean=prediction.mean * (1.0 if tested is None else tested),
             expected=prediction.draws * (1.0 if tested is None else tested),
             counts=np.asarray(counts, dtype=np.float64),
             log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
+            tested=np.full(weight.shape, np.nan) if tested is None else tested,
         )
 
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
@@ -127,15 +140,16 @@ def tabulate_areas(
     -------
     DataFrame
         ``observed``; ``fitted``, ``fitted_sd``, ``fitted_lower``, ``fitted_upper`` of the expected
-        count; ``people``; ``observed_rate`` and ``fitted_rate`` with ``_lower`` and ``_upper``, per
-        ``rate_per``; ``count_lower``, ``count_upper``: predictive interval of the observed count;
+        count; ``people`` at risk; ``tested``, under a likelihood with trials; ``observed_rate``
+        and ``fitted_rate`` with ``_lower`` and ``_upper``, per ``rate_per`` people, or people
+        tested; ``count_lower``, ``count_upper``: predictive interval of the observed count;
         ``residual``: observed less fitted, over the predictive standard deviation.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
     count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
     per_person = np.full(draws.people.shape, np.nan)
-    np.divide(rate_per, draws.people, out=per_person, where=draws.people > 0)
+    np.divide(rate_per, draws.exposure, out=per_person, where=draws.exposure > 0)
     spread = draws.counts.std(axis=0)
     residual = np.full(spread.shape, np.nan)
     np.divide(draws.y - draws.mean, spread, out=residual, where=spread > 0)
@@ -147,6 +161,7 @@ def tabulate_areas(
             "fitted_lower": lower,
             "fitted_upper": upper,
             "people": draws.people,
+            **({"tested": draws.tested} if np.isfinite(draws.tested).any() else {}),
             "observed_rate": draws.y * per_person,
             "fitted_rate": draws.mean * per_person,
             "fitted_rate_lower": lower * per_person,

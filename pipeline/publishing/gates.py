@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import Config
+from pipeline.evaluation.verdict import KEY, SCHEMES
 from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
 MAPS = (RATE_MEAN.file, PROBABILITY_MEAN.file)
@@ -42,7 +43,8 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
     Returns
     -------
     list of Check
-        One for each configured gate.
+        One for each configured gate, and by default one for each scheme of ``evaluate.schemes``:
+        whether the map is better than one rate for the whole country.
     """
     gates, out = config.gates, config.output.dir
     report = _read_json(out / EVALUATION.file)
@@ -53,6 +55,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         checks.append(
             _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
         )
+    checks += _better_than_constant(config, report)
     held_out = report.get("held_out", {}).get(gates.scheme, {})
     score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
     if gates.min_gain is not None:
@@ -111,6 +114,43 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "the grid",
             )
         )
+    return checks
+
+
+def _better_than_constant(config: Config, report: dict[str, Any]) -> list[Check]:
+    """Check that the map beats one rate by every scheme asked for.
+
+    A gain above 0 passes, also an unclear one: with few regions hardly any gain is clear, and to
+    hold back maps that are more likely better than not would do more harm than good.
+    """
+    asked = config.gates.better_than_constant
+    schemes: tuple[str, ...] = config.evaluate.schemes if asked is True else asked or ()
+    off = "or set gates.better_than_constant: false"
+    if asked is True and not schemes:
+        why = f"was not measured; set evaluate.schemes: [area, block], {off}"
+        return [Check(KEY, None, "yes", False, f"{KEY}: {why}")]
+    checks = []
+    for scheme in schemes:
+        gate = f"better than one rate {SCHEMES[scheme]}"
+        found = (report.get(KEY) or {}).get(scheme) or {}
+        gain, better = found.get("gain"), found.get("better")
+        about = "a gain above 0"
+        if better is None:
+            why = (
+                found.get("reason")
+                or f"see evaluate.schemes, and run `disagg evaluate` again; {off}"
+            )
+            checks.append(Check(gate, None, about, False, f"{gate}: was not measured: {why}"))
+            continue
+        error = found.get("standard_error")
+        around = "" if error is None else f", standard error {error:.2g}"
+        # A gain of plus or minus infinity has no number in JSON; the answer has what it means.
+        size = "infinite" if gain is None else f"{gain:.3g}"
+        why = f"gain on held-out areas is {size} nats an area{around}; more than 0 required"
+        if found.get("answer") == "unclear":
+            about += " (unclear: its 90 % interval has 0)"
+        value = better if gain is None else gain
+        checks.append(Check(gate, value, about, better, "" if better else f"{gate}: {why}"))
     return checks
 
 

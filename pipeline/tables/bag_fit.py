@@ -27,7 +27,8 @@ from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import jsonable
-from pipeline.evaluation.tasks import LabelTask
+from pipeline.evaluation.tasks import LabelTask, compare_held_out
+from pipeline.evaluation.verdict import KEY, verdict
 from pipeline.prediction.labels import LabelPredictions, tabulate_labels
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import read_column
@@ -110,6 +111,7 @@ def fit_bags(
     true = None if truth is None else _truth(store, truth)
     evaluation = LabelTask(store, INTERVAL)
     report: dict[str, Any] = {
+        KEY: None,  # the verdict comes first
         "name": store.attrs.get("name", Path(store.path.name).stem),
         "fingerprint": store.fingerprint,
         "model": {"kind": classifier.kind, "parameters": model.get_params()},
@@ -133,6 +135,9 @@ def fit_bags(
         if held is not None:
             ids = [store.ids[bag] for bag in held.bag]
             table["held_out_probability"] = pd.Series(held.probability, ids)
+    report[KEY] = verdict(
+        report["held_out"], ("bag",), evaluation.against, "all bags", "give --folds"
+    )
     with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
         staging = Path(scratch)
         model.save(staging / "model")
@@ -210,8 +215,7 @@ def _hold_out(
         )
     return predictions, {
         "n_folds": n_fold,
-        "model": evaluation.score(predictions),
-        "constant": evaluation.score(evaluation.constant(fold)),
+        **compare_held_out(evaluation, predictions, evaluation.constant(fold)),
     }
 
 
