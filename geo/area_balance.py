@@ -8,6 +8,7 @@ projections do at a pole or far from their centre.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,17 +130,17 @@ def geodesic_km2(geometry: Any, crs: Any, *, wrap: bool = True) -> np.ndarray:
     longest = LONGEST_PIECE_KM
     if crs.is_geographic:
         longest /= KM_PER_DEGREE * np.degrees(unit)
-        half_turn = np.pi / unit
+        turn = 2 * np.pi / unit
         to_degrees = np.degrees(unit)
     else:
         longest *= 1000.0 / unit
-        half_turn = np.inf
+        turn = np.inf
         geographic = crs.geodetic_crs or CRS.from_epsg(4326)
         transformer = Transformer.from_crs(crs, geographic, always_xy=True)
     corners, ring = shapely.get_coordinates(rings, return_index=True)
     if ring.size == 0:
         return np.zeros(len(np.asarray(geometry)))
-    corners, ring = _pieces(corners, ring, longest, half_turn if wrap else np.inf)
+    corners, ring = _pieces(corners, ring, longest, turn if wrap else np.inf)
     if crs.is_geographic:
         lon, lat = corners.T * to_degrees
     else:
@@ -148,7 +149,7 @@ def geodesic_km2(geometry: Any, crs: Any, *, wrap: bool = True) -> np.ndarray:
     each = np.array(
         [
             abs(geod.polygon_area_perimeter(lon[a:b], lat[a:b])[0])
-            for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+            for a, b in itertools.pairwise(cuts.tolist())
         ]
     )
     whole = np.where(is_hole, -each, each)
@@ -156,18 +157,16 @@ def geodesic_km2(geometry: Any, crs: Any, *, wrap: bool = True) -> np.ndarray:
 
 
 def _pieces(
-    corners: np.ndarray, ring: np.ndarray, longest: float, half_turn: float
+    corners: np.ndarray, ring: np.ndarray, longest: float, turn: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cut edges into pieces; edges of more than ``half_turn`` in x stay whole."""
-    step = np.diff(corners, axis=0)
-    n = np.ceil(np.hypot(step[:, 0], step[:, 1]) / longest)
-    same = ring[1:] == ring[:-1]
-    n = np.where(same & (np.abs(step[:, 0]) <= half_turn), np.maximum(n, 1), 1).astype(np.int64)
-    n = np.append(n, 1)
+    """Cut edges into pieces; an edge of more than half a ``turn`` in x goes the short way."""
+    step = np.diff(corners, axis=0, append=corners[-1:])
+    step[:-1][ring[1:] != ring[:-1]] = 0.0  # from one ring to the next
+    step[:, 0] -= np.where(np.abs(step[:, 0]) > 0.5 * turn, np.copysign(turn, step[:, 0]), 0.0)
+    n = np.maximum(np.ceil(np.hypot(step[:, 0], step[:, 1]) / longest), 1).astype(np.int64)
     at = np.repeat(np.arange(n.size), n)
     along = (np.arange(at.size) - np.repeat(np.cumsum(n) - n, n)) / n[at]
-    whole = np.vstack([step, np.zeros((1, 2))])
-    return corners[at] + along[:, None] * whole[at], ring[at]
+    return corners[at] + along[:, None] * step[at], ring[at]
 
 
 def _pixels_km2(members: Membership, grid: Grid) -> tuple[np.ndarray, np.ndarray]:

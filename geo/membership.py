@@ -87,9 +87,7 @@ def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) ->
     return np.minimum(summed_fractions(pixel, fraction, grid, tile), 1.0)
 
 
-def summed_fractions(
-    pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile
-) -> np.ndarray:
+def summed_fractions(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) -> np.ndarray:
     """Return the sum over areas of the share of each pixel of a tile; above 1 where they overlap.
 
     Parameters

@@ -110,8 +110,8 @@ def begin_balance(
     if population is not None and np.isfinite(written.on_grid):
         raster = raster_total(population, grid, written.on_grid, workers)
         outside_areas = _not_below_rounding(written.on_grid - written.inside, written.on_grid)
-        outside_grid = None if raster is None else _not_below_rounding(
-            raster - written.on_grid, raster
+        outside_grid = (
+            None if raster is None else _not_below_rounding(raster - written.on_grid, raster)
         )
     return {
         "unit": "people" if population is not None else "km2",

@@ -7,14 +7,23 @@ totals, ``evaluation.json`` has it under ``balance``. Where a number is not know
 from __future__ import annotations
 
 import io
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.storage.files import write_json
+from pipeline.storage.fingerprint import fingerprint_file
+
 Balance = dict[str, Any]
+
+#: Where predict leaves the balance for evaluate, in the output directory.
+BALANCE = "work/balance.json"
+MODEL = "work/model"
 
 #: Rows of people: key, words, and whether the row is a part of the one above it.
 _PEOPLE = (
@@ -61,6 +70,68 @@ def balance_of(store: Any) -> Balance | None:
     return {"unit": unit, "people": people, "cases": cases, "areas": dict(begun["areas"])}
 
 
+def add_results(
+    balance: Balance,
+    fitted: dict[str, Any] | None,
+    mapped: dict[str, Any] | None,
+    *,
+    everywhere: bool,
+) -> None:
+    """Add the fitted total and the sums of the maps to a balance.
+
+    Parameters
+    ----------
+    balance : dict
+        Changed in place.
+    fitted : dict or None
+        Total of the table of areas, ``cases.fitted``.
+    mapped : dict or None
+        Sums of the maps: ``people`` and ``people_outside``, ``cases``, ``cases_outside`` and
+        ``counted_twice``.
+    everywhere : bool
+        Whether the maps show pixels outside all areas.
+    """
+    people, cases = balance["people"], balance["cases"]
+    if fitted is not None:
+        cases["fitted"] = fitted
+    if mapped is None:
+        return
+    people["mapped"] = mapped["people"]
+    cases["mapped"], cases["counted_twice"] = mapped["cases"], mapped["counted_twice"]
+    if everywhere:
+        people["mapped_outside"] = mapped["people_outside"]
+        cases["mapped_outside"] = mapped["cases_outside"]
+
+
+def write_balance(out: Path, store: Any, balance: Balance) -> None:
+    """Write the balance for the evaluate stage, and what it is of.
+
+    Parameters
+    ----------
+    out : Path
+        The output directory; its model is the one that ``balance`` is of.
+    store : BagStore
+    balance : dict
+    """
+    write_json(out / BALANCE, {"of": _made_of(out, store), "balance": balance})
+
+
+def read_balance(out: Path, store: Any) -> Balance | None:
+    """Read the balance that predict wrote; that of ingest if it is of another store or model."""
+    try:
+        found = json.loads((out / BALANCE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        found = {}
+    if found.get("of") == _made_of(out, store):
+        balance: Balance = found["balance"]
+        return balance
+    return balance_of(store)
+
+
+def _made_of(out: Path, store: Any) -> dict[str, str]:
+    return {"store": store.fingerprint, "model": fingerprint_file(out / MODEL)}
+
+
 def render_balance(balance: Balance, title: str, width: int = 100) -> str:
     """Write a balance as a text table; numbers that are 0 or not known have no row of parts."""
     unit = "people" if balance["unit"] == "people" else "km2"
@@ -90,7 +161,8 @@ def render_balance(balance: Balance, title: str, width: int = 100) -> str:
         _add_fitted(table, cases)
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     console.print(table)
-    return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def _add_fitted(table: Table, cases: dict[str, Any]) -> None:
