@@ -77,6 +77,19 @@ class Membership:
 def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) -> np.ndarray:
     """Return the share of each pixel of a tile that lies in any area.
 
+    Parameters are those of :func:`summed_fractions`.
+
+    Returns
+    -------
+    (n_row, n_col) float64 array
+        In [0, 1]; where areas overlap, the sum is clipped to 1.
+    """
+    return np.minimum(summed_fractions(pixel, fraction, grid, tile), 1.0)
+
+
+def summed_fractions(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) -> np.ndarray:
+    """Return the sum over areas of the share of each pixel of a tile; above 1 where they overlap.
+
     Parameters
     ----------
     pixel, fraction : (n,) int, float arrays
@@ -87,7 +100,6 @@ def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) ->
     Returns
     -------
     (n_row, n_col) float64 array
-        In [0, 1]; where areas overlap, the sum is clipped to 1.
     """
     row, col = np.divmod(pixel, grid.shape[1])
     row, col = row - tile.row, col - tile.col
@@ -95,7 +107,7 @@ def coverage(pixel: np.ndarray, fraction: np.ndarray, grid: Grid, tile: Tile) ->
     flat = row[inside] * tile.n_col + col[inside]
     total = np.bincount(flat, fraction[inside], tile.n_row * tile.n_col)
     total[np.abs(total - 1.0) < EDGE] = 1.0
-    return np.minimum(total, 1.0).reshape(tile.shape)
+    return total.reshape(tile.shape)
 
 
 def runs_of_bags(offsets: np.ndarray, n_at_once: int = N_PIXEL_AT_ONCE) -> list[tuple[int, int]]:

@@ -34,6 +34,7 @@ from pipeline.evaluation.verdict import KEY, verdict
 from pipeline.prediction.products import EVALUATION
 from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
+from pipeline.store.balance import read_balance
 from pipeline.training.fit import fit as fit_model
 
 
@@ -90,6 +91,9 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             truth = evaluation.truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
+    balance = read_balance(out, store)
+    if balance is not None:
+        report["balance"] = balance
     report["about"] = evaluation.about
     report = jsonable(report)
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")

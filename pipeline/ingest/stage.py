@@ -7,7 +7,7 @@ a covariate or population out of their bags, and counts them.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
+from pipeline.ingest.balance import begin_balance, check_area_balance, counts_outside
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
@@ -42,6 +43,7 @@ from pipeline.store.aligned_grid import (
 from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
+from pipeline.store.balance import balance_of, render_balance
 
 N_NAMED = 5  # areas named in one message
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
@@ -58,8 +60,8 @@ class Bags:
     offsets : (n_bag + 1,) int64 array
     pixel, fraction : (n,) int, float32 arrays
         As in :class:`geo.membership.Membership`.
-    left_out : dict
-        The store's attribute of that name (``docs/bag-store.md``).
+    left_out, balance : dict
+        The store's attributes of these names (``docs/bag-store.md``).
     """
 
     area: np.ndarray
@@ -67,6 +69,7 @@ class Bags:
     pixel: np.ndarray
     fraction: np.ndarray
     left_out: dict[str, Any]
+    balance: dict[str, Any] = field(default_factory=dict)
 
 
 def ingest(context: StageContext) -> dict[str, Any]:
@@ -130,15 +133,16 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
     members = _members(inputs, config, problems, progress)
-    bags = None
+    bags, layers = None, InputLayers(inputs.covariates, inputs.population)
     if inputs.grid is not None and (inputs.covariates or inputs.population):
         with progress.task("align", sum(1 for _ in inputs.grid.tiles(aligned_grid.TILE))) as task:
             written = write_aligned_grid(
                 grid_path,
                 inputs.grid,
-                InputLayers(inputs.covariates, inputs.population),
+                layers,
                 members,
                 everywhere=config.output.mask == "all",
+                outside=counts_outside(inputs.population, inputs.grid),
                 workers=n_thread(config),
                 advance=task.advance,
             )
@@ -147,9 +151,24 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
         if members is not None and inputs.areas is not None:
             bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
-    if problems or bags is None:
+    if problems or bags is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)
-    return inputs, bags
+    balance = begin_balance(
+        inputs.grid,
+        layers,
+        written,
+        inputs.counts,
+        bags.left_out,
+        noun=_response_noun(config),
+        workers=n_thread(config),
+    )
+    return inputs, replace(bags, balance=balance)
+
+
+def _response_noun(config: Config) -> str:
+    if config.labels is not None:
+        return "positives"
+    return "cases" if config.model.response.counts else "values"
 
 
 def _members(
@@ -181,6 +200,8 @@ def _members(
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
     _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
+    ids = areas["id"].to_numpy()[rows]
+    check_area_balance(place, ids, areas.geometry[usable], geometry, measured, grid, problems)
     return members
 
 
@@ -404,6 +425,7 @@ def _write_store(
                 coords_crs=plane_km(grid).to_wkt(),
                 attrs={
                     "left_out": bags.left_out,
+                    "balance": bags.balance,
                     "name": config.name,
                     "weight_unit": "people" if inputs.population is not None else "km2",
                 },
@@ -440,6 +462,9 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
     if left["areas"]:
         named = name_first(left["areas"], N_NAMED)
         progress.log(f"ingest: left out areas without people or cases: {named}")
+    balance = balance_of(store)
+    if balance is not None:
+        progress.log(render_balance(balance, f"{store.attrs['name']}: balance"))
     return {
         "n_areas": store.n_bag,
         "n_pixels": store.n_pix,
@@ -448,4 +473,5 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         "exposure_total": float(store.bag_weight.sum()),
         "cases_total": float(store.y.sum()),
         "left_out": left,
+        "balance": balance,
     }

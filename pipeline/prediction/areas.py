@@ -18,6 +18,7 @@ import pandas as pd
 
 from geo.write_errors import explained_write_errors, write_error
 from pipeline.prediction.arrays import AreaArrays
+from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.products import AREAS_CSV, AREAS_GPKG
 
 
@@ -210,9 +211,7 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
         whole = gpd.read_file(package, layer="areas").drop(columns=geometry, errors="ignore")
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
         raise write_error(package, [package])
-    result.drop(columns=geometry).to_csv(
-        directory / AREAS_CSV.file, index=False, float_format="%.6g", lineterminator="\n"
-    )
+    write_csv(result.drop(columns=geometry), directory / AREAS_CSV.file)
 
 
 def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.config.schema import Config
 
@@ -125,6 +125,9 @@ class RasterProduct(Product):
         The thresholds that a configuration requests: one raster each.
     low, high : float, optional
         Values of the style's first and last colour; percentiles of the map if not given.
+    exposure : {"pixel", "inside", "outside"}
+        Whose people ``values`` gets: those of the whole pixel, of its share inside areas, or of
+        its share outside every area. Where that share is 0, the raster has no value.
     """
 
     unit: str
@@ -133,6 +136,7 @@ class RasterProduct(Product):
     thresholds: Callable[[Config], tuple[float, ...]] | None = None
     low: float | None = None
     high: float | None = None
+    exposure: Literal["pixel", "inside", "outside"] = "pixel"
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -258,11 +262,22 @@ PRODUCTS: list[Product] = [
     ),
     RasterProduct(
         file="cases_mean.tif",
-        description="expected cases",
+        description="expected cases of the people inside areas",
         unit="cases",
         values=lambda p, people, _: p.mean * people,
         # Only counts can be split into cases of pixels.
         wanted=lambda config: config.labels is None and config.model.response.counts,
+        exposure="inside",
+    ),
+    RasterProduct(
+        file="cases_outside_mean.tif",
+        description="expected cases outside every area",
+        unit="cases",
+        values=lambda p, people, _: p.mean * people,
+        wanted=lambda config: (
+            config.labels is None and config.model.response.counts and config.output.mask == "all"
+        ),
+        exposure="outside",
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",

@@ -55,15 +55,19 @@ def predict_tile(
     """
     result = np.full((len(wanted), tile.n_row, tile.n_col), np.nan, dtype=np.float32)
     rows, cols = tile.slices
-    inside = np.ones((tile.n_row, tile.n_col), dtype=bool)
-    if mask == "areas":
-        inside = read_part(aligned, "coverage", rows, cols) > 0
-        if not inside.any():
-            return result
+    covered = read_part(aligned, "coverage", rows, cols).astype(np.float64)
+    inside = covered > 0 if mask == "areas" else np.ones(tile.shape, dtype=bool)
+    if not inside.any():
+        return result
     x = read_part(aligned, "covariates", slice(None), rows, cols)
     valid = inside & np.isfinite(x).all(axis=0)
     row, col = np.nonzero(valid)
-    people = read_part(aligned, "population", rows, cols).astype(np.float64)
+    population = read_part(aligned, "population", rows, cols).astype(np.float64)
+    shares = {"inside": covered, "outside": 1.0 - covered}
+    people = {"pixel": population} | {
+        kind: population * np.where(share > 0, share, np.nan) for kind, share in shares.items()
+    }
+    kinds = {layer.product.exposure for layer in wanted}
     step = CHUNK_PIXELS if device is None else DEVICE_PIXELS
     for start in range(0, row.shape[0], step):
         at = row[start : start + step], col[start : start + step]
@@ -71,9 +75,10 @@ def predict_tile(
             prediction = model.predict_pixels(
                 put(x[:, at[0], at[1]].T), put(coords_km(grid, tile.row + at[0], tile.col + at[1]))
             )
-            there = put(people[at])
+            there = {kind: put(people[kind][at]) for kind in kinds}
             for number, layer in enumerate(wanted):
-                result[number, at[0], at[1]] = to_host(layer.values(prediction, there))
+                values = layer.values(prediction, there[layer.product.exposure])
+                result[number, at[0], at[1]] = to_host(values)
     return result
 
 

@@ -23,13 +23,22 @@ from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
+from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
-from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
+from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import layers, output_patterns
 from pipeline.prediction.raster import predict_raster
+from pipeline.prediction.totals import explain_difference, fitted_total, mapped_totals
 from pipeline.store.bag_store import BagStore
+from pipeline.store.balance import (
+    Balance,
+    add_results,
+    balance_of,
+    render_balance,
+    write_balance,
+)
 
 
 def predict_stage(context: StageContext) -> dict[str, Any]:
@@ -61,42 +70,71 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     store = BagStore.open(context.place("work/bags.zarr"))
     tags = _tags(config, store, model)
     with _staging(out) as staging:
-        n_pix = 0
+        n_pix, mapped = 0, None
         if "pixels" in model.predicts:
+            wanted = layers(config, store)
             n_pix = predict_raster(
                 model,
                 context.place("work/grid.zarr"),
                 staging,
-                layers(config, store),
+                wanted,
                 mask=config.output.mask,
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
                 **driver_device(config),
             )
+            cube = context.place("work/grid.zarr")
+            mapped = mapped_totals(staging, cube, wanted[0].name, n_thread(config))
         with progress.task("areas", store.n_bag) as task:
-            table = _table(config, model, store, task.advance)
+            table, draws = _table(config, model, store, task.advance)
         write_areas(_areas(config), table, config.areas.id, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
+    balance = _balance(config, store, model, mapped, draws, progress)
+    if balance is not None:
+        write_balance(out, store, balance)
     if "pixels" not in model.predicts:
         progress.log(
             f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "
             "training areas; see evaluation.json for its scores on others"
         )
-    return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), "files": files}
+    totals = {} if balance is None else {"balance": balance}
+    return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), **totals, "files": files}
+
+
+def _balance(
+    config: Config,
+    store: BagStore,
+    model: Any,
+    mapped: dict[str, float | None] | None,
+    draws: AreaDraws | None,
+    progress: Progress,
+) -> Balance | None:
+    """Add the fitted and the mapped totals to the balance of ingest, and log it."""
+    total = None if draws is None else fitted_total(draws, config.output.interval)
+    if total is not None and draws is not None:
+        why = explain_difference(total, draws, list(store.ids), model)
+        if why is not None:
+            progress.log(f"predict: warning: {why}")
+    balance = balance_of(store)
+    if balance is None:
+        return None
+    add_results(balance, total, mapped, everywhere=config.output.mask == "all")
+    progress.log(render_balance(balance, f"{config.name}: balance"))
+    return balance
 
 
 def _table(
     config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
-) -> pd.DataFrame:
-    """Predict each area."""
+) -> tuple[pd.DataFrame, AreaDraws | None]:
+    """Predict each area; return the table, and the draws unless areas have labels."""
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
         predictions = LabelPredictor(store, interval, n_thread(config)).predict(
             model, advance=advance
         )
-        return tabulate_labels(predictions, ids)
+        return tabulate_labels(predictions, ids), None
     draws = draw_areas(
         model,
         store,
@@ -105,7 +143,7 @@ def _table(
         advance=advance,
         n_thread=n_thread(config),
     )
-    return tabulate_areas(draws, ids, interval, config.output.rate_per)
+    return tabulate_areas(draws, ids, interval, config.output.rate_per), draws
 
 
 def _totals(table: pd.DataFrame) -> dict[str, float]:

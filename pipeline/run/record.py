@@ -54,7 +54,7 @@ def stage_inputs(
     inputs |= fingerprints.inputs(stage.files)
     if stage.products:
         inputs["products"] = fingerprint_value(list(stage.products))
-    return inputs | {output: fingerprints.output(output) for output in stage.needs}
+    return inputs | {output: fingerprints.output(output) for output in (*stage.needs, *stage.reads)}
 
 
 def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:

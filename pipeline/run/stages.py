@@ -31,6 +31,8 @@ class Stage:
         Outputs of earlier stages, in the output directory.
     leaves : tuple of str
         Outputs for later stages, in the output directory.
+    reads : tuple of str
+        Outputs of earlier stages that it reads if they are there.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Stage:
     files: tuple[str, ...]
     needs: tuple[str, ...]
     leaves: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -63,6 +66,7 @@ class Stage:
 
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
+_BALANCE = "work/balance.json"
 
 
 STAGES = {
@@ -100,6 +104,7 @@ STAGES = {
             config=("name", "areas", "fit.seed", "output"),
             files=("areas",),
             needs=(_CUBE, _BAGS, _MODEL),
+            leaves=(_BALANCE,),
         ),
         Stage(
             "evaluate",
@@ -107,6 +112,7 @@ STAGES = {
             config=("name", "model", "fit", "output.draws", "output.interval", "evaluate", "truth"),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
+            reads=(_BALANCE,),
         ),
     )
 }

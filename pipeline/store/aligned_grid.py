@@ -20,7 +20,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from geo.align import TRANSFORMS, aligned
 from geo.errors import InputError, Problem
 from geo.grid import Grid, Tile
-from geo.membership import Membership, coverage
+from geo.membership import Membership, summed_fractions
 from geo.raster import RasterSource, bounded_cache
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import run_tasks
@@ -119,6 +119,12 @@ class GridSummary:
         Surface of the areas' union, pixels.
     lost : float
         Exposure inside the areas of the pixels that lack a covariate, people or km2.
+    on_grid : float
+        Exposure of all pixels of the grid; NaN unless ``outside`` is counted.
+    inside : float
+        Exposure inside the areas, each pixel once.
+    twice : float
+        Exposure that overlapping areas count again; ``lost`` contains its share of it.
     problems : list of Problem
         Rasters that could not be read.
     """
@@ -130,6 +136,9 @@ class GridSummary:
     people: Range = field(default_factory=Range)
     covered: float = 0.0
     lost: float = 0.0
+    on_grid: float = float("nan")
+    inside: float = 0.0
+    twice: float = 0.0
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -140,6 +149,7 @@ def write_aligned_grid(
     members: Membership | None,
     *,
     everywhere: bool,
+    outside: bool = False,
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> GridSummary:
@@ -155,6 +165,8 @@ def write_aligned_grid(
         Pixels of the areas; None if the areas are unusable and only the rasters are checked.
     everywhere : bool
         Whether to write pixels outside all areas, too.
+    outside : bool, optional
+        Whether to count the people of tiles without areas, too.
     workers : int, optional
         Threads.
     advance : callable, optional
@@ -171,6 +183,7 @@ def write_aligned_grid(
         "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
         "population": _create(group, "population", grid.shape, "float64"),
         "coverage": _create(group, "coverage", grid.shape, "float32"),
+        "overlap": _create(group, "overlap", grid.shape, "float32"),
     }
     group.attrs.update(
         {
@@ -208,17 +221,26 @@ def write_aligned_grid(
 
     index = None if members is None else TileIndex.of(members, grid, TILE)
 
-    def write(tile: Tile) -> tuple[float, float]:
+    def people_of(tile: Tile) -> float:
+        """Count the people of a tile without areas; what cannot be read there is no problem."""
+        try:
+            return _total(population.read(grid, tile)) if population and outside else np.nan
+        except InputError:
+            return np.nan
+
+    def write(tile: Tile) -> list[float]:
         if members is None or index is None:
-            here, covered = np.empty(0, np.int64), np.ones(tile.shape)
+            here, shares = np.empty(0, np.int64), np.ones(tile.shape)
         else:
             here = index.inside(tile)
-            covered = coverage(members.pixel[here], members.fraction[here], grid, tile)
+            shares = summed_fractions(members.pixel[here], members.fraction[here], grid, tile)
+        covered = np.minimum(shares, 1.0)
+        again = shares - covered
         inside = covered > 0
         if not everywhere and not inside.any():
             if advance is not None:
                 advance(1)
-            return 0.0, 0.0
+            return [0.0, 0.0, people_of(tile), 0.0, 0.0]
         x = np.empty((len(names), *tile.shape))
         for number, layer in enumerate(covariates.values()):
             x[number] = read(layer, tile)
@@ -230,6 +252,8 @@ def write_aligned_grid(
         arrays["covariates"][(slice(None), *tile.slices)] = x32
         arrays["population"][tile.slices] = people
         arrays["coverage"][tile.slices] = covered
+        if again.any():
+            arrays["overlap"][tile.slices] = again
         state = np.where(np.isfinite(x32).all(axis=0), 0, NO_COVARIATE).astype(np.uint8)
         state |= np.where(np.isfinite(people), 0, NO_POPULATION).astype(np.uint8)
         state |= np.where(people > 0, 0, NOBODY).astype(np.uint8)
@@ -243,13 +267,25 @@ def write_aligned_grid(
         if advance is not None:
             advance(1)
         lost = inside & (people > 0) & (state & NO_COVARIATE > 0)
-        return float(covered.sum()), float((people * covered)[lost].sum())
+        return [
+            float(covered.sum()),
+            float((people * shares)[lost].sum()),
+            _total(people) if outside else np.nan,
+            _total(people * covered),
+            _total(people * again),
+        ]
 
     with bounded_cache():
         sums = run_tasks(write, [(tile,) for tile in grid.tiles(TILE)], workers)
     # Summed in the order of the tiles: bit-identical on any number of threads.
-    summary.covered, summary.lost = (float(sum(part)) for part in zip(*sums, strict=True))
+    totals = (float(sum(part)) for part in zip(*sums, strict=True))
+    summary.covered, summary.lost, summary.on_grid, summary.inside, summary.twice = totals
     return summary
+
+
+def _total(people: np.ndarray) -> float:
+    """Sum the people, without missing and negative numbers: these are a nodata value not set."""
+    return float(people[people > 0].sum())
 
 
 def open_aligned_grid(path: str | os.PathLike[str] | Location) -> Any:
@@ -316,5 +352,5 @@ def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> A
         shards=(*head, TILE, TILE),
         serializer=BytesCodec(endian="little"),
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        fill_value=np.nan if name != "coverage" else 0.0,
+        fill_value=0.0 if name in ("coverage", "overlap") else np.nan,
     )

@@ -29,6 +29,7 @@ from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import jsonable
 from pipeline.evaluation.tasks import LabelTask, compare_held_out
 from pipeline.evaluation.verdict import KEY, verdict
+from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.labels import LabelPredictions, tabulate_labels
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import read_column
@@ -141,7 +142,7 @@ def fit_bags(
     with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
         staging = Path(scratch)
         model.save(staging / "model")
-        table.to_csv(staging / "bags.csv", float_format="%.6g", lineterminator="\n")
+        write_csv(table, staging / "bags.csv", index=True)
         if "pixels" in model.predicts:
             row, probability = _write_instances(model, store, staging / "instances.parquet")
             if true is not None:

@@ -1,0 +1,36 @@
+"""Write a table as CSV that reads back to the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
+    """Write a table as CSV, numbers in full.
+
+    A number has the fewest digits that read back to the same number, and no decimals if it is
+    whole; a missing one is empty.
+
+    Parameters
+    ----------
+    table : DataFrame
+    path : Path
+    index : bool, optional
+        Whether to write the index, too.
+    """
+    written = table.copy(deep=False)
+    for place, dtype in enumerate(table.dtypes):
+        if pd.api.types.is_float_dtype(dtype):
+            column = table.iloc[:, place]
+            written.isetitem(place, [_shortest(value) for value in column])
+    written.to_csv(path, index=index, lineterminator="\n")
+
+
+def _shortest(value: np.floating | float) -> str | None:
+    if pd.isna(value):
+        return None
+    # NumPy's text is the shortest of the number's own type: float32 needs fewer digits.
+    return str(value).removesuffix(".0")

@@ -1,0 +1,171 @@
+"""Totals of what the predict stage wrote: the maps, read back, and the table of areas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from rasterio.windows import Window
+
+from geo.errors import name_first
+from geo.grid import Grid
+from pipeline.core.threads import map_in_order
+from pipeline.prediction.areas import AreaDraws
+from pipeline.store.aligned_grid import open_aligned_grid, read_part
+
+N_NAMED = 3  # areas that differ most
+
+
+def mapped_totals(
+    directory: Path, cube_path: Any, first: str, n_thread: int | None = None
+) -> dict[str, float | None]:
+    """Sum the maps in a directory, tile by tile.
+
+    Parameters
+    ----------
+    directory : Path
+        Directory of the maps.
+    cube_path : path-like or Location
+        The aligned grid that they were predicted on.
+    first : str
+        Name of a map, without suffix, that has a value wherever a pixel was predicted.
+    n_thread : int, optional
+
+    Returns
+    -------
+    dict
+        ``people`` inside areas and ``people_outside`` of the predicted pixels (km2 without a
+        population); ``cases`` and ``cases_outside``, the sums of ``cases_mean.tif`` and
+        ``cases_outside_mean.tif``, None if there is no such map; ``counted_twice``, the cases of
+        the people that areas which overlap count again.
+    """
+    aligned = open_aligned_grid(cube_path)
+    described: Any = aligned.attrs["grid"]
+    tiles = list(Grid.from_dict(described).tiles(int(aligned.attrs["tile"])))
+    has_overlap = "overlap" in aligned  # not on a grid of an earlier version
+    maps = {
+        name: path
+        for name in ("cases_mean", "cases_outside_mean")
+        if (path := directory / f"{name}.tif").is_file()
+    }
+
+    def totals(tile: Any) -> list[float]:
+        window = Window(tile.col, tile.row, tile.n_col, tile.n_row)
+
+        def band(path: Path) -> np.ndarray:
+            with rasterio.open(path) as file:
+                return np.asarray(file.read(1, window=window), np.float64)
+
+        known = np.isfinite(band(directory / f"{first}.tif"))
+        if not known.any():
+            return [0.0] * 5
+        people = np.where(known, read_part(aligned, "population", *tile.slices), 0.0)
+        people[~(people > 0)] = 0.0
+        covered = read_part(aligned, "coverage", *tile.slices).astype(np.float64)
+        inside, outside = (
+            np.nan_to_num(band(maps[name])) if name in maps else np.zeros(tile.shape)
+            for name in ("cases_mean", "cases_outside_mean")
+        )
+        twice = np.zeros(tile.shape)
+        if has_overlap:
+            overlap = read_part(aligned, "overlap", *tile.slices)
+            np.divide(inside * overlap, covered, out=twice, where=covered > 0)
+        parts = people * covered, people * (1.0 - covered), inside, outside, twice
+        return [float(part.sum()) for part in parts]
+
+    sums = [sum(part) for part in zip(*map_in_order(totals, tiles, n_thread), strict=True)]
+    return {
+        "people": sums[0],
+        "people_outside": sums[1],
+        "cases": sums[2] if "cases_mean" in maps else None,
+        "cases_outside": sums[3] if "cases_outside_mean" in maps else None,
+        "counted_twice": sums[4] if "cases_mean" in maps else None,
+    }
+
+
+def fitted_total(draws: AreaDraws, interval: float) -> dict[str, float]:
+    """Return the total over areas of the table, with its uncertainty, from joint draws.
+
+    Parameters
+    ----------
+    draws : AreaDraws
+        Of every area.
+    interval : float
+        Central probability of the intervals.
+
+    Returns
+    -------
+    dict
+        ``mean``, the sum of the column ``fitted``; ``monte_carlo_se``, its standard error from the
+        number of draws; ``lower`` and ``upper``, the interval of the total count, observation
+        noise included; ``expected_lower`` and ``expected_upper``, that of its expectation;
+        ``observed``; ``share_below``, the share of drawn totals below the observed one.
+    """
+    expected, counts = draws.expected.sum(axis=1), draws.counts.sum(axis=1)
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(counts, tails)
+    expected_lower, expected_upper = np.quantile(expected, tails)
+    observed = float(draws.y.sum())
+    return {
+        "mean": float(draws.mean.sum()),
+        "monte_carlo_se": float(expected.std(ddof=1) / np.sqrt(expected.size)),
+        "interval": interval,
+        "lower": float(lower),
+        "upper": float(upper),
+        "expected_lower": float(expected_lower),
+        "expected_upper": float(expected_upper),
+        "observed": observed,
+        "share_below": float((counts < observed).mean()),
+    }
+
+
+def explain_difference(
+    total: dict[str, float], draws: AreaDraws, ids: list[str], model: Any
+) -> str | None:
+    """Explain fitted and observed totals that differ by more than their interval.
+
+    Parameters
+    ----------
+    total : dict
+        Of :func:`fitted_total`.
+    draws : AreaDraws
+    ids : list of str
+        Id of each area, in the order of the store.
+    model : fitted model
+        Its parameters name the noise that lets totals differ.
+
+    Returns
+    -------
+    str or None
+        None if the observed total is inside the interval.
+    """
+    if total["lower"] <= total["observed"] <= total["upper"]:
+        return None
+    over = draws.mean - draws.y
+    sign = 1.0 if total["mean"] > total["observed"] else -1.0
+    order = np.argsort(-sign * over)
+    named = name_first([f"{ids[draws.bag[k]]} {over[k]:+,.0f}" for k in order[:N_NAMED]])
+    return (
+        f"the fitted total {total['mean']:,.0f} ({100 * total['interval']:g} % interval "
+        f"{total['lower']:,.0f} to {total['upper']:,.0f}) does not hold the observed "
+        f"{total['observed']:,.0f}: {_reason(model)}; fitted less observed is largest in {named}"
+    )
+
+
+def _reason(model: Any) -> str:
+    """Say what in the likelihood lets the totals differ."""
+    own = model.named_hyperparameters() if hasattr(model, "named_hyperparameters") else {}
+    if "area_sd" in own:
+        return (
+            f"the area effect (sd {own['area_sd']:.2g} of the log) makes the fit match areas by "
+            "ratio, whatever their size, and its mean of 1 puts half of the areas below "
+            f"{np.exp(-0.5 * own['area_sd'] ** 2):.2g} of their fitted count"
+        )
+    if "size" in own:
+        return (
+            f"the negative binomial noise (size {own['size']:.2g}) makes the fit match areas by "
+            "ratio, whatever their size"
+        )
+    return "the rates that the covariates and the kernel allow cannot follow the areas"

@@ -1,0 +1,188 @@
+"""The balance of a run: one exposure and one count through raster, bags, table and map.
+
+``ingest`` begins it and keeps it in the bag store, ``predict`` adds the fitted and the mapped
+totals, ``evaluation.json`` has it under ``balance``. Where a number is not known it is None.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.storage.files import write_json
+from pipeline.storage.fingerprint import fingerprint_file
+
+Balance = dict[str, Any]
+
+#: Where predict leaves the balance for evaluate, in the output directory.
+BALANCE = "work/balance.json"
+MODEL = "work/model"
+
+#: Rows of people: key, words, and whether the row is a part of the one above it.
+_PEOPLE = (
+    ("raster", "in the raster", False),
+    ("outside_grid", "outside the grid", True),
+    ("outside_areas", "outside every area", True),
+    ("inside_areas", "inside areas", False),
+    ("counted_twice", "counted twice: areas overlap", True),
+    ("no_covariate", "left out: a covariate is missing", True),
+    ("other_areas", "left out: in areas that are not fitted", True),
+    ("in_bags", "in bags", False),
+    ("mapped", "mapped", False),
+    ("mapped_outside", "mapped outside every area", True),
+)
+
+
+def balance_of(store: Any) -> Balance | None:
+    """Return the balance that ingest wrote, with what is in the bags.
+
+    Parameters
+    ----------
+    store : BagStore
+
+    Returns
+    -------
+    dict or None
+        ``unit``, ``people``, ``cases`` and ``areas`` (:func:`describe`); None for a store of an
+        earlier version, or one that was not made by ingest.
+    """
+    begun = store.attrs.get("balance")
+    if begun is None:
+        return None
+    people, unit = dict(begun["people"]), begun["unit"]
+    counted = people["inside_areas"] + people["counted_twice"] - people["no_covariate"]
+    # Weights that are given by area are of another unit: then bags hold what areas do.
+    same = store.attrs.get("weight_unit") == unit
+    people["in_bags"] = float(store.bag_weight.sum()) if same else counted
+    rest = counted - people["in_bags"]
+    # Fractions are single precision.
+    people["other_areas"] = rest if rest > 1e-5 * max(counted, 1.0) else 0.0
+    cases = {**begun["cases"], "in_bags": float(store.y.sum())}
+    if cases["given"] is not None:
+        cases["left_out"] = _rounded_off(cases["given"] - cases["in_bags"], cases["given"])
+    return {"unit": unit, "people": people, "cases": cases, "areas": dict(begun["areas"])}
+
+
+def add_results(
+    balance: Balance,
+    fitted: dict[str, Any] | None,
+    mapped: dict[str, Any] | None,
+    *,
+    everywhere: bool,
+) -> None:
+    """Add the fitted total and the sums of the maps to a balance.
+
+    Parameters
+    ----------
+    balance : dict
+        Changed in place.
+    fitted : dict or None
+        Total of the table of areas, ``cases.fitted``.
+    mapped : dict or None
+        Sums of the maps: ``people`` and ``people_outside``, ``cases``, ``cases_outside`` and
+        ``counted_twice``.
+    everywhere : bool
+        Whether the maps show pixels outside all areas.
+    """
+    people, cases = balance["people"], balance["cases"]
+    if fitted is not None:
+        cases["fitted"] = fitted
+    if mapped is None:
+        return
+    people["mapped"] = mapped["people"]
+    cases["mapped"], cases["counted_twice"] = mapped["cases"], mapped["counted_twice"]
+    if everywhere:
+        people["mapped_outside"] = mapped["people_outside"]
+        cases["mapped_outside"] = mapped["cases_outside"]
+
+
+def write_balance(out: Path, store: Any, balance: Balance) -> None:
+    """Write the balance for the evaluate stage, and what it is of.
+
+    Parameters
+    ----------
+    out : Path
+        The output directory; its model is the one that ``balance`` is of.
+    store : BagStore
+    balance : dict
+    """
+    write_json(out / BALANCE, {"of": _made_of(out, store), "balance": balance})
+
+
+def read_balance(out: Path, store: Any) -> Balance | None:
+    """Read the balance that predict wrote; that of ingest if it is of another store or model."""
+    try:
+        found = json.loads((out / BALANCE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        found = {}
+    if found.get("of") == _made_of(out, store):
+        balance: Balance = found["balance"]
+        return balance
+    return balance_of(store)
+
+
+def _made_of(out: Path, store: Any) -> dict[str, str]:
+    return {"store": store.fingerprint, "model": fingerprint_file(out / MODEL)}
+
+
+def render_balance(balance: Balance, title: str, width: int = 100) -> str:
+    """Write a balance as a text table; numbers that are 0 or not known have no row of parts."""
+    unit = "people" if balance["unit"] == "people" else "km2"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column(unit, justify="right")
+    table.add_column(balance["cases"].get("unit", "cases"), justify="right")
+    people, cases = balance["people"], balance["cases"]
+    of_cases = {
+        "inside_areas": cases.get("given"),
+        "other_areas": cases.get("left_out"),
+        "counted_twice": cases.get("counted_twice"),
+        "in_bags": cases.get("in_bags"),
+        "mapped": cases.get("mapped"),
+        "mapped_outside": cases.get("mapped_outside"),
+    }
+    for key, words, part in _PEOPLE:
+        row = [people.get(key), of_cases.get(key)]
+        if key == "counted_twice":  # of the fit: it has its place below
+            row[1] = None
+        if not any(row) and (part or all(value is None for value in row)):
+            continue
+        if key == "mapped":
+            _add_fitted(table, cases)
+        table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
+    if people.get("mapped") is None:
+        _add_fitted(table, cases)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(table)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+
+
+def _add_fitted(table: Table, cases: dict[str, Any]) -> None:
+    fitted = cases.get("fitted")
+    if fitted is None:
+        return
+    interval = f"{100 * fitted['interval']:g} %"
+    table.add_row("fitted, sum of the table", "", _number(fitted["mean"]))
+    table.add_row(f"  {interval} interval, from", "", _number(fitted["lower"]))
+    table.add_row("  to", "", _number(fitted["upper"]))
+    if cases.get("counted_twice"):
+        table.add_row("  counted twice: areas overlap", "", _number(cases["counted_twice"]))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
+
+
+def _rounded_off(value: float, of: float) -> float:
+    """Return 0 for a difference that rounding alone can make."""
+    return 0.0 if math.isclose(of - value, of, rel_tol=1e-12) else value
