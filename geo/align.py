@@ -7,16 +7,25 @@ to the whole map.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 
 import numpy as np
 from affine import Affine
-from pyproj import Transformer
+from pyproj import CRS, Transformer
 
-from geo.conserve import edges_in_source, overlap_sum, points_per_side, scatter_mode, scatter_sum
+from geo.conserve import (
+    Scatter,
+    edges_in_source,
+    overlap_sum,
+    points_per_side,
+    scatter_mode,
+    scatter_sum,
+)
 from geo.errors import GridError, ResamplingError
 from geo.grid import Grid, Tile, same_crs
 from geo.interpolate import Sampler
+from geo.longitudes import arc, copies, full_turn, near, period, wrapped
 from geo.raster import RasterSource
 
 RESAMPLINGS = ("auto", "average", "bilinear", "nearest", "mode", "sum", "cubic")
@@ -65,6 +74,7 @@ def aligned(
     exactly, whatever the resampling. Else ``auto`` is ``average`` where the source is finer and
     ``bilinear`` where it is coarser. ``sum`` is for people: it splits each source pixel by area and
     conserves the total. ``mode`` is for classes. Missing source pixels are never filled.
+    Longitudes are periodic: rasters and grids may run from -180 to 180, from 0 to 360 or past 180.
 
     Parameters
     ----------
@@ -143,6 +153,13 @@ class _Alignment:
         if not self.same_crs:
             self._to_source = Transformer.from_crs(grid.crs, source.crs, always_xy=True)
             self._to_grid = Transformer.from_crs(source.crs, grid.crs, always_xy=True)
+        self.period = period(source.crs, source.transform, source.shape[1])
+        self.grid_period = period(grid.crs, grid.transform, grid.shape[1])
+        self._pole, self._grid_pole = _pole(source.crs), _pole(grid.crs)
+        # Columns that go on at the raster's other side.
+        n_col = source.shape[1]
+        self.around = self.period is not None and n_col >= self.period and self.period % 1 == 0
+        self.poles = self._poles()
         self.shift = self._whole_shift()
         self.ratio = self._ratio()
         if resampling == "auto":
@@ -156,6 +173,8 @@ class _Alignment:
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
         p = self.to_pixel
         with np.errstate(invalid="ignore"):
+            if self._pole is not None and not self.same_crs:
+                y = np.clip(y, -self._pole, self._pole)
             return p.d * x + p.e * y + p.f, p.a * x + p.b * y + p.c
 
     def in_grid(self, row: np.ndarray, col: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -165,52 +184,121 @@ class _Alignment:
         if self._to_grid is not None:
             x, y = self._to_grid.transform(x, y)
         with np.errstate(invalid="ignore"):
+            if self._grid_pole is not None and not self.same_crs:
+                y = np.clip(y, -self._grid_pole, self._grid_pole)
             return (np.asarray(y) - t.f) / t.e, (np.asarray(x) - t.c) / t.a
 
     def values(self, tile: Tile) -> np.ndarray:
         """Return the values of a tile; split it if it needs too many source pixels."""
-        window = self._window(tile)
-        if window is None:
+        rows, spans = self._needed(tile)
+        n_col = sum(last - first for _, first, last in spans)
+        if rows[1] <= rows[0] or n_col == 0:
             return np.full(tile.shape, np.nan)
-        if window.n_row * window.n_col > N_SOURCE_AT_ONCE and tile.n_row * tile.n_col > 1:
+        n_pix = (rows[1] - rows[0]) * n_col
+        if n_pix > N_SOURCE_AT_ONCE and tile.n_row * tile.n_col > 1:
             axis = 0 if tile.n_row >= tile.n_col else 1
             return np.concatenate([self.values(half) for half in tile.halves(axis)], axis=axis)
-        read = self.source.read(window)
-        if self.density:
-            read = read * self.source.grid.area_km2(window)
         if self.shift is not None:
-            return self._copy(read, window, tile)
+            return self._copy(rows, spans, tile)
         if self.resampling in ("sum", "average"):
-            return self._by_area(read, window, tile)
+            return self._by_area(rows, spans, tile)
         if self.resampling == "mode":
-            n_side = points_per_side(self.ratio)
-            return scatter_mode(read, window, self.in_grid, tile, n_side)
-        sampler = Sampler(read, window, *self.in_source(*self.grid.centres(tile)))
+            # One piece: which class covers most cannot be told from pieces.
+            pieces = [self._read(rows, first, last) for _, first, last in spans]
+            return scatter_mode(pieces, self._scatter(), tile)
+        row, col = self.in_source(*self.grid.centres(tile))
+        read, window = self._joined(rows, spans)
+        around = int(self.period) if self.around and self.period is not None else None
+        sampler = Sampler(read, window, row, wrapped(col, self.period), around)
         result: np.ndarray = getattr(sampler, self.resampling)()
         return result
 
-    def _copy(self, read: np.ndarray, window: Tile, tile: Tile) -> np.ndarray:
+    def _needed(self, tile: Tile) -> tuple[tuple[int, int], list[tuple[int, int, int]]]:
+        """Return the source rows that a tile needs, first and last + 1, and :func:`copies`."""
+        n_row, n_col = self.source.shape
+        if self.shift is not None:  # a copy needs no neighbours: each block would be read nine times
+            low = tile.row + self.shift[0], tile.col + self.shift[1]
+            high = low[0] + tile.n_row, low[1] + tile.n_col
+            spans = copies(low[1], high[1], n_col, self.copy_period)
+            return (max(low[0], 0), min(high[0], n_row)), spans
+        left, bottom, right, top = self.grid.tile_bounds(tile)
+        # Corners alone would not do: an edge that is straight in one CRS is curved in another.
+        x, y = np.meshgrid(np.linspace(left, right, 33), np.linspace(bottom, top, 33))
+        row, col = self.in_source(x, y)
+        finite = np.isfinite(row) & np.isfinite(col)
+        if not finite.any():
+            return (0, 0), []
+        row, col = row[finite], col[finite]
+        poles = [pole_row for pole_row, *at in self.poles if near(at[0], at[1], tile)]
+        row = np.append(row, poles)
+        by_edges = self.same_crs and self.resampling in ("sum", "average")
+        if self.period is None or (by_edges and self.source.north_up):
+            begin, end = col.min(), col.max()
+        else:
+            begin, end = (0.0, self.period) if poles else arc(col, self.period)
+        margins = [
+            MARGIN + 0.01 * (high - low) * (not self.same_crs)
+            for low, high in ((row.min(), row.max()), (begin, end))
+        ]
+        rows = (
+            max(math.floor(row.min() - margins[0]), 0),
+            min(math.ceil(row.max() + margins[0]), n_row),
+        )
+        if self.around and not by_edges and self.period is not None:
+            n_col = int(self.period)  # columns beyond a full turn repeat the first ones
+        begin, end = begin - margins[1], end + margins[1]
+        if self.period is not None and not by_edges and end - begin >= self.period:
+            begin, end = 0.0, self.period
+        return rows, copies(begin, end, n_col, self.period)
+
+    def _read(self, rows: tuple[int, int], first: int, last: int) -> tuple[np.ndarray, Tile]:
+        window = Tile(rows[0], first, rows[1] - rows[0], last - first)
+        read = self.source.read(window)
+        return (read * self.source.grid.area_km2(window) if self.density else read), window
+
+    def _joined(
+        self, rows: tuple[int, int], spans: list[tuple[int, int, int]]
+    ) -> tuple[np.ndarray, Tile]:
+        """Read all spans as one window; around the Earth its columns go on at the other side."""
+        if not self.around:
+            first, last = min(s[1] for s in spans), max(s[2] for s in spans)
+            return self._read(rows, first, last)
+        parts = [self._read(rows, first, last)[0] for _, first, last in spans]
+        read = np.concatenate(parts, axis=1)
+        return read, Tile(rows[0], spans[0][1], read.shape[0], read.shape[1])
+
+    def _copy(
+        self, rows: tuple[int, int], spans: list[tuple[int, int, int]], tile: Tile
+    ) -> np.ndarray:
         """Copy pixels that coincide with the grid's."""
         shift_row, shift_col = self.shift or (0, 0)
         result = np.full(tile.shape, np.nan)
-        row, col = window.row - shift_row - tile.row, window.col - shift_col - tile.col
-        # The window has a margin, which is cut off.
-        top, left = max(row, 0), max(col, 0)
-        bottom = min(row + window.n_row, tile.n_row)
-        right = min(col + window.n_col, tile.n_col)
-        if bottom > top and right > left:
-            result[top:bottom, left:right] = read[
-                top - row : bottom - row, left - col : right - col
-            ]
+        top = rows[0] - shift_row - tile.row
+        for turn, first, last in spans:
+            read, _ = self._read(rows, first, last)
+            left = first + round(turn * (self.copy_period or 0.0)) - shift_col - tile.col
+            into = result[top : top + read.shape[0], left : left + read.shape[1]]
+            # Of a raster that repeats columns, the first that has a value.
+            into[...] = np.where(np.isnan(into), read, into)
         return result
 
-    def _by_area(self, read: np.ndarray, window: Tile, tile: Tile) -> np.ndarray:
-        if self.same_crs and self.source.north_up:
-            edges = edges_in_source(self.grid, tile, self.source.grid)
-            total, valid = overlap_sum(read, window, *edges)
-        else:
-            n_side = points_per_side(self.ratio)
-            total, valid = scatter_sum(read, window, self.in_grid, tile, n_side)
+    def _by_area(
+        self, rows: tuple[int, int], spans: list[tuple[int, int, int]], tile: Tile
+    ) -> np.ndarray:
+        total, valid = np.zeros(tile.shape), np.zeros(tile.shape)
+        exact = self.same_crs and self.source.north_up
+        for turn, first, last in spans:
+            read, window = self._read(rows, first, last)
+            if exact:
+                row_edges, col_edges = edges_in_source(self.grid, tile, self.source.grid)
+                if self.resampling == "sum":
+                    col_edges = self._one_turn(col_edges)
+                col_edges = col_edges - turn * (self.period or 0.0)
+                found = overlap_sum(read, window, row_edges, col_edges)
+            else:
+                found = scatter_sum([(read, window)], self._scatter(), tile)
+            total += found[0]
+            valid += found[1]
         result = np.full(tile.shape, np.nan)
         known = valid > 0
         if self.resampling == "average":
@@ -219,49 +307,92 @@ class _Alignment:
             result[known] = total[known]
         return result
 
-    def _window(self, tile: Tile) -> Tile | None:
-        """Return the source pixels that a tile needs; None if there are none."""
-        left, bottom, right, top = self.grid.tile_bounds(tile)
-        # Corners alone would not do: an edge that is straight in one CRS is curved in another.
-        x, y = np.meshgrid(np.linspace(left, right, 33), np.linspace(bottom, top, 33))
-        row, col = self.in_source(x, y)
-        finite = np.isfinite(row) & np.isfinite(col)
-        if not finite.any():
-            return None
-        row, col = row[finite], col[finite]
-        spans = []
-        for values, n in ((row, self.source.shape[0]), (col, self.source.shape[1])):
-            if self.shift is None:
-                margin = MARGIN + 0.01 * (values.max() - values.min()) * (not self.same_crs)
-                low, high = np.floor(values.min() - margin), np.ceil(values.max() + margin)
-            else:  # a copy needs no neighbours: each block would be read nine times
-                low, high = np.rint(values.min()), np.rint(values.max())
-            low, high = max(int(low), 0), min(int(high), n)
-            spans.append((low, high - low))
-        if spans[0][1] <= 0 or spans[1][1] <= 0:
-            return None
-        return Tile(spans[0][0], spans[1][0], spans[0][1], spans[1][1])
+    def _one_turn(self, col_edges: np.ndarray) -> np.ndarray:
+        """Cut edges to the middle turn of a wider grid: it must not have people twice."""
+        n_col = self.grid.shape[1]
+        if self.period is None or self.grid_period is None or n_col <= self.grid_period:
+            return col_edges
+        s, t = self.source.transform, self.grid.transform
+        first = (t.c + 0.5 * n_col * t.a - s.c) / s.a - 0.5 * self.period
+        return np.clip(col_edges, first, first + self.period)
+
+    def _scatter(self) -> Scatter:
+        # Of a source pixel whose corners lie farther apart, some lie across a seam of the grid's
+        # CRS (or its scale varies tenfold there).
+        limit = 8.0 * self.ratio + 8.0
+        first = 0.0
+        if self.grid_period is not None:
+            limit = min(limit, 0.4 * self.grid_period)
+            first = max(0.5 * (self.grid.shape[1] - self.grid_period), 0.0)
+        return Scatter(self.in_grid, points_per_side(self.ratio), limit, self.grid_period, first)
+
+    def _poles(self) -> list[tuple[float, float, float]]:
+        """Return each pole that the grid's CRS shows: source row, grid row and column."""
+        if self._pole is None or self._to_grid is None or self.grid.crs.is_geographic:
+            return []
+        t, found = self.grid.transform, []
+        for latitude in (self._pole, -self._pole):
+            x, y = self._to_grid.transform(0.0, latitude)
+            if math.isfinite(x) and math.isfinite(y):
+                row = self.to_pixel.e * latitude + self.to_pixel.f
+                found.append((row, (y - t.f) / t.e, (x - t.c) / t.a))
+        return found
 
     def _whole_shift(self) -> tuple[int, int] | None:
         """Return the grid's offset in the source, rows and columns, if their pixels coincide."""
+        self.copy_period = self.period
         if not (self.same_crs and self.source.north_up):
             return None
         s, t = self.source.transform, self.grid.transform
+        n_col = self.grid.shape[1], self.source.shape[1]
         drift = max(
-            abs(t.a - s.a) / s.a * max(self.grid.shape[1], self.source.shape[1]),
+            abs(t.a - s.a) / s.a * max(n_col),
             abs(t.e - s.e) / -s.e * max(self.grid.shape[0], self.source.shape[0]),
         )
         row, col = (t.f - s.f) / s.e, (t.c - s.c) / s.a
+        if self.period is not None and self.period % 1 != 0:
+            # Turns are no whole columns: at most one copy of the source can coincide.
+            turns = [k for k, *_ in copies(col, col + n_col[0], n_col[1], self.period)]
+            if len(turns) > 1:
+                return None
+            col -= sum(turns) * self.period
+            self.copy_period = None
         if drift > SAME or abs(row - round(row)) > SAME or abs(col - round(col)) > SAME:
             return None
         return round(row), round(col)
 
     def _ratio(self) -> float:
-        """Return the size of a source pixel over that of a grid pixel, at the grid's centre."""
+        """Return the size of a source pixel over that of a grid pixel, at the grid's centre.
+
+        Near a pole, where a turn is no distance, or off the source, at another point.
+        """
         left, bottom, right, top = self.grid.bounds
-        row, col = self.in_source(np.array(0.5 * (left + right)), np.array(0.5 * (bottom + top)))
-        if not (np.isfinite(row) and np.isfinite(col)):
-            row, col = (np.array(0.5 * n) for n in self.source.shape)
+        n_row, n_col = self.source.shape
+        row, col = np.array(0.5 * n_row), np.array(0.5 * n_col)
+        for a, b in ((0.5, 0.5), (0.25, 0.25), (0.75, 0.75), (0.25, 0.75), (0.75, 0.25)):
+            x, y = left + a * (right - left), bottom + b * (top - bottom)
+            i, j = self.in_source(np.array(x), np.array(y))
+            j = wrapped(j, self.period)
+            if not (0 <= i <= n_row and 0 <= j <= n_col):
+                continue
+            latitude, pole = y, self._grid_pole
+            if pole is None:
+                latitude, pole = self.source.transform.f + self.source.transform.e * i, self._pole
+            if self.same_crs or pole is None or abs(latitude) < 0.95 * pole:
+                row, col = i, j
+                break
         r, c = self.in_grid(row + np.array([0.0, 1.0, 0.0]), col + np.array([0.0, 0.0, 1.0]))
-        area = abs((r[1] - r[0]) * (c[2] - c[0]) - (r[2] - r[0]) * (c[1] - c[0]))
+        r, c = r - r[0], c - c[0]
+        if self.grid_period is not None:
+            c = c - self.grid_period * np.round(c / self.grid_period)
+        area = abs(r[1] * c[2] - r[2] * c[1])
         return float(np.sqrt(area)) if np.isfinite(area) and area > 0 else 1.0
+
+
+def _pole(crs: CRS | None) -> float | None:
+    """Return the latitude of the pole in units of a geographic CRS; None for other CRSs.
+
+    By 1e-12 less, so that the pole itself lies in a pixel, and not on the edge after the last.
+    """
+    turn = None if crs is None else full_turn(crs)
+    return None if turn is None else 0.25 * turn * (1.0 - 1e-12)

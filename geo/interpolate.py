@@ -21,16 +21,28 @@ class Sampler:
         Position of the values in the raster.
     row, col : (...) float64 array
         Points; the first pixel's centre is at 0.5.
+    period : int, optional
+        Columns of a full turn, after which the raster begins again.
     """
 
-    def __init__(self, values: np.ndarray, window: Tile, row: np.ndarray, col: np.ndarray) -> None:
-        self.values = values
+    def __init__(
+        self,
+        values: np.ndarray,
+        window: Tile,
+        row: np.ndarray,
+        col: np.ndarray,
+        period: int | None = None,
+    ) -> None:
+        self.values, self.first, self.period = values, window.col, period
         finite = np.isfinite(row) & np.isfinite(col)
         self.row = np.where(finite, row - window.row, -1e9)
-        self.col = np.where(finite, col - window.col, -1e9)
+        self.col = np.where(finite, col, -1e9)
 
     def _take(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         n, m = self.values.shape
+        j = j - self.first
+        if self.period is not None:
+            j = np.where(j > -1e8, j % self.period, -1)
         inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
         taken = self.values[np.clip(i, 0, n - 1), np.clip(j, 0, m - 1)]
         return np.where(inside, taken, np.nan)

@@ -71,7 +71,7 @@ class AggregateModel(Estimator):
 
     @abstractmethod
     def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, n_axis) km."""
 
     @abstractmethod
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
@@ -84,7 +84,7 @@ class AggregateModel(Estimator):
         ----------
         x : (n_pix, n_feat)
             Covariates as measured.
-        coords : (n_pix, 2), km
+        coords : (n_pix, n_axis), km
             Needed where the model was fitted with coordinates.
         """
         return self.predict_block(self.fitted_params(), as_array(x), coords)

@@ -23,8 +23,8 @@ class BagBlock:
         Covariates as measured, not scaled.
     weight : (n_pix,) float array
         Exposure of the pixel inside its bag, >= 0 (people, say).
-    coords : (n_pix, 2) float64 array or None
-        Position, km.
+    coords : (n_pix, n_axis) float64 array or None
+        Position, km: two columns in a plane, three in space.
     offsets : (n_bag + 1,) int64 array
         Pixels of bag ``a`` are ``offsets[a]:offsets[a + 1]``.
     y : (n_bag,) float64 array
@@ -99,8 +99,8 @@ class Bags(BagBlock):
         Responses.
     weight : (n_pix,) array_like, optional
         Exposure of each pixel; 1 where not given.
-    coords : (n_pix, 2) array_like, optional
-        Positions, km; needed by kernels with a spatial part.
+    coords : (n_pix, 2) or (n_pix, 3) array_like, optional
+        Positions, km, in a plane or in space (on the Earth's surface); needed by kernels with a spatial part.
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood.
     allow_missing : bool
@@ -154,8 +154,8 @@ def _check(
         found = f"bag {bag} is empty or its offset falls; drop empty bags"
     elif weight.shape != (x.shape[0],):
         found = f"weight has shape {weight.shape}; give one value for each of {x.shape[0]} pixels"
-    elif coords is not None and coords.shape != (x.shape[0], 2):
-        found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2)"
+    elif coords is not None and coords.shape not in {(x.shape[0], 2), (x.shape[0], 3)}:
+        found = f"coords has shape {coords.shape}; give ({x.shape[0]}, 2) or ({x.shape[0]}, 3)"
     elif (row := _unusable(x, allow_missing)) is not None:
         value = "infinity" if allow_missing else "NaN or infinity"
         found = f"x holds {value}, first in pixel {row}; leave such pixels out"

@@ -34,7 +34,7 @@ class Summary:
     ----------
     x : (n_sample, n_feat) float64
         Covariates of a random sample of pixels, as measured.
-    coords : (n_sample, 2) float64 or None
+    coords : (n_sample, n_axis) float64 or None
         Their positions, km.
     x_mean, x_sd : (n_feat,) float64
         Scaling of the covariates over the training pixels alone.

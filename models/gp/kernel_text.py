@@ -40,7 +40,7 @@ class Factor:
 FACTORS: dict[str, Factor] = {}
 
 
-def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
+def parse_kernel(text: str, n_feat: int, *, has_coords: bool, n_axis: int = 2) -> Kernel:
     """Build a kernel from its description.
 
     Parameters
@@ -54,6 +54,8 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
         Number of covariates.
     has_coords : bool
         Whether coordinates follow the covariates in the inputs.
+    n_axis : int
+        Columns of the coordinates, 2 or 3.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def parse_kernel(text: str, n_feat: int, *, has_coords: bool) -> Kernel:
         If a word is unknown, or coordinates are asked for and there are none.
     """
     terms = [
-        [_factor(part, n_feat, has_coords=has_coords) for part in term.split("*")]
+        [_factor(part, n_feat, n_axis if has_coords else 0) for part in term.split("*")]
         for term in _NAME.sub(lambda found: NAMED[found[0]], text).split("+")
     ]
     kernels = [_joined(Product, factors) for factors in _labelled(terms)]
@@ -120,7 +122,7 @@ register_factor("linear", lambda place: Linear(place.columns, place.label))
 register_factor("constant", lambda _: Constant())
 
 
-def _factor(text: str, n_feat: int, *, has_coords: bool) -> Any:
+def _factor(text: str, n_feat: int, n_axis: int) -> Any:
     match = _FACTOR.match(text)
     if not match or match[1] not in FACTORS:
         msg = (
@@ -129,11 +131,11 @@ def _factor(text: str, n_feat: int, *, has_coords: bool) -> Any:
         )
         raise ParameterError(msg)
     factor = FACTORS[match[1]]
-    place = match[2] or ("space" if factor.prefers_space and has_coords else "x")
-    if place == "space" and not has_coords:
+    place = match[2] or ("space" if factor.prefers_space and n_axis else "x")
+    if place == "space" and not n_axis:
         msg = f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)"
         raise ParameterError(msg)
-    columns = (0, n_feat) if place == "x" else (n_feat, n_feat + 2)
+    columns = (0, n_feat) if place == "x" else (n_feat, n_feat + n_axis)
     return factor.build(Place(columns, f"{match[1]}_{place}", place == "space"))
 
 

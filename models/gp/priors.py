@@ -8,7 +8,8 @@ noise:
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
 
-with ``d`` the number of columns that share the length-scale. Densities are by the logarithm of the
+with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the Earth's
+surface, whether its points have two coordinates or three. Densities are by the logarithm of the
 parameter, which is what the optimiser moves.
 """
 
@@ -52,7 +53,8 @@ def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.n
         slope = np.zeros_like(at)
         slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
         if isinstance(leaf, Radial):
-            half_dim = 0.5 if leaf.ard else 0.5 * (leaf.columns[1] - leaf.columns[0])
+            n_dim = 2 if leaf.spatial else leaf.columns[1] - leaf.columns[0]
+            half_dim = 0.5 if leaf.ard else 0.5 * n_dim
             rate = -np.log(TAIL) * SHORT**half_dim
             inverse = rate * np.exp(-half_dim * at[1:])
             value += float((-half_dim * at[1:] - inverse).sum())

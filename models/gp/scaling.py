@@ -19,7 +19,8 @@ def scaling_of(sample: Summary, base: float) -> Arrays:
     if sample.coords is not None:
         centre = sample.coords.mean(axis=0)
         fixed["coord_mean"] = centre
-        spread = np.sqrt(((sample.coords - centre) ** 2).mean())
+        # Of the two axes of the Earth's surface: a third, up, must not lessen the deviation.
+        spread = np.sqrt(((sample.coords - centre) ** 2).mean() * (0.5 * centre.size))
         fixed["coord_scale"] = np.array([spread if spread > 0 else 1.0])
     return fixed
 
@@ -33,7 +34,15 @@ def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
     parts = [_scaled(x, fixed["x_mean"], fixed["x_sd"], dtype)]
     if "coord_scale" in fixed:
         if coords is None:
-            msg = "the model was fitted with coordinates; give coords (n_pix, 2), km"
+            n_axis = fixed["coord_mean"].size
+            msg = f"the model was fitted with coordinates; give coords (n_pix, {n_axis}), km"
+            raise BagsError(msg)
+        if coords.shape != (x.shape[0], fixed["coord_mean"].size):
+            n_axis = fixed["coord_mean"].size
+            msg = (
+                f"coords has shape {coords.shape}; the model was fitted with {n_axis} columns: fit "
+                "it again on these positions"
+            )
             raise BagsError(msg)
         centre = like(fixed["coord_mean"], coords)
         parts.append((coords - centre) / float(fixed["coord_scale"][0]))
@@ -61,7 +70,8 @@ def _scaled(x: Any, mean: Any, sd: Any, dtype: Any) -> Any:
 def kernel_of(text: str, fixed: Arrays) -> Kernel:
     """Build the kernel that a description means for inputs so scaled."""
     n_feat = fixed["x_mean"].shape[0]
-    return parse_kernel(text, n_feat, has_coords="coord_scale" in fixed)
+    n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
+    return parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis)
 
 
 def named_kernel(kernel: Kernel, theta: np.ndarray, fixed: Arrays) -> dict[str, float]:

@@ -59,7 +59,7 @@ class Classifier(Estimator):
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Probability | Prediction:
-        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, 2) km."""
+        """Predict each instance of ``x`` (n_pix, n_feat), ``coords`` (n_pix, n_axis) km."""
         raise NotImplementedError
 
     def predict_pixels(
@@ -71,7 +71,7 @@ class Classifier(Estimator):
         ----------
         x : (n_pix, n_feat)
             Covariates as measured.
-        coords : (n_pix, 2), km
+        coords : (n_pix, n_axis), km
             Needed where the kernel has a spatial part.
         """
         return self.predict_block(self.fitted_params(), as_array(x), coords)

@@ -49,8 +49,8 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
 
     Parameters
     ----------
-    centres : (n_bag, 2) array, km
-        Centre of each area.
+    centres : (n_bag, n_axis) array, km
+        Centre of each area; the first axis points east.
     n_fold : int
         Number of folds; fewer are returned if there are fewer distinct centres.
     seed : int

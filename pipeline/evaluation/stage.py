@@ -199,8 +199,8 @@ def _folds(config: Config, store: BagStore, scheme: str) -> np.ndarray:
 
 
 def _centres(store: BagStore) -> np.ndarray:
-    """Centre of each area's pixels, (n_bag, 2), km."""
-    centres = np.empty((store.n_bag, 2))
+    """Centre of each area's pixels, (n_bag, n_axis), km."""
+    centres = np.empty((store.n_bag, 0))
     for block in store.blocks():
         if block.coords is None:
             raise InputError(
@@ -212,6 +212,8 @@ def _centres(store: BagStore) -> np.ndarray:
                     )
                 ]
             )
+        if not centres.size:
+            centres = np.empty((store.n_bag, block.coords.shape[1]))
         sums = np.add.reduceat(block.coords, block.offsets[:-1], axis=0)
         centres[block.bag] = sums / np.diff(block.offsets)[:, None]
     return centres

@@ -18,11 +18,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 import zarr
 
-from geo.grid import Grid, Tile, coords_km
+from geo.grid import Grid, Tile
 from pipeline.core.threads import run_tasks
 from pipeline.storage.location import Place
 from pipeline.storage.object_commit import zarr_at
-from pipeline.store.aligned_grid import TILE
+from pipeline.store.aligned_grid import TILE, positions_of
 from pipeline.store.bag_writer import PixelRows
 from pipeline.store.tile_index import AreaPixels, TileIndex
 
@@ -51,6 +51,8 @@ class PixelGatherer:
     def __init__(self, bags: BagPixels, grid: Grid, grid_path: Place, scratch: Path) -> None:
         self._bags, self._grid = bags, grid
         self._group: Any = zarr.open_group(zarr_at(grid_path), mode="r")
+        #: Positions of the grid's pixels.
+        self.positions = positions_of(self._group)
         covariates: Any = self._group["covariates"]
         n_feat = covariates.shape[0]
         self._row = np.dtype([("x", "<f4", (n_feat,)), ("exposure", "<f8")])
@@ -106,7 +108,7 @@ class PixelGatherer:
         row, col = np.divmod(pixel, self._grid.shape[1])
         weight = fraction * found["exposure"]
         x = np.ascontiguousarray(found["x"])
-        return PixelRows(x, weight, coords_km(self._grid, row, col), pixel)
+        return PixelRows(x, weight, self.positions.km(row, col), pixel)
 
     def _spread(self, tile: Tile) -> int:
         at = self._index.inside(tile)

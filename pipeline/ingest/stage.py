@@ -17,7 +17,7 @@ import shapely
 import zarr
 
 from geo.errors import GridError, InputError, Problem, name_first
-from geo.grid import Grid, plane_km
+from geo.grid import Grid
 from geo.membership import Membership, membership, reproject
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
@@ -422,7 +422,8 @@ def _write_store(
                 covariates=covariates,
                 units=[inputs.covariates[name].source.unit or "" for name in covariates],
                 grid=grid.to_dict(),
-                coords_crs=plane_km(grid).to_wkt(),
+                coords_crs=gatherer.positions.crs.to_wkt(),
+                n_axis=gatherer.positions.n_axis,
                 attrs={
                     "left_out": bags.left_out,
                     "balance": bags.balance,

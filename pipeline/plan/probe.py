@@ -141,7 +141,7 @@ def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> 
         cuts,
         y,
         weight=rng.uniform(1, 20, n_pix),
-        coords=rng.uniform(0, 500, (n_pix, 2)),
+        coords=rng.uniform(0, 500, (n_pix, 3)),
         trials=trials,
     )
 

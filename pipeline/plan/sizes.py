@@ -28,7 +28,7 @@ from pipeline.storage.location import is_remote
 from pipeline.store.aligned_grid import TILE, Layer
 from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
 
-PIXEL_BYTES = 32  # of weight, coordinates and index in the bag store; a covariate adds 4
+PIXEL_BYTES = 40  # of weight, coordinates and index in the bag store; a covariate adds 4
 TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
 # What the aligned grid's compression (zstd 1) leaves of float32 values: measured on the simulated
 # countries (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at

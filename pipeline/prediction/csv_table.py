@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from geo.text_safety import spreadsheet_safe_frame
+
 
 def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
-    """Write a table as CSV, numbers in full.
+    """Write a table as CSV, numbers in full, texts harmless in spreadsheets.
 
     A number has the fewest digits that read back to the same number, and no decimals if it is
     whole; a missing one is empty.
@@ -21,7 +23,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     index : bool, optional
         Whether to write the index, too.
     """
-    written = table.copy(deep=False)
+    written = spreadsheet_safe_frame(table)
     for place, dtype in enumerate(table.dtypes):
         if pd.api.types.is_float_dtype(dtype):
             column = table.iloc[:, place]

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from geo.geotiff import TiledWriter, write_style
-from geo.grid import Grid, Tile, coords_km
+from geo.grid import Grid, Tile
+from geo.positions import Positions
 from models.backend.arrays import Device, to_host
 from models.training.device import DEVICE_PIXELS, Wanted, find_device, placed
 from pipeline.core.progress import Silent
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.products import Layer
 from pipeline.storage.location import Location
-from pipeline.store.aligned_grid import open_aligned_grid, read_part
+from pipeline.store.aligned_grid import open_aligned_grid, positions_of, read_part
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
 CHUNK_PIXELS = 16384
@@ -26,7 +27,7 @@ CHUNK_PIXELS = 16384
 def predict_tile(
     model: Any,
     aligned: Any,
-    grid: Grid,
+    positions: Positions,
     tile: Tile,
     wanted: list[Layer],
     mask: str,
@@ -40,7 +41,8 @@ def predict_tile(
         With ``predict_pixels``.
     aligned : zarr group
         ``covariates`` (n_feat, n_row, n_col), ``population`` and ``coverage`` (n_row, n_col).
-    grid : Grid
+    positions : Positions
+        Of the grid's pixels.
     tile : Tile
     wanted : list of Layer
     mask : {"areas", "all"}
@@ -73,7 +75,7 @@ def predict_tile(
         at = row[start : start + step], col[start : start + step]
         with placed(device) as put:
             prediction = model.predict_pixels(
-                put(x[:, at[0], at[1]].T), put(coords_km(grid, tile.row + at[0], tile.col + at[1]))
+                put(x[:, at[0], at[1]].T), put(positions.km(tile.row + at[0], tile.col + at[1]))
             )
             there = {kind: put(people[kind][at]) for kind in kinds}
             for number, layer in enumerate(wanted):
@@ -128,12 +130,13 @@ def predict_raster(
     aligned = open_aligned_grid(cube_path)
     described: Any = aligned.attrs["grid"]
     grid = Grid.from_dict(described)
+    positions = positions_of(aligned)
     tiles = list(grid.tiles(int(aligned.attrs["tile"])))
     n_pix = 0
     found = find_device(device, device_memory) if model.on_device else None
 
     def compute(tile: Tile) -> np.ndarray:
-        return predict_tile(model, aligned, grid, tile, wanted, mask, found)
+        return predict_tile(model, aligned, positions, tile, wanted, mask, found)
 
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(progress.task("predict", len(tiles)))

@@ -103,11 +103,15 @@ def staged(
 
 
 def read_marker(
-    path: str | os.PathLike[str] | Location, kind: str, version: int, *, free: str = "\0"
+    path: str | os.PathLike[str] | Location,
+    kind: str,
+    version: int | tuple[int, ...],
+    *,
+    free: str = "\0",
 ) -> Marker:
     """Read the marker of a complete store and check the store against it.
 
-    Users may edit files whose names end with ``free``.
+    ``version`` is the one expected, or all that the caller reads. Users may edit files whose names end with ``free``.
 
     Raises
     ------
@@ -148,11 +152,14 @@ def read_marker(
     return marker
 
 
-def _check_version(store: Place, marker: Marker, kind: str, version: int) -> None:
-    if (marker.format, marker.version) != (kind, version):
+def _check_version(
+    store: Place, marker: Marker, kind: str, version: int | tuple[int, ...]
+) -> None:
+    versions = version if isinstance(version, tuple) else (version,)
+    if marker.format != kind or marker.version not in versions:
         found = (
             f"{store}: found format {marker.format} version {marker.version}, expected {kind} "
-            f"version {version}; ingest again with this version of disagg"
+            f"version {versions[-1]}; ingest again with this version of disagg"
         )
         raise StoreError(found)
 

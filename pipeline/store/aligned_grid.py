@@ -21,6 +21,7 @@ from geo.align import TRANSFORMS, aligned
 from geo.errors import InputError, Problem
 from geo.grid import Grid, Tile
 from geo.membership import Membership, summed_fractions
+from geo.positions import Positions, positions_about
 from geo.raster import RasterSource, bounded_cache
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import run_tasks
@@ -193,6 +194,7 @@ def write_aligned_grid(
             "covariates": list(names),
             "exposure": "people" if population is not None else "km2",
             "tile": TILE,
+            "coords_crs": positions_about(grid, _pixels_of(members)).crs.to_wkt(),
         }
     )
     summary = GridSummary(
@@ -286,6 +288,15 @@ def write_aligned_grid(
 def _total(people: np.ndarray) -> float:
     """Sum the people, without missing and negative numbers: these are a nodata value not set."""
     return float(people[people > 0].sum())
+
+
+def positions_of(group: Any) -> Positions:
+    """Return the positions of the pixels of an aligned grid, by its own attributes."""
+    return Positions.of(Grid.from_dict(group.attrs["grid"]), group.attrs.get("coords_crs"))
+
+
+def _pixels_of(members: Membership | None) -> np.ndarray:
+    return np.empty(0, np.int64) if members is None else members.pixel
 
 
 def open_aligned_grid(path: str | os.PathLike[str] | Location) -> Any:

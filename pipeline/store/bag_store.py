@@ -23,7 +23,7 @@ from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import place_of, zarr_at
 from pipeline.store.bag_writer import (
     FORMAT,
-    VERSION,
+    READABLE,
     NewBags,
     PixelRows,
     StoreLayout,
@@ -89,7 +89,7 @@ class BagStore:
     ) -> None:
         self.path: Place = place_of(path)
         self.cache_mb = cache_mb
-        marker = read_marker(self.path, FORMAT, VERSION)
+        marker = read_marker(self.path, FORMAT, READABLE)
         self.fingerprint = marker.fingerprint
         self._data = self.path / marker.data
         group = zarr_at(self._data, read_only=True)
@@ -265,7 +265,7 @@ class BagStore:
 
     @property
     def _pixel_bytes(self) -> int:
-        return 4 * self.n_feat + 32
+        return 4 * self.n_feat + 8 * int(self._arrays["coords"].shape[1]) + 16
 
     def _rows(self, start: int, stop: int) -> PixelRows:
         """Read pixels ``start:stop`` as one piece, and cache it."""

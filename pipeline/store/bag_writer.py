@@ -21,7 +21,8 @@ from pipeline.storage.location import Location
 from pipeline.storage.object_commit import zarr_at
 
 FORMAT = "disagg-bags"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)  # version 1 differs in `coords` alone: two columns
 CHUNK_PIXELS = 4096
 SHARD_PIXELS = 65536
 
@@ -49,7 +50,7 @@ class PixelRows:
         Covariates, transformed, not scaled.
     weight : (n_pix,) float64 array
         People (km2 without a population) x share of the pixel inside its bag.
-    coords : (n_pix, 2) float64 array, km
+    coords : (n_pix, n_axis) float64 array, km
         Position; NaN where bags have none.
     pixel : (n_pix,) int64 array
         Index on the grid, row * n_col + column; -1 where there is no grid.
@@ -159,6 +160,8 @@ class NewBags:
         ``Grid.to_dict()`` of the grid that pixel indices refer to.
     coords_crs : str, optional
         WKT of the CRS of the coordinates (in km).
+    n_axis : int
+        Axes of the coordinates: 3, or 2 in a plane.
     has_coords : bool
         False if pixels have no positions (NaN in ``coords``): the instances of a table.
     attrs : mapping
@@ -174,6 +177,7 @@ class NewBags:
     units: Sequence[str] | None = None
     grid: Mapping[str, Any] | None = None
     coords_crs: str | None = None
+    n_axis: int = 2
     has_coords: bool = True
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -273,7 +277,7 @@ def write_bags(
     n_pix, n_feat = int(stored.offsets[-1]), len(covariates)
     with staged(path, FORMAT, VERSION, fingerprint) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
-        widths = {"x": (n_feat,), "coords": (2,)}
+        widths = {"x": (n_feat,), "coords": (bags.n_axis,)}
         arrays: dict[str, Any] = {}
         for name, (dtype, fill) in _PIXEL_ARRAYS.items():
             width = widths.get(name, ())

@@ -72,7 +72,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
 
 def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Return the slope of the linear part for a standard deviation of each covariate."""
-    names = (*covariates, "east", "north")
+    names = (*covariates, "east", "north", "up")
     return {
         names[each.column]: {"mean": each.mean, "sd": each.sd}
         for each in getattr(model, "coefficients_", [])
