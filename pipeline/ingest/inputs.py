@@ -19,6 +19,7 @@ from geo.counts import read_counts, read_labels
 from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
+from geo.raster_header import RasterHeader
 from pipeline.config.input_schema import Labels
 from pipeline.config.schema import Config
 from pipeline.store.aligned_grid import Layer
@@ -80,7 +81,9 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        source = open_raster(covariate.path, place, problems, covariate.band)
+        source = open_raster(
+            covariate.path, place, problems, covariate.band, covariate.header
+        )
         if source is not None:
             covariates[name] = Layer(
                 f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
@@ -88,7 +91,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     population = None
     if config.population is not None:
         spec = config.population
-        source = open_raster(spec.path, "population", problems)
+        source = open_raster(spec.path, "population", problems, header=spec.header)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
     extent = None
@@ -226,7 +229,7 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
     # Mostly another key names this raster, too, and its problems are reported there.
     reported = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
     found: list[Problem] = []
-    source = open_raster(spec.like, "grid.like", found)
+    source = open_raster(spec.like, "grid.like", found, header=_declared(config, spec.like))
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
@@ -234,6 +237,13 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
         _is_misplaced(place, source, extent, found)
     problems.extend(problem for problem in found if problem.found not in reported)
     return None if source is None or found else source.grid
+
+
+def _declared(config: Config, path: str) -> RasterHeader | None:
+    """Return what another key declares of the raster that gives the grid."""
+    keys = [*([config.population] if config.population else []), *config.covariates.values()]
+    same = [key.header for key in keys if key.path == path]
+    return next((header for header in same if header.crs is not None), None)
 
 
 def _grid_over_areas(
