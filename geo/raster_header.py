@@ -48,3 +48,16 @@ class RasterHeader:
             source.offset = self.offset
         if self.unit is not None:
             source.unit = self.unit
+
+
+def crs_text(crs: CRS | None) -> str:
+    """Return a short name of a CRS: its code, or its projection where it has none."""
+    if crs is None:
+        return "no CRS"
+    authority = crs.to_authority()
+    if authority:
+        return ":".join(authority)
+    if crs.name.lower() not in ("unknown", "unnamed", ""):
+        return str(crs.name)
+    operation = crs.coordinate_operation
+    return str(operation.method_name) if operation is not None else "geographic"

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from pipeline.config.base import Section, config_error
+from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
 from pipeline.config.document import Document
 from pipeline.config.input_schema import (
@@ -154,6 +155,7 @@ class Config(Section):
     compute: Compute = Field(default_factory=Compute)
     output: Output = Field(default_factory=Output)
     evaluate: Evaluate = Field(default_factory=Evaluate)
+    check: Check = Field(default_factory=Check)
     truth: Truth | None = Field(None, description="true rate of a simulated country")
     period: str | None = Field(None, description="period of a time series; the latest by default")
     gates: Gates = Field(default_factory=Gates)

@@ -19,7 +19,7 @@ from geo.counts import read_counts, read_labels
 from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
-from geo.raster_header import RasterHeader
+from geo.raster_header import RasterHeader, crs_text
 from pipeline.config.input_schema import Labels
 from pipeline.config.schema import Config
 from pipeline.store.aligned_grid import Layer
@@ -48,6 +48,8 @@ class Inputs:
     population : Layer or None
     tested : Series or None
         Numbers tested by area, if the configuration names their column.
+    opened : tuple of RasterSource
+        All rasters that could be opened, misplaced ones included.
     """
 
     grid: Grid | None
@@ -58,6 +60,7 @@ class Inputs:
     covariates: dict[str, Layer]
     population: Layer | None
     tested: pd.Series | None = None
+    opened: tuple[RasterSource, ...] = ()
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -81,9 +84,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        source = open_raster(
-            covariate.path, place, problems, covariate.band, covariate.header
-        )
+        source = open_raster(covariate.path, place, problems, covariate.band, covariate.header)
         if source is not None:
             covariates[name] = Layer(
                 f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
@@ -97,6 +98,8 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
         extent = _Extent(areas)
+    layers = [*([population] if population else []), *covariates.values()]
+    opened = tuple(layer.source for layer in layers)
     # A misplaced raster is reported here, and takes no part in further checks.
     for name, layer in list(covariates.items()):
         if _is_misplaced(layer.place, layer.source, extent, problems):
@@ -109,7 +112,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
     return Inputs(
-        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested
+        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested, opened
     )
 
 
@@ -311,8 +314,4 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
 def _describe_raster(source: RasterSource) -> str:
     n_row, n_col = source.shape
     unit = f", {source.unit}" if source.unit else ""
-    crs = "no CRS"
-    if source.crs is not None:
-        authority = source.crs.to_authority()
-        crs = ":".join(authority) if authority else source.crs.name
-    return f"{n_row} x {n_col} pixels, {crs}{unit}"
+    return f"{n_row} x {n_col} pixels, {crs_text(source.crs)}{unit}"
