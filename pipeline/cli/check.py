@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from geo.errors import Problem
+from geo.errors import InputError, Problem
 from pipeline.cli.console import (
     BAD_INPUT,
     AsJson,
@@ -102,6 +102,7 @@ def all_problems(
         return problems, None, None, {}
     missing_files(config, problems)
     from pipeline.ingest.stage import check_inputs
+    from pipeline.storage.lock import check_writable
 
     # A path with a variable that is not set is reported by that variable.
     absent = {
@@ -114,7 +115,26 @@ def all_problems(
         # A missing file is reported once, with the configuration's line.
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
             problems.append(problem)
+    _check_folds_file(config, checked.ids, problems)
+    try:
+        check_writable(config.output.dir, "output.dir")
+    except InputError as error:
+        problems.extend(error.problems)
     return problems, config, checked.examined, {} if problems else checked.found
+
+
+def _check_folds_file(config: Config, ids: list[str], problems: list[Problem]) -> None:
+    """Append the problems of a file of folds, which a run would find after the fit."""
+    from pipeline.config.input_schema import FoldsFile
+    from pipeline.evaluation.folds import read_folds
+
+    folds = config.evaluate.folds
+    if not (isinstance(folds, FoldsFile) and ids and Path(folds.path).is_file()):
+        return
+    try:
+        read_folds(folds.path, folds.id, folds.fold, ids)
+    except InputError as error:
+        problems.extend(error.problems)
 
 
 def as_json_values(value: Any) -> Any:
@@ -191,7 +211,8 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
     if profile.positive is not None:
         lines.append(("labels", f"{profile.positive[0]:,} of {profile.positive[1]:,} positive"))
     if profile.counts is not None:
-        lines.append(("counts", _counts(profile.counts, profile)))
+        mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
+        lines.append(("counts", mapped + _counts(profile.counts, profile)))
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     return lines
 

@@ -190,9 +190,9 @@ def _pixel_km2(source: RasterSource, shapes: gpd.GeoSeries) -> float:
     """Return the surface of a pixel in the middle of the areas; NaN for a rotated raster."""
     if not source.north_up:
         return float("nan")
-    west, south, east, north = shapes.to_crs(source.crs).total_bounds
-    _, row = ~source.transform * (0.5 * (west + east), 0.5 * (south + north))
-    row = min(max(int(row), 0), source.shape[0] - 1) if np.isfinite(row) else 0
+    _, south, _, north = shapes.to_crs(source.crs).total_bounds
+    t, middle = source.transform, 0.5 * (south + north)
+    row = min(max(int((middle - t.f) / t.e), 0), source.shape[0] - 1) if np.isfinite(middle) else 0
     return float(source.grid.area_km2(Tile(row, 0, 1, 1))[0, 0])
 
 

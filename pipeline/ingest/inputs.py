@@ -81,6 +81,8 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     )
     counts = None if areas is None else _responses(config, areas, problems)
     tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
+    if areas is not None:
+        _check_folds(config, len(areas), problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -163,6 +165,15 @@ def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem])
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
+
+
+def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
+    """Append a problem if more folds are given than there are areas; a default is lowered."""
+    folds, given = config.evaluate.folds, "folds" in config.evaluate.model_fields_set
+    if given and isinstance(folds, int) and config.evaluate.schemes and folds > n_area:
+        found = f"{folds} folds of {n_area} areas"
+        remedy = f"give {n_area} folds at most, or schemes: [] for no cross-validation"
+        problems.append(Problem("evaluate.folds", found, remedy))
 
 
 def _period_filter(config: Config) -> tuple[str, str] | None:

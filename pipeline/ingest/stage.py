@@ -115,11 +115,14 @@ class Checked:
         None if an input is missing on an object store.
     found : dict of str to str
         Description of each input (`describe_inputs`); empty if there are problems.
+    ids : list of str
+        Of the areas; empty if they are unusable.
     """
 
     problems: list[Problem]
     examined: Examined | None
     found: dict[str, str]
+    ids: list[str]
 
 
 def check(config: Config) -> list[Problem]:
@@ -132,20 +135,23 @@ def check_inputs(config: Config) -> Checked:
     examined: list[Examined] = []
     problems: list[Problem] = []
     found: dict[str, str] = {}
+    ids: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
             with local_inputs(config) as local:
                 paths = dict(zip(local.input_paths().values(), config.input_paths().values(),
                                  strict=True))  # fmt: skip
 
-                def look(*seen: Any) -> None:
-                    examined.append(examine(local, *seen).with_paths(paths))
+                def look(inputs: Inputs, *seen: Any) -> None:
+                    if inputs.areas is not None:
+                        ids.extend(str(i) for i in inputs.areas["id"])
+                    examined.append(examine(local, inputs, *seen).with_paths(paths))
 
                 inputs, _ = _prepare(local, Path(directory), Silent(), look)
                 found = describe_inputs(config, inputs)
         except InputError as error:
             problems = list(error.problems)
-    return Checked(problems, examined[0] if examined else None, found)
+    return Checked(problems, examined[0] if examined else None, found, ids)
 
 
 def _log_suspicions(config: Config, progress: Progress) -> Look:
