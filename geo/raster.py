@@ -22,6 +22,7 @@ from rasterio.windows import Window
 from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats, is_local
 from geo.grid import Grid, Tile
+from geo.raster_header import RasterHeader
 
 #: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
 CACHE_MB = 256
@@ -51,6 +52,8 @@ class RasterSource:
         Rows, columns.
     nodata : float or None
         The value of missing pixels in the file.
+    more_nodata : tuple of float
+        Further such values, of a declared header.
     dtype : str
         Type of the stored values.
     unit : str
@@ -80,6 +83,7 @@ class RasterSource:
             self.transform: Affine = src.transform
             self.shape: tuple[int, int] = (src.height, src.width)
             self.nodata: float | None = src.nodatavals[self.band - 1]
+            self.more_nodata: tuple[float, ...] = ()
             self.dtype: str = src.dtypes[self.band - 1]
             self.unit: str = src.units[self.band - 1] or ""
             self.description: str = src.descriptions[self.band - 1] or ""
@@ -148,7 +152,9 @@ class RasterSource:
             mask = src.read_masks(self.band, window=where) == 0 if self._masked else None
         if np.iscomplexobj(raw):
             raw = raw.real
-        missing = self._is_nodata(raw)
+        missing = _is_nodata(raw, self.nodata)
+        for value in self.more_nodata:
+            missing |= _is_nodata(raw, value)
         if mask is not None:
             missing |= mask
         values = raw.astype(np.float64)
@@ -187,22 +193,6 @@ class RasterSource:
                     f"{int(begin) + int(length)}, the file has {size}"
                 )
         return ""
-
-    def _is_nodata(self, raw: np.ndarray) -> np.ndarray:
-        """Compare in the stored type: conversion to float64 can change a float32 nodata value."""
-        if self.nodata is None or math.isnan(self.nodata):
-            return np.zeros(raw.shape, bool)  # `read` marks all non-finite values
-        if raw.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                missing = raw == raw.dtype.type(self.nodata)
-            if abs(self.nodata) > 1e30:
-                # Programs write the lowest float32 as -3.4e38, too; no measurement is near it.
-                missing |= np.abs(raw) > 0.9 * abs(self.nodata)
-            return missing
-        info = np.iinfo(raw.dtype) if raw.dtype.kind in "iu" else None
-        if info is None or not info.min <= self.nodata <= info.max:
-            return np.zeros(raw.shape, bool)
-        return raw == raw.dtype.type(self.nodata)
 
     def _open(self) -> Any:
         if getattr(self._local, "dataset", None) is None:
@@ -248,6 +238,23 @@ def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
     return Problem(path, found, "copy or download the file again")
 
 
+def _is_nodata(raw: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Compare in the stored type: conversion to float64 can change a float32 nodata value."""
+    if nodata is None or math.isnan(nodata):
+        return np.zeros(raw.shape, bool)  # `read` marks all non-finite values
+    if raw.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            missing: np.ndarray = raw == raw.dtype.type(nodata)
+        if abs(nodata) > 1e30:
+            # Programs write the lowest float32 as -3.4e38, too; no measurement is near it.
+            missing |= np.abs(raw) > 0.9 * abs(nodata)
+        return missing
+    info = np.iinfo(raw.dtype) if raw.dtype.kind in "iu" else None
+    if info is None or not info.min <= nodata <= info.max or nodata != int(nodata):
+        return np.zeros(raw.shape, bool)
+    return np.asarray(raw == raw.dtype.type(int(nodata)))
+
+
 def _crs(src: Any) -> CRS | None:
     if src.crs is None:
         return None
@@ -273,7 +280,11 @@ def raster_source(path: str | Path, band: int = 1) -> RasterSource:
 
 
 def open_raster(
-    path: str | Path, place: str, problems: list[Problem], band: int = 1
+    path: str | Path,
+    place: str,
+    problems: list[Problem],
+    band: int = 1,
+    header: RasterHeader | None = None,
 ) -> RasterSource | None:
     """Open a raster and check its header.
 
@@ -287,6 +298,8 @@ def open_raster(
         Problems are appended: no such file, not a raster, truncated, no CRS, no georeferencing.
     band : int
         Band number, from 1.
+    header : RasterHeader, optional
+        What replaces the header of the file.
 
     Returns
     -------
@@ -299,10 +312,15 @@ def open_raster(
     except InputError as error:
         problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
         return None
+    if header is not None:
+        header.apply(source)
     n_before = len(problems)
     if source.crs is None:
         found = "has no coordinate reference system (CRS)"
-        problems.append(Problem(name, found, "assign the one it is in (gdal_edit.py -a_srs)"))
+        remedy = "assign the one it is in (gdal_edit.py -a_srs)"
+        if not place.startswith("grid"):
+            remedy += f", or give {place}.crs"
+        problems.append(Problem(name, found, remedy))
     elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,6 +27,8 @@ _OPTIONS: dict[str, Any] = {
     "index_col": False,
 }
 _BLOCK_BYTES = 1 << 24
+#: Rows that tell the separator of a table whose header has commas.
+N_ROW_SEEN = 20
 
 
 class Csv(TableFormat):
@@ -70,8 +75,24 @@ def _header(path: str | Path) -> tuple[str, list[str]]:
     except pd.errors.EmptyDataError:
         found, remedy = "is empty", "give a table with a header"
         raise InputError(Problem(str(path), found, remedy)) from None
-    separator = max(",;\t", key=names[0].count) if len(names) == 1 else ","
+    if len(names) == 1:
+        separator = max(",;\t", key=names[0].count)
+    else:
+        separator = (
+            ","
+            if _splits(path, ",")
+            else next((each for each in ";\t" if _splits(path, each)), ",")
+        )
     return separator, names if separator == "," else _first_row(path, separator)
+
+
+def _splits(path: str | Path, separator: str) -> bool:
+    """Return whether a separator cuts the first rows into equally many cells, two or more."""
+    # "district id, code;cases" has a comma in a name: its rows tell.
+    with fsspec.open(str(path), "rt", encoding="utf-8-sig", newline="") as file:
+        rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
+        sizes = {len(row) for row in rows if any(row)}
+    return len(sizes) == 1 and sizes.pop() > 1
 
 
 def _first_row(path: str | Path, separator: str) -> list[str]:

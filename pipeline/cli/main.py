@@ -6,7 +6,6 @@ Imports here are limited to what every command needs, so that help appears at on
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,21 +17,20 @@ import typer
 
 from geo.errors import InputError, Problem
 from pipeline.cli.bags import bags
+from pipeline.cli.check import all_problems, check
 from pipeline.cli.console import (
     BAD_INPUT,
     DEFECT,
     DONE,
     AsJson,
     Output,
-    Quiet,
-    Verbose,
     print_error,
     report_interruption,
     reported_errors,
     with_output_options,
 )
 from pipeline.cli.plan import plan
-from pipeline.cli.versions import Period, add_commands
+from pipeline.cli.versions import ConfigFile, Period, add_commands
 from pipeline.core.signals import signals_raise
 
 if TYPE_CHECKING:
@@ -51,6 +49,7 @@ app = typer.Typer(
 
 app.add_typer(bags, name="bags")
 add_commands(app)
+app.command()(check)
 app.command()(plan)
 
 
@@ -61,7 +60,6 @@ class Size(StrEnum):
     country = "country"
 
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
 Force = Annotated[bool, typer.Option("--force", help="Run stages that are up to date, too.")]
 
 
@@ -130,38 +128,6 @@ def demo(
         config = simulate_country(directory, size=size.value, seed=seed, labels=labels)
         output.print_json({"config": str(config), "size": size.value, "seed": seed})
         output.print(f"Configuration: {config}\nNext: disagg run {config}")
-
-
-@app.command()
-def check(
-    config: ConfigFile,
-    period: Period = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Check the configuration and all inputs; report every problem; write nothing.
-
-    \b
-    Example:
-      disagg check demo/disagg.yaml
-    """  # noqa: D301
-    output = Output(as_json, quiet, verbose)
-    with reported_errors(output, f"disagg check {config}"):
-        found: dict[str, str] = {}
-        problems, loaded = _all_problems(config, period, found)
-        if loaded is None or problems:
-            if not (quiet or as_json):
-                _print_table(config, problems)
-                if sys.stdout.isatty() and sys.stderr.isatty():
-                    raise typer.Exit(BAD_INPUT)  # the table has all problems
-            raise InputError(problems)
-        output.print_json({"ok": True, "problems": [], "found": found})
-        output.print(f"{config}: no problems\n")
-        width = max(map(len, found))
-        for name, what in found.items():
-            output.print(f"  {name:<{width}}  {what}")
-        output.print(f"\nNext: disagg run {config}")
 
 
 _RUN = """Run all stages: ingest, fit, predict, evaluate. Skip those that are up to date.
@@ -299,31 +265,6 @@ def _check_demo_dir(directory: Path) -> None:
         )
 
 
-def _all_problems(
-    path: Path, period: str | None = None, found: dict[str, str] | None = None
-) -> tuple[list[Problem], Config | None]:
-    """Check a configuration and its inputs; return all problems, describe inputs in ``found``."""
-    from pipeline.config.reader import missing_files, read_config
-
-    problems: list[Problem] = []
-    config = read_config(path, problems, period)
-    if config is None:
-        return problems, None
-    missing_files(config, problems)
-    from pipeline.ingest.stage import check as check_inputs
-
-    absent = {
-        key.removesuffix(".path")
-        for key, name in config.input_paths().items()
-        if any(f"no file {name}" in problem.found for problem in problems)
-    }
-    for problem in check_inputs(config, found):
-        # A missing file is reported once, with the configuration's line.
-        if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
-            problems.append(problem)
-    return problems, config
-
-
 def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config:
     """Read a configuration for a run; raise InputError with all problems of it and its inputs."""
     from pipeline.config.reader import missing_files, read_config
@@ -333,7 +274,7 @@ def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config
     if config is not None and with_inputs:
         missing_files(config, problems)
         if problems:
-            problems, _ = _all_problems(path, period)
+            problems = all_problems(path, period)[0]
     if config is None or problems:
         raise InputError(problems)
     return config
@@ -376,18 +317,3 @@ def _run_stages(
         if "predict" in names and maps:
             output.print("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
         output.print(f"All results: {place}")
-
-
-def _print_table(path: Path, problems: list[Problem]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    n = len(problems)
-    print(f"{path}: {n} problem{'' if n == 1 else 's'}")
-    table = Table(show_lines=True)
-    for heading in ("Where", "Found", "What to do"):
-        table.add_column(heading, overflow="fold")
-    for problem in problems:
-        table.add_row(*(Text(part) for part in (problem.place, problem.found, problem.remedy)))
-    Console().print(table)

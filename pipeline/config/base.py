@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
@@ -21,3 +23,9 @@ class Section(BaseModel):
 def config_error(*, remedy: str, found: str = "") -> PydanticCustomError:
     """Return a validation error with a remedy, and optionally a finding, for the user."""
     return PydanticCustomError("disagg", "{found}; {remedy}", {"found": found, "remedy": remedy})
+
+
+def config_errors(wrong: Sequence[tuple[str, str, str]]) -> PydanticCustomError:
+    """Return one validation error for several (key, finding, remedy); a key may be empty."""
+    text = "; ".join(f"{key}: {found}; {remedy}" for key, found, remedy in wrong)
+    return PydanticCustomError("disagg_many", "{text}", {"text": text, "each": list(wrong)})

@@ -108,7 +108,11 @@ class Document:
         return f"{where}: {dotted(key)}" if key else where
 
     def expanded(self, problems: list[Problem]) -> Any:
-        """Copy the data; replace ``${NAME}`` by environment variables."""
+        """Copy the data; replace ``${NAME}`` by environment variables.
+
+        A variable that is not set is one problem, however many keys name it.
+        """
+        unset: dict[str, list[Key]] = {}
 
         def expand(value: Any, key: Key) -> Any:
             if isinstance(value, dict):
@@ -122,20 +126,20 @@ class Document:
                 name = match[1]
                 if name in os.environ:
                     return os.environ[name]
-                near = difflib.get_close_matches(name, os.environ, 1, cutoff=0.8)
-                hint = f"; did you mean ${{{near[0]}}}?" if near else ""
-                problems.append(
-                    Problem(
-                        self.place(key),
-                        f"environment variable {name} is not set",
-                        f"set it before the run: export {name}=...{hint}",
-                    )
-                )
+                unset.setdefault(name, []).append(key)
                 return match[0]
 
             return _VARIABLE.sub(replace, value)
 
-        return expand(self.data, ())
+        data = expand(self.data, ())
+        for name, keys in unset.items():
+            near = difflib.get_close_matches(name, os.environ, 1, cutoff=0.8)
+            hint = f"; did you mean ${{{near[0]}}}?" if near else ""
+            many = f" ({len(set(keys))} keys name it)" if len(set(keys)) > 1 else ""
+            found = f"environment variable {name} is not set{many}"
+            remedy = f"set it before the run: export {name}=...{hint}"
+            problems.append(Problem(self.place(keys[0]), found, remedy))
+        return data
 
 
 def dotted(key: Key) -> str:

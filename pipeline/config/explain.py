@@ -65,6 +65,18 @@ def _members(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
+def explain_errors(detail: Any, data: Any, unknown: list[Key], document: Document) -> list[Problem]:
+    """Turn an error of pydantic into problems; none if other errors cover it."""
+    if detail["type"] != "disagg_many":
+        problem = explain_error(detail, data, unknown, document)
+        return [] if problem is None else [problem]
+    key = in_data(data, detail["loc"])
+    return [
+        Problem(document.place((*key, *name.split(".")) if name else key), found, remedy)
+        for name, found, remedy in detail["ctx"]["each"]
+    ]
+
+
 def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document) -> Problem | None:
     """Turn an error of pydantic into a problem; None if another error covers it."""
     key = in_data(data, detail["loc"])

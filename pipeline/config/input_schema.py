@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from geo.raster_header import RasterHeader
 from pipeline.config.base import Section, config_error
 from pipeline.config.values import Crs, InputPath, Number, Whole
 
@@ -38,17 +40,63 @@ class Labels(Section):
     value: str = Field(description="column with the labels: 1 or 0, yes or no, true or false")
 
 
-class Population(Section):
+def _nodata(value: Any) -> Any:
+    given = value if isinstance(value, list | tuple) else [value]
+    numbers = []
+    for each in given:
+        try:
+            number = math.nan if isinstance(each, bool) else float(each)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise config_error(
+                remedy="give the number of missing pixels, such as -9999, several as [-9999, 255], "
+                "or [] for none; NaN is always missing"
+            )
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _factor(value: float) -> float:
+    if value == 0:
+        raise config_error(remedy="give a number other than 0, such as 0.0001")
+    return value
+
+
+class Raster(Section):
+    """A raster, with what replaces its header where that is silent or wrong."""
+
+    path: InputPath = Field(description="raster")
+    nodata: Annotated[tuple[float, ...], BeforeValidator(_nodata)] | None = Field(
+        None, description="stored number of missing pixels, or several; the header's by default"
+    )
+    crs: Crs | None = Field(
+        None, description="coordinate reference system; the header's by default"
+    )
+    scale: Annotated[Number, AfterValidator(_factor)] | None = Field(
+        None, description="factor of the stored numbers; the header's by default"
+    )
+    offset: Number | None = Field(
+        None, description="added to the scaled numbers; the header's by default"
+    )
+    units: str | None = Field(None, description="unit of the values; the header's by default")
+
+    @property
+    def header(self) -> RasterHeader:
+        """What replaces the header of the file."""
+        return RasterHeader(self.nodata, self.crs, self.scale, self.offset, self.units)
+
+
+class Population(Raster):
     """``population``: people per pixel, or per km2 with ``density``."""
 
     path: InputPath = Field(description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
 
 
-class Covariate(Section):
+class Covariate(Raster):
     """``covariates.<name>``: a raster, its resampling and its transform."""
 
-    path: InputPath = Field(description="raster")
     band: Annotated[Whole, Field(ge=1)] = Field(1, description="band of the raster, from 1")
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
         "auto", description="method of resampling to the grid"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.config.base import Section, config_error
+from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
     constructor_names,
@@ -131,32 +131,59 @@ class ModelSpec(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ModelSpec:
-        from models.core.errors import ParameterError
-
-        wrong = invalid_setting(self)
-        if wrong is not None:
-            raise config_error(found=wrong[0], remedy=wrong[1])
+        wrong = invalid_settings(self)
         links = self.response.links
         if self.link not in ("auto", *links):
-            raise config_error(
-                found=f"link {self.link!r} does not go with the {self.likelihood} likelihood",
-                remedy=f"give link: {' or '.join(links)}",
-            )
+            found = f"link {self.link!r} does not go with the {self.likelihood} likelihood"
+            wrong.append(("link", found, f"give link: {' or '.join(links)}"))
         if learns_from(self.kind) == "counts":
-            chosen = {
-                "likelihood": self.likelihood,
-                "link": self.link,
-                "estimator": self.estimator,
-                "area_effect": self.has_area_effect,
-            }
-            known = constructor_names(self.kind)
-            taken = {name: value for name, value in chosen.items() if name in known}
-            try:
-                model_class(self.kind)(**{**taken, **self.options}).check_params()
-            except ParameterError as error:
-                found, _, remedy = str(error).partition("; ")
-                raise config_error(found=found, remedy=remedy or "correct it") from None
+            wrong += _refused(self, {name for name, *_ in wrong})
+        if wrong:
+            raise config_errors([(_own_key(key), found, remedy) for key, found, remedy in wrong])
         return self
+
+
+def _own_key(name: str) -> str:
+    """Return the key of a constructor's argument."""
+    by_argument = {argument: key for key, argument in CONSTRUCTOR_NAMES.items()}
+    return by_argument.get(name, name)
+
+
+def _refused(spec: ModelSpec, reported: set[str]) -> list[tuple[str, str, str]]:
+    """Return key, finding and remedy of each setting that the model itself refuses.
+
+    A model reports the first only: that one gets its default, and the model is asked again.
+    """
+    from models.core.errors import ParameterError
+
+    chosen = {
+        "likelihood": spec.likelihood,
+        "link": spec.link,
+        "estimator": spec.estimator,
+        "area_effect": spec.has_area_effect,
+    }
+    known = constructor_names(spec.kind)
+    taken = {name: value for name, value in chosen.items() if name in known}
+    taken |= {name: value for name, value in spec.options.items() if name in known}
+    for name in reported:
+        taken.pop(name.removeprefix("options."), None)
+    wrong: list[tuple[str, str, str]] = []
+    while True:
+        try:
+            model_class(spec.kind)(**taken).check_params()
+        except ParameterError as error:
+            found, _, remedy = str(error).partition("; ")
+            name, colon, rest = found.partition(": ")
+            if not colon or name not in taken:
+                # Of several settings at once: what was reported may be the cause.
+                if not (wrong or reported):
+                    wrong.append(("", found, remedy or "correct it"))
+                return wrong
+            key = f"options.{name}" if name in spec.options else name
+            wrong.append((key, rest, remedy or "correct it"))
+            del taken[name]
+        else:
+            return wrong
 
 
 class Fit(Section):
@@ -178,29 +205,34 @@ MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind
 FIT_KEYS = tuple(Fit.model_fields)
 
 
-def invalid_setting(spec: ModelSpec) -> tuple[str, str] | None:
-    """Return (found, remedy) for a setting that the kind of model does not have, or None."""
+def invalid_settings(spec: ModelSpec) -> list[tuple[str, str, str]]:
+    """Return (key, found, remedy) of each setting that the kind of model does not have."""
     if not spec.options and learns_from(spec.kind) == "counts":
-        return None
-    wrong = unknown_option(spec.kind, spec.options)
-    if wrong is not None:
-        return f"options: {wrong[0]}", wrong[1]
+        return []
     known = constructor_names(spec.kind)
-    refused = unusable_options(spec.kind, spec.options)
+    wrong = []
+    for name in spec.options:
+        unknown = unknown_option(spec.kind, {name: None})
+        if unknown is not None:
+            wrong.append((f"options.{name}", *unknown))
+    usable = {name: value for name, value in spec.options.items() if name in known}
+    if learns_from(spec.kind) == "counts":
+        own = {CONSTRUCTOR_NAMES.get(key, key): key for key in MODEL_KEYS}
+        taken = [(name, own[name]) for name in usable if name in own]
+        wrong += [
+            (f"options.{name}", f"{name!r} is a key of model", f"give model.{key}")
+            for name, key in taken
+        ]
+        return wrong
+    refused = unusable_options(spec.kind, usable)
     if refused is not None:
-        return f"options: {refused[0]}", refused[1]
-    taken = [
-        name for name in spec.options if name in (CONSTRUCTOR_NAMES.get(k, k) for k in MODEL_KEYS)
+        wrong.append(("options", *refused))
+    return wrong + [
+        (key, f"{key} is for models of counts, not for {spec.kind}", "remove it")
+        for key in MODEL_KEYS
+        if is_changed(spec, key)
+        and (CONSTRUCTOR_NAMES.get(key, key) not in known or key == "likelihood")
     ]
-    if taken and learns_from(spec.kind) == "counts":
-        return f"options: {taken[0]!r} is a key of model", f"give model.{taken[0]}"
-    if learns_from(spec.kind) == "labels":
-        for key in MODEL_KEYS:
-            if is_changed(spec, key) and (
-                CONSTRUCTOR_NAMES.get(key, key) not in known or key == "likelihood"
-            ):
-                return f"{key} is for models of counts, not for {spec.kind}", "remove it"
-    return None
 
 
 def ignored_fit_keys(kind: str, fit: Fit) -> list[str]:

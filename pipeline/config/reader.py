@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from geo.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
-from pipeline.config.explain import explain_error, in_data, remove_key
+from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
 from pipeline.config.schema import Config, StorageSection
 from pipeline.config.values import bare_variables
@@ -80,9 +80,7 @@ def read_config(
         return _with_document(config, document)
     unknown = [in_data(data, d["loc"]) for d in details if d["type"] == "extra_forbidden"]
     for detail in details:
-        problem = explain_error(detail, data, unknown, document)
-        if problem is not None:
-            problems.append(problem)
+        problems.extend(explain_errors(detail, data, unknown, document))
     for key in unknown:
         remove_key(data, key)
     try:

@@ -17,7 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.config.base import Section, config_error
+from pipeline.config.base import Section, config_error, config_errors
+from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
 from pipeline.config.document import Document
 from pipeline.config.input_schema import (
@@ -154,6 +155,7 @@ class Config(Section):
     compute: Compute = Field(default_factory=Compute)
     output: Output = Field(default_factory=Output)
     evaluate: Evaluate = Field(default_factory=Evaluate)
+    check: Check = Field(default_factory=Check)
     truth: Truth | None = Field(None, description="true rate of a simulated country")
     period: str | None = Field(None, description="period of a time series; the latest by default")
     gates: Gates = Field(default_factory=Gates)
@@ -185,65 +187,10 @@ class Config(Section):
         return data
 
     @model_validator(mode="after")
-    def _responses(self) -> Config:
-        given = [key for key in ("counts", "labels") if getattr(self, key) is not None]
-        wanted = self.model.responses
-        if given != [wanted]:
-            what = " and ".join(given) or "neither counts nor labels"
-            raise config_error(
-                found=f"{what} given, but model.kind: {self.model.kind} learns from {wanted}",
-                remedy=f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_period(self) -> Config:
-        if self.counts is not None and self.counts.period is not None:
-            if self.counts.path is None:
-                raise config_error(
-                    found="counts.period without counts.path",
-                    remedy="give counts of several periods as a table of their own",
-                )
-            if self.period is None:
-                raise config_error(
-                    found="counts.period without a period", remedy="add `period: ...`"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _secure(self) -> Config:
-        compute = self.compute
-        if (compute.tls is not None) != compute.scheduler.startswith("tls://"):
-            raise config_error(
-                found="compute.tls and a scheduler at tls://..., one without the other",
-                remedy="give both, or neither",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _tested(self) -> Config:
-        if self.counts is None:
-            return self
-        if (self.counts.tested is not None) != self.model.response.needs_trials:
-            from models.likelihoods.registry import LIKELIHOODS
-
-            names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
-            raise config_error(
-                found=f"counts.tested and model.likelihood: {names}, one without the other",
-                remedy="give both for positives among tested people, neither for cases",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fit_keys(self) -> Config:
-        ignored = (
-            ignored_fit_keys(self.model.kind, self.fit) if self.model.responses == "labels" else []
-        )
-        if ignored:
-            raise config_error(
-                found=f"fit.{ignored[0]} is set, but {self.model.kind} does not use it",
-                remedy="remove it",
-            )
+    def _fits_together(self) -> Config:
+        wrong = [each for check in _CROSS_CHECKS if (each := check(self)) is not None]
+        if wrong:
+            raise config_errors(wrong)
         return self
 
     @property
@@ -284,6 +231,70 @@ class Config(Section):
             for key in ("ca", "cert", "key"):
                 paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
         return {key: path for key, path in paths.items() if path is not None}
+
+
+def _wrong_responses(config: Config) -> Wrong | None:
+    given = [key for key in ("counts", "labels") if getattr(config, key) is not None]
+    wanted = config.model.responses
+    if given == [wanted]:
+        return None
+    what = " and ".join(given) or "neither counts nor labels"
+    found = f"{what} given, but model.kind: {config.model.kind} learns from {wanted}"
+    remedy = f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind"
+    return "", found, remedy
+
+
+def _wrong_period(config: Config) -> Wrong | None:
+    if config.counts is None or config.counts.period is None:
+        return None
+    if config.counts.path is None:
+        remedy = "give counts of several periods as a table of their own"
+        return "", "counts.period without counts.path", remedy
+    if config.period is None:
+        return "", "counts.period without a period", "add `period: ...`"
+    return None
+
+
+def _wrong_security(config: Config) -> Wrong | None:
+    compute = config.compute
+    if (compute.tls is not None) == compute.scheduler.startswith("tls://"):
+        return None
+    found = "compute.tls and a scheduler at tls://..., one without the other"
+    return "", found, "give both, or neither"
+
+
+def _wrong_trials(config: Config) -> Wrong | None:
+    if config.counts is None:
+        return None
+    if (config.counts.tested is not None) == config.model.response.needs_trials:
+        return None
+    from models.likelihoods.registry import LIKELIHOODS
+
+    names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
+    found = f"counts.tested and model.likelihood: {names}, one without the other"
+    return "", found, "give both for positives among tested people, neither for cases"
+
+
+def _wrong_fit_keys(config: Config) -> Wrong | None:
+    if config.model.responses != "labels":
+        return None
+    ignored = ignored_fit_keys(config.model.kind, config.fit)
+    if not ignored:
+        return None
+    keys = ", ".join(f"fit.{key}" for key in ignored)
+    found = f"{keys} {'is' if len(ignored) == 1 else 'are'} set, but {config.model.kind} does "
+    return "", found + f"not use {'it' if len(ignored) == 1 else 'them'}", "remove it"
+
+
+#: Key, finding and remedy.
+Wrong = tuple[str, str, str]
+_CROSS_CHECKS = (
+    _wrong_responses,
+    _wrong_period,
+    _wrong_security,
+    _wrong_trials,
+    _wrong_fit_keys,
+)
 
 
 def work_dir(config: Config) -> Path:

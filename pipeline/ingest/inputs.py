@@ -19,6 +19,7 @@ from geo.counts import read_counts, read_labels
 from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
+from geo.raster_header import RasterHeader, crs_text
 from pipeline.config.input_schema import Labels
 from pipeline.config.schema import Config
 from pipeline.store.aligned_grid import Layer
@@ -47,6 +48,8 @@ class Inputs:
     population : Layer or None
     tested : Series or None
         Numbers tested by area, if the configuration names their column.
+    opened : tuple of RasterSource
+        All rasters that could be opened, misplaced ones included.
     """
 
     grid: Grid | None
@@ -57,6 +60,7 @@ class Inputs:
     covariates: dict[str, Layer]
     population: Layer | None
     tested: pd.Series | None = None
+    opened: tuple[RasterSource, ...] = ()
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -77,10 +81,12 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     )
     counts = None if areas is None else _responses(config, areas, problems)
     tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
+    if areas is not None:
+        _check_folds(config, len(areas), problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        source = open_raster(covariate.path, place, problems, covariate.band)
+        source = open_raster(covariate.path, place, problems, covariate.band, covariate.header)
         if source is not None:
             covariates[name] = Layer(
                 f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
@@ -88,12 +94,14 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     population = None
     if config.population is not None:
         spec = config.population
-        source = open_raster(spec.path, "population", problems)
+        source = open_raster(spec.path, "population", problems, header=spec.header)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
         extent = _Extent(areas)
+    layers = [*([population] if population else []), *covariates.values()]
+    opened = tuple(layer.source for layer in layers)
     # A misplaced raster is reported here, and takes no part in further checks.
     for name, layer in list(covariates.items()):
         if _is_misplaced(layer.place, layer.source, extent, problems):
@@ -106,7 +114,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
     return Inputs(
-        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested
+        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested, opened
     )
 
 
@@ -157,6 +165,15 @@ def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem])
         found = f"column {spec.value!r} is 0 for every area"
         problems.append(Problem(place, found, "give the column of the cases"))
     return counts
+
+
+def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
+    """Append a problem if more folds are given than there are areas; a default is lowered."""
+    folds, given = config.evaluate.folds, "folds" in config.evaluate.model_fields_set
+    if given and isinstance(folds, int) and config.evaluate.schemes and folds > n_area:
+        found = f"{folds} folds of {n_area} areas"
+        remedy = f"give {n_area} folds at most, or schemes: [] for no cross-validation"
+        problems.append(Problem("evaluate.folds", found, remedy))
 
 
 def _period_filter(config: Config) -> tuple[str, str] | None:
@@ -226,7 +243,7 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
     # Mostly another key names this raster, too, and its problems are reported there.
     reported = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
     found: list[Problem] = []
-    source = open_raster(spec.like, "grid.like", found)
+    source = open_raster(spec.like, "grid.like", found, header=_declared(config, spec.like))
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
@@ -234,6 +251,13 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
         _is_misplaced(place, source, extent, found)
     problems.extend(problem for problem in found if problem.found not in reported)
     return None if source is None or found else source.grid
+
+
+def _declared(config: Config, path: str) -> RasterHeader | None:
+    """Return what another key declares of the raster that gives the grid."""
+    keys = [*([config.population] if config.population else []), *config.covariates.values()]
+    same = [key.header for key in keys if key.path == path]
+    return next((header for header in same if header.crs is not None), None)
 
 
 def _grid_over_areas(
@@ -301,8 +325,4 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
 def _describe_raster(source: RasterSource) -> str:
     n_row, n_col = source.shape
     unit = f", {source.unit}" if source.unit else ""
-    crs = "no CRS"
-    if source.crs is not None:
-        authority = source.crs.to_authority()
-        crs = ":".join(authority) if authority else source.crs.name
-    return f"{n_row} x {n_col} pixels, {crs}{unit}"
+    return f"{n_row} x {n_col} pixels, {crs_text(source.crs)}{unit}"

@@ -7,6 +7,7 @@ a covariate or population out of their bags, and counts them.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.balance import begin_balance, check_area_balance, counts_outside
+from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
@@ -46,6 +48,7 @@ from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 from pipeline.store.balance import balance_of, render_balance
 
 N_NAMED = 5  # areas named in one message
+Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
 
 
@@ -98,42 +101,79 @@ def ingest(context: StageContext) -> dict[str, Any]:
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
     ):
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
-            inputs, bags = _prepare(config, staging, progress)
+            inputs, bags = _prepare(config, staging, progress, _log_suspicions(config, progress))
             _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
     return _summary(BagStore.open(bags_path), progress)
 
 
-def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
-    """Return all problems of the inputs: runs ingest in a temporary directory.
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
 
-    Parameters
+    Attributes
     ----------
-    config : Config
-    found : dict, optional
-        If there are no problems, filled with a description of each input (`describe_inputs`).
-
-    Returns
-    -------
-    list of Problem
+    problems : list of Problem
         Empty if ingest would succeed.
+    examined : Examined or None
+        None if an input is missing on an object store.
+    found : dict of str to str
+        Description of each input (`describe_inputs`); empty if there are problems.
+    ids : list of str
+        Of the areas; empty if they are unusable.
     """
+
+    problems: list[Problem]
+    examined: Examined | None
+    found: dict[str, str]
+    ids: list[str]
+
+
+def check(config: Config) -> list[Problem]:
+    """Return all problems of the inputs; empty if ingest would succeed."""
+    return check_inputs(config).problems
+
+
+def check_inputs(config: Config) -> Checked:
+    """Check and profile the inputs: runs the first part of ingest in a temporary directory."""
+    examined: list[Examined] = []
+    problems: list[Problem] = []
+    found: dict[str, str] = {}
+    ids: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
         try:
             with local_inputs(config) as local:
-                inputs, _ = _prepare(local, Path(directory), Silent())
+                paths = dict(zip(local.input_paths().values(), config.input_paths().values(),
+                                 strict=True))  # fmt: skip
+
+                def look(inputs: Inputs, *seen: Any) -> None:
+                    if inputs.areas is not None:
+                        ids.extend(str(i) for i in inputs.areas["id"])
+                    examined.append(examine(local, inputs, *seen).with_paths(paths))
+
+                inputs, _ = _prepare(local, Path(directory), Silent(), look)
+                found = describe_inputs(config, inputs)
         except InputError as error:
-            return list(error.problems)
-    if found is not None:
-        found |= describe_inputs(config, inputs)
-    return []
+            problems = list(error.problems)
+    return Checked(problems, examined[0] if examined else None, found, ids)
 
 
-def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inputs, Bags]:
+def _log_suspicions(config: Config, progress: Progress) -> Look:
+    def look(inputs: Inputs, members: Membership | None, written: GridSummary | None) -> None:
+        for suspicion in examine(config, inputs, members, written).suspicions:
+            progress.log(f"ingest: suspicion: {suspicion}")
+
+    return look
+
+
+def _prepare(
+    config: Config, grid_path: Place, progress: Progress, look: Look
+) -> tuple[Inputs, Bags]:
     """Check all inputs and write the aligned grid; raise InputError with all problems."""
     problems: list[Problem] = []
     inputs = open_inputs(config, problems)
     members = _members(inputs, config, problems, progress)
-    bags, layers = None, InputLayers(inputs.covariates, inputs.population)
+    bags = written = None
+    layers = InputLayers(inputs.covariates, inputs.population)
     if inputs.grid is not None and (inputs.covariates or inputs.population):
         with progress.task("align", sum(1 for _ in inputs.grid.tiles(aligned_grid.TILE))) as task:
             written = write_aligned_grid(
@@ -151,7 +191,14 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
         if members is not None and inputs.areas is not None:
             bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
-    if problems or bags is None or inputs.grid is None or inputs.counts is None:
+    look(inputs, members, written)
+    if (
+        problems
+        or bags is None
+        or written is None
+        or inputs.grid is None
+        or inputs.counts is None
+    ):
         raise InputError(problems)
     balance = begin_balance(
         inputs.grid,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from geo.text_safety import spreadsheet_safe_frame
+from geo.text_safety import spreadsheet_safe, spreadsheet_safe_frame
 
 
 def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
@@ -24,6 +24,8 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
         Whether to write the index, too.
     """
     written = spreadsheet_safe_frame(table)
+    if index:
+        written.index = written.index.map(spreadsheet_safe)
     for place, dtype in enumerate(table.dtypes):
         if pd.api.types.is_float_dtype(dtype):
             column = table.iloc[:, place]

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -148,6 +149,16 @@ def writable(directory: Path, key: str) -> Iterator[None]:
         found = f"cannot be written to ({error.strerror or error})"
         remedy = f"set another {key}, or make this one writable"
         raise InputError(Problem(f"{key} ({directory})", found, remedy)) from error
+
+
+def check_writable(directory: Path, key: str) -> None:
+    """Raise InputError if a directory, or the nearest above it that exists, takes no files."""
+    above = directory
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    # An attempt, because permissions alone do not tell of read-only and other file systems.
+    with writable(directory, key), tempfile.TemporaryDirectory(dir=above, prefix=".disagg-"):
+        pass
 
 
 def _map_lock(directory: Path) -> Lock:

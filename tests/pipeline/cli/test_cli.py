@@ -54,8 +54,12 @@ def project(tmp_path, monkeypatch):
         fake = types.ModuleType(module)
         setattr(fake, function, stand_in(stage))
         monkeypatch.setitem(sys.modules, module, fake)
-    sys.modules["pipeline.ingest.stage"].check = lambda config, said=None: []
+    sys.modules["pipeline.ingest.stage"].check_inputs = lambda config: checked([])
     return tmp_path
+
+
+def checked(problems):
+    return types.SimpleNamespace(problems=problems, examined=None, found={}, ids=[])
 
 
 def replace_stage(monkeypatch, error):
@@ -112,7 +116,8 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
         Problem("counts", "no such file", "told already"),
         Problem("counts_of_last_year", "another place", "told still"),
     ]
-    monkeypatch.setattr(sys.modules["pipeline.ingest.stage"], "check", lambda config, said: found)
+    stage = sys.modules["pipeline.ingest.stage"]
+    monkeypatch.setattr(stage, "check_inputs", lambda config: checked(found))
     (project / "cases.csv").unlink()
     assert main(["check", str(project / "run.yaml")]) == 2
     out, err = capsys.readouterr()

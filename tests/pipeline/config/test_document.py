@@ -106,10 +106,11 @@ def test_check_describes_the_period_that_is_mapped(files, capsys):
     path = write(files, counts={"path": "cases.csv", "value": "cases", "period": "month"})
     assert main(["check", str(path)]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^  period +2026-02$", said, re.MULTILINE)
-    assert re.search(r"^  counts +126 in all, 10 to 18$", said, re.MULTILINE)
+    assert re.search(r"^  counts +period 2026-02: 126 in 9 areas", said, re.MULTILINE)
+    assert re.search(r"^  2026-01 +36 in 9 areas", said, re.MULTILINE)
+    assert re.search(r"^  2026-02 +126 in 9 areas", said, re.MULTILINE)
     assert main(["check", str(path), "--period", "2026-01"]) == 0
-    assert re.search(r"counts +36 in all, 0 to 8", capsys.readouterr().out)
+    assert re.search(r"counts +period 2026-01: 36 in 9 areas", capsys.readouterr().out)
 
 
 def test_check_describes_what_ingest_opened(files, capsys, monkeypatch):
@@ -124,7 +125,7 @@ def test_check_describes_what_ingest_opened(files, capsys, monkeypatch):
 
     monkeypatch.setattr(geo.raster.RasterSource, "__init__", record)
     assert main(["check", str(write(files))]) == 0
-    assert re.search(r"covariates.wave +30 x 34 pixels, EPSG:32738", capsys.readouterr().out)
+    assert re.search(r"^  wave .* 1,000 m +EPSG:32738", capsys.readouterr().out, re.MULTILINE)
     # Once as an input; the population a second time, as the raster that the grid is like.
     assert opened.count(str(files.directory / "wave.tif")) == 1
     assert opened.count(str(files.directory / "population.tif")) == 2

@@ -1,0 +1,63 @@
+"""What users declare of a raster whose header is silent or wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyproj import CRS
+
+if TYPE_CHECKING:
+    from geo.raster import RasterSource
+
+
+@dataclass(frozen=True)
+class RasterHeader:
+    """Declared properties of a raster; each replaces that of the file's header.
+
+    A value is ``stored * scale + offset``; ``nodata`` is compared with the stored number.
+
+    Attributes
+    ----------
+    nodata : tuple of float or None
+        Stored numbers that mark missing pixels, () if none does; None keeps the header's.
+    crs : str or None
+        Anything that ``pyproj.CRS.from_user_input`` accepts; None keeps the header's.
+    scale, offset : float or None
+        None keeps the header's.
+    unit : str or None
+        Unit of the values; None keeps the header's.
+    """
+
+    nodata: tuple[float, ...] | None = None
+    crs: str | None = None
+    scale: float | None = None
+    offset: float | None = None
+    unit: str | None = None
+
+    def apply(self, source: RasterSource) -> None:
+        """Replace the properties of an opened raster."""
+        if self.nodata is not None:
+            source.nodata = self.nodata[0] if self.nodata else None
+            source.more_nodata = self.nodata[1:]
+        if self.crs is not None:
+            source.crs = CRS.from_user_input(self.crs)
+        if self.scale is not None:
+            source.scale = self.scale
+        if self.offset is not None:
+            source.offset = self.offset
+        if self.unit is not None:
+            source.unit = self.unit
+
+
+def crs_text(crs: CRS | None) -> str:
+    """Return a short name of a CRS: its code, or its projection where it has none."""
+    if crs is None:
+        return "no CRS"
+    authority = crs.to_authority()
+    if authority:
+        return ":".join(authority)
+    if crs.name.lower() not in ("unknown", "unnamed", ""):
+        return str(crs.name)
+    operation = crs.coordinate_operation
+    return str(operation.method_name) if operation is not None else "geographic"

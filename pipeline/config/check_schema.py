@@ -1,0 +1,48 @@
+"""Section ``check`` of the configuration: suspicions that the user has looked into."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pipeline.config.base import Section, config_error
+from pipeline.config.suggestions import suggest_value
+
+#: Codes of the suspicions of :mod:`pipeline.ingest.suspicions`, with what each is about.
+CODES = {
+    "nodata": "a number that stands apart from all others, probably of missing pixels",
+    "scale": "values that are a known multiple of their unit",
+    "density": "people per km2 taken for people per pixel, or the reverse",
+    "thousands": "people in thousands or millions",
+    "rate": "more cases than people",
+    "shares": "shares or percentages taken for counts",
+    "threshold": "a threshold far outside the rates of the areas",
+    "swapped": "latitude and longitude in the wrong order",
+    "ids": "ids that differ in capitals, accents, spaces or leading zeros",
+    "coverage": "an area most of whose people live where a covariate has no value",
+    "overlap": "areas that overlap or are there twice",
+}
+
+
+def _accepted(value: str) -> str:
+    code = value.partition(":")[0]
+    if code not in CODES:
+        raise config_error(
+            found=f"{code!r} is not a suspicion", remedy=suggest_value(code, list(CODES))
+        )
+    return value
+
+
+class Check(Section):
+    """``check``: suspicions that are no mistake."""
+
+    accept: tuple[Annotated[str, AfterValidator(_accepted)], ...] = Field(
+        (),
+        description="suspicions not to report: codes such as 'scale', or of one input, "
+        "'scale:covariates.evi'",
+    )
+
+    def accepts(self, code: str, place: str) -> bool:
+        """Return whether a suspicion of a key is accepted."""
+        return code in self.accept or f"{code}:{place.partition(' (')[0]}" in self.accept

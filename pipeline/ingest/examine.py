@@ -1,0 +1,215 @@
+"""Examine the inputs of a run: their profile, and suspicions that it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import zarr
+
+from geo.errors import InputError
+from geo.grid import Tile
+from geo.membership import Membership
+from geo.raster import RasterSource
+from pipeline.config.schema import Config
+from pipeline.ingest.inputs import Inputs
+from pipeline.ingest.profile import (
+    CountProfile,
+    Exposure,
+    Profile,
+    RasterProfile,
+    exposure_of,
+    profile_areas,
+    profile_counts,
+    profile_people,
+    profile_periods,
+    profile_raster,
+    surface_km2,
+)
+from pipeline.ingest.raster_sample import sample_raster
+from pipeline.ingest.raster_suspicions import (
+    Suspicion,
+    population_suspicions,
+    raster_suspicions,
+)
+from pipeline.ingest.suspicions import (
+    count_suspicions,
+    coverage_suspicions,
+    id_suspicions,
+    lacking_areas,
+    overlap_suspicions,
+    swapped_suspicions,
+)
+from pipeline.storage.object_commit import zarr_at
+from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
+
+OVERLAP = 1e-6  # share of the surface below which no pair of areas is looked for
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The profile of the inputs, and the suspicions that the user has not accepted."""
+
+    profile: Profile
+    suspicions: tuple[Suspicion, ...]
+
+    def with_paths(self, paths: Mapping[str, str]) -> Examined:
+        """Copy; replace the paths that suspicions name."""
+        renamed = []
+        for each in self.suspicions:
+            key, _, path = each.place.partition(" (")
+            known = paths.get(path.removesuffix(")"))
+            renamed.append(replace(each, place=f"{key} ({known})") if known else each)
+        return Examined(self.profile, tuple(renamed))
+
+
+def examine(
+    config: Config, inputs: Inputs, members: Membership | None, written: GridSummary | None
+) -> Examined:
+    """Profile the inputs and collect suspicions; also of inputs that have problems.
+
+    Parameters
+    ----------
+    config : Config
+    inputs : Inputs
+    members : Membership or None
+        Pixels of all areas; None if areas or grid are unusable.
+    written : GridSummary or None
+        The aligned grid; None if none could be written.
+    """
+    areas, ids = inputs.areas, np.empty(0, object)
+    found: list[Suspicion] = []
+    shapes = size = None
+    if areas is not None:
+        ids = areas["id"].to_numpy()
+        found += swapped_suspicions(config, areas, list(inputs.opened))
+        found += id_suspicions(config, areas)
+        if inputs.located:
+            usable = _polygons(areas)
+            shapes = usable.geometry
+            size = np.full(len(areas), np.nan)
+            size[usable.index] = surface_km2(usable)
+            if _may_overlap(members, written):
+                found += overlap_suspicions(config, usable)
+    exposure = None
+    if members is not None and written is not None and inputs.grid is not None:
+        exposure = exposure_of(members, written.state, inputs.grid, written.path)
+        names = _lacks(members, exposure, written)
+        found += coverage_suspicions(config, ids, exposure.total, exposure.lacking, names)
+    has_people = inputs.population is not None and written is not None and written.people.low >= 0
+    total = None if exposure is None else exposure.total
+    people = total if has_people else None
+    surface = float("nan") if size is None else float(np.nansum(size))
+    rasters, more = _rasters(
+        config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
+    )
+    below, name = _exposure(config, inputs, people, total)
+    counts = _counts(config, inputs, below)
+    if counts is not None and inputs.counts is not None:
+        more += count_suspicions(config, inputs.counts, people, counts)
+    positive = None
+    if config.labels is not None and inputs.counts is not None:
+        positive = int(inputs.counts.sum()), len(inputs.counts)
+    described = None if size is None or areas is None else profile_areas(areas, size)
+    profile = Profile(
+        areas=described,
+        people=None if people is None or size is None else profile_people(ids, people, size),
+        counts=counts,
+        exposure=name,
+        rate_per=config.output.rate_per,
+        positive=positive,
+        periods=profile_periods(config, ids, below) if areas is not None else (),
+        rasters=rasters,
+    )
+    kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
+    return Examined(profile, tuple(kept))
+
+
+def _polygons(areas: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
+    shapes = areas.geometry
+    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
+    return areas[usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])]
+
+
+def _may_overlap(members: Membership | None, written: GridSummary | None) -> bool:
+    if members is None or written is None:
+        return True
+    surface = float(members.fraction.sum(dtype=np.float64))
+    return surface - written.covered > OVERLAP * surface
+
+
+def _lacks(members: Membership, exposure: Exposure, written: GridSummary) -> list[str]:
+    """Name the covariate that most pixels without a value lack, of each area that is short."""
+    which = lacking_areas(exposure.total, exposure.lacking)
+    if which.size == 0:
+        return []
+    group: Any = zarr.open_group(zarr_at(written.path), mode="r")
+    names = []
+    for area in which.tolist():
+        span = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
+        lost = written.state[span] & NO_COVARIATE > 0
+        x, _ = read_pixels(group, members.pixel[span][lost], group["population"].shape[1])
+        names.append(written.names[int(np.argmax((~np.isfinite(x)).sum(axis=0)))])
+    return names
+
+
+def _rasters(
+    config: Config, inputs: Inputs, shapes: gpd.GeoSeries | None, total: float, surface: float
+) -> tuple[tuple[RasterProfile, ...], list[Suspicion]]:
+    profiles, found = [], []
+    for key, path, source in _sources(config, inputs):
+        if shapes is None or shapes.empty:
+            continue
+        try:
+            sample = sample_raster(source, shapes)
+        except InputError:  # damaged: the aligned grid reports it
+            continue
+        profiles.append(profile_raster(key, source, sample))
+        found += raster_suspicions(key, path, source, sample)
+        if key == "population" and config.population is not None:
+            density = config.population.density
+            top = float(sample.inside.max()) if sample.inside.size else float("nan")
+            found += population_suspicions(
+                path, source, density=density, total=total, km2=surface,
+                densest=top if density else top / _pixel_km2(source, shapes),
+            )  # fmt: skip
+    return tuple(profiles), found
+
+
+def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, RasterSource]]:
+    if inputs.population is not None and config.population is not None:
+        yield "population", config.population.path, inputs.population.source
+    for name, layer in inputs.covariates.items():
+        yield f"covariates.{name}", config.covariates[name].path, layer.source
+
+
+def _pixel_km2(source: RasterSource, shapes: gpd.GeoSeries) -> float:
+    """Return the surface of a pixel in the middle of the areas; NaN for a rotated raster."""
+    if not source.north_up:
+        return float("nan")
+    _, south, _, north = shapes.to_crs(source.crs).total_bounds
+    t, middle = source.transform, 0.5 * (south + north)
+    row = min(max(int((middle - t.f) / t.e), 0), source.shape[0] - 1) if np.isfinite(middle) else 0
+    return float(source.grid.area_km2(Tile(row, 0, 1, 1))[0, 0])
+
+
+def _exposure(
+    config: Config, inputs: Inputs, people: np.ndarray | None, total: np.ndarray | None
+) -> tuple[np.ndarray | None, str]:
+    """Return what the counts are rates of, by area, and its name."""
+    if config.counts is not None and config.counts.tested is not None:
+        tested = inputs.tested
+        return None if tested is None else tested.to_numpy(np.float64), "tested"
+    return (total, "km2") if config.population is None else (people, "people")
+
+
+def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountProfile | None:
+    if inputs.counts is None or config.labels is not None:
+        return None
+    usable = below if below is not None and below.sum() > 0 else None
+    return profile_counts(
+        inputs.counts, usable, config.output.rate_per, config.period, inputs.tested
+    )

@@ -1,0 +1,329 @@
+"""The numbers that expose a wrong unit: of areas, people, counts, periods and rasters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import shapely
+import zarr
+
+from geo.columns import MISSING, id_text
+from geo.errors import InputError
+from geo.grid import Grid
+from geo.membership import Membership
+from geo.raster import RasterSource
+from geo.raster_header import crs_text
+from geo.tables import read_table
+from pipeline.config.periods import MARK, natural_key, period_files
+from pipeline.config.schema import Config
+from pipeline.ingest.raster_sample import RasterSample
+from pipeline.storage.location import Place, is_remote
+from pipeline.storage.object_commit import zarr_at
+from pipeline.store.aligned_grid import TILE
+from pipeline.store.tile_index import TileIndex
+
+EQUAL_AREA = "EPSG:6933"
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Smallest and largest value of the areas, with the ids of these."""
+
+    low: float
+    low_id: str
+    high: float
+    high_id: str
+
+    @classmethod
+    def of(cls, values: np.ndarray, ids: np.ndarray) -> Extremes | None:
+        """Return the extremes of the finite values; None if there are none."""
+        at = np.flatnonzero(np.isfinite(values))
+        if at.size == 0:
+            return None
+        low, high = at[np.argmin(values[at])], at[np.argmax(values[at])]
+        return cls(float(values[low]), str(ids[low]), float(values[high]), str(ids[high]))
+
+
+@dataclass(frozen=True)
+class AreaProfile:
+    """Number of areas, their CRS, their surface on the ellipsoid, km2."""
+
+    n: int
+    crs: str
+    km2: float
+    each_km2: Extremes | None
+
+
+@dataclass(frozen=True)
+class PeopleProfile:
+    """People in all areas, per km2, and the areas with the fewest and the most."""
+
+    total: float
+    per_km2: float
+    each: Extremes | None
+
+
+@dataclass(frozen=True)
+class CountProfile:
+    """Counts of one period.
+
+    Attributes
+    ----------
+    period : str or None
+    n_area : int
+        Areas with a count.
+    total : float
+    tested : float or None
+        Numbers tested, in all.
+    rate : float or None
+        Of all areas, per ``rate_per`` of the exposure; None if the exposure is unknown.
+    rates : Extremes or None
+        Of single areas.
+    """
+
+    period: str | None
+    n_area: int
+    total: float
+    tested: float | None = None
+    rate: float | None = None
+    rates: Extremes | None = None
+
+
+@dataclass(frozen=True)
+class RasterProfile:
+    """Values of a raster inside the areas, as stored times scale plus offset, and its header."""
+
+    key: str
+    low: float | None
+    median: float | None
+    high: float | None
+    missing: float | None
+    n_pixel: int
+    sampled: bool
+    nodata: tuple[float, ...]
+    crs: str
+    resolution: tuple[float, float]
+    resolution_unit: str
+    unit: str
+    dtype: str
+    scale: float
+    offset: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `disagg check` shows of the inputs; None where an input is unusable.
+
+    Attributes
+    ----------
+    areas, people, counts : AreaProfile, PeopleProfile, CountProfile or None
+    exposure : {"people", "tested", "km2"}
+        What rates refer to.
+    rate_per : float
+    positive : (int, int) or None
+        Positive areas and all areas, for labels.
+    periods : tuple of CountProfile
+        Every period of a time series, the earliest first.
+    rasters : tuple of RasterProfile
+        Population and covariates.
+    """
+
+    areas: AreaProfile | None
+    people: PeopleProfile | None
+    counts: CountProfile | None
+    exposure: str
+    rate_per: float
+    positive: tuple[int, int] | None
+    periods: tuple[CountProfile, ...]
+    rasters: tuple[RasterProfile, ...]
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """People (or km2) of each area on the grid of the run.
+
+    Attributes
+    ----------
+    total, lacking : (n_area,) float64 arrays
+        All, and those in pixels without a value of a covariate.
+    """
+
+    total: np.ndarray
+    lacking: np.ndarray
+
+
+def surface_km2(areas: gpd.GeoDataFrame) -> np.ndarray:
+    """Return the surface of each area on the ellipsoid, (n_area,) float64, NaN where unknown."""
+    # Edges are split: a long straight one is curved in the other projection.
+    width = areas.total_bounds[2] - areas.total_bounds[0]
+    shapes = areas.geometry
+    if np.isfinite(width) and width > 0:
+        shapes = shapes.segmentize(width / 100)
+    moved = np.asarray(shapes.to_crs(EQUAL_AREA).array)
+    size = shapely.area(moved) / 1e6
+    finite = np.isfinite(shapely.bounds(moved)).all(axis=1)
+    return np.where(finite & (size > 0), size, np.nan)
+
+
+def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place) -> Exposure:
+    """Sum the exposure of each area over the aligned grid.
+
+    Parameters
+    ----------
+    members : Membership
+        Pixels of all areas.
+    state : (n,) uint8 array
+        Why a pixel cannot be used, bits of :mod:`pipeline.store.aligned_grid`.
+    grid : Grid
+    path : Path or Location
+        The aligned grid.
+    """
+    from pipeline.store.aligned_grid import NO_COVARIATE
+
+    group: Any = zarr.open_group(zarr_at(path), mode="r")
+    index = TileIndex.of(members, grid, TILE)
+    total, lacking = np.zeros(members.n_bag), np.zeros(members.n_bag)
+    for tile in grid.tiles(TILE):
+        at = index.inside(tile)
+        if at.size == 0:
+            continue
+        row, col = grid.row_col(members.pixel[at])
+        people = np.asarray(group["population"][tile.slices])[row - tile.row, col - tile.col]
+        people = np.where(np.isfinite(people), people, 0.0) * members.fraction[at]
+        area = np.searchsorted(members.offsets, at, side="right") - 1
+        total += np.bincount(area, people, members.n_bag)
+        lost = state[at] & NO_COVARIATE > 0
+        lacking += np.bincount(area[lost], people[lost], members.n_bag)
+    return Exposure(total, lacking)
+
+
+def profile_areas(areas: gpd.GeoDataFrame, size: np.ndarray) -> AreaProfile:
+    """Describe the areas; ``size`` is their surface, km2."""
+    each = Extremes.of(size, areas["id"].to_numpy())
+    return AreaProfile(len(areas), crs_text(areas.crs), float(np.nansum(size)), each)
+
+
+def profile_people(ids: np.ndarray, people: np.ndarray, size: np.ndarray) -> PeopleProfile:
+    """Describe the people of the areas; ``size`` is their surface, km2."""
+    total, surface = float(people.sum()), float(np.nansum(size))
+    per_km2 = total / surface if surface > 0 else float("nan")
+    return PeopleProfile(total, per_km2, Extremes.of(people, ids))
+
+
+def rates_of(y: np.ndarray, exposure: np.ndarray, rate_per: float) -> np.ndarray:
+    """Return the rate of each area per ``rate_per``; NaN without exposure."""
+    rates = np.full(y.shape, np.nan)
+    np.divide(rate_per * y, exposure, out=rates, where=exposure > 0)
+    return rates
+
+
+def profile_counts(
+    y: pd.Series,
+    exposure: np.ndarray | None,
+    rate_per: float,
+    period: str | None,
+    tested: pd.Series | None = None,
+) -> CountProfile:
+    """Describe the counts of a period.
+
+    Parameters
+    ----------
+    y : (n_area,) Series
+        Counts by id, NaN where missing.
+    exposure : (n_area,) float64 array or None
+        People, numbers tested, or km2.
+    rate_per : float
+    period : str or None
+    tested : Series, optional
+    """
+    values = y.to_numpy(np.float64)
+    known = np.isfinite(values)
+    total = float(values[known].sum())
+    rate = rates = None
+    if exposure is not None:
+        below = float(exposure[known].sum())
+        rate = rate_per * total / below if below > 0 else None
+        rates = Extremes.of(rates_of(values, exposure, rate_per), y.index.to_numpy())
+    n_tested = None if tested is None else float(tested.sum())
+    return CountProfile(period, int(known.sum()), total, n_tested, rate, rates)
+
+
+def profile_periods(
+    config: Config, ids: np.ndarray, exposure: np.ndarray | None
+) -> tuple[CountProfile, ...]:
+    """Describe every period of a time series, with the people of the run's period.
+
+    Tables that cannot be read are left out: the period of the run reports its own problems.
+    """
+    spec = config.counts
+    if spec is None or spec.path is None or config.period is None:
+        return ()
+    if spec.tested is not None:
+        exposure = None  # of each period its own
+    found = {}
+    for period, table in _period_tables(config).items():
+        if spec.value not in table.columns or spec.id not in table.columns:
+            continue
+        texts = table[spec.value].map(lambda v: "" if v is None else str(v).strip())
+        texts = texts.where(~texts.str.lower().isin(MISSING), "nan")
+        numbers = pd.to_numeric(texts, errors="coerce")
+        y = pd.Series(numbers.to_numpy(np.float64), index=id_text(table[spec.id]).to_numpy())
+        y = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
+        found[period] = profile_counts(y, exposure, config.output.rate_per, period)
+    return tuple(found[period] for period in sorted(found, key=natural_key))
+
+
+def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
+    """Return the rows of each period, from a column or from a file for each."""
+    spec, document = config.counts, config.document
+    if spec is None or spec.path is None or is_remote(spec.path):
+        return {}
+    try:
+        if spec.period is not None:
+            table, _ = read_table(spec.path, "counts")
+            if spec.period not in table.columns:
+                return {}
+            texts = id_text(table[spec.period])
+            return {str(p): table[(texts == p).to_numpy()] for p in texts.dropna().unique()}
+        section = None if document is None else document.values.get("counts")
+        path = section.get("path") if isinstance(section, dict) else None
+        if document is None or not isinstance(path, str) or MARK not in path or is_remote(path):
+            return {}
+        files = period_files(path, document.path.resolve().parent)
+        return {period: read_table(name, "counts")[0] for period, name in files}
+    except InputError:
+        return {}
+
+
+def profile_raster(key: str, source: RasterSource, sample: RasterSample) -> RasterProfile:
+    """Describe a raster by its pixels inside the areas."""
+    values = sample.inside
+    low = median = high = None
+    if values.size:
+        low, high = float(values.min()), float(values.max())
+        median = float(np.median(values))
+    declared = () if source.nodata is None else (source.nodata, *source.more_nodata)
+    t = source.transform
+    axes = source.crs.axis_info if source.crs is not None else []
+    return RasterProfile(
+        key=key,
+        low=low,
+        median=median,
+        high=high,
+        missing=sample.missing if sample.n_inside else None,
+        n_pixel=sample.n_inside,
+        sampled=sample.sampled,
+        nodata=tuple(float(v) for v in declared),
+        crs=crs_text(source.crs),
+        resolution=(float(np.hypot(t.a, t.d)), float(np.hypot(t.b, t.e))),
+        resolution_unit=axes[0].unit_name if axes else "",
+        unit=source.unit,
+        dtype=source.dtype,
+        scale=float(source.scale),
+        offset=float(source.offset),
+    )

@@ -1,0 +1,281 @@
+"""Suspicions about areas, ids and counts; those about rasters are in `raster_suspicions`."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import shapely
+from scipy.stats import spearmanr
+
+from geo.columns import id_text
+from geo.errors import InputError, name_first
+from geo.raster import RasterSource
+from geo.tables import read_table
+from pipeline.config.schema import Config
+from pipeline.ingest.profile import CountProfile, Extremes
+from pipeline.ingest.raster_suspicions import Suspicion
+
+N_NAMED = 5
+N_MANY = 10  # areas from which a pattern of the counts says something
+WIDE = 10.0  # a threshold is suspicious this many times outside the rates of the areas
+LACKING = 0.5  # share of an area's people without a covariate from which it is named
+OVERLAPPING = 0.05  # share of the smaller area; generalised borders overlap by less
+
+_SHARE = re.compile(
+    r"%|(?<![a-z])(pct|percent(age)?|prev(alence)?|proportion|share|ratio|incidence|rate)(?![a-z])"
+)
+
+
+def count_suspicions(
+    config: Config, y: pd.Series, people: np.ndarray | None, counts: CountProfile
+) -> list[Suspicion]:
+    """Return the suspicions about the counts of the run and its thresholds.
+
+    Parameters
+    ----------
+    config : Config
+    y : (n_area,) Series
+        Counts, NaN where missing.
+    people : (n_area,) float64 array or None
+        People of the areas; None without a population.
+    counts : CountProfile
+    """
+    spec = config.counts
+    if spec is None or not config.model.response.counts:
+        return []
+    place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+    found = []
+    shares = _shares(spec.value, y.to_numpy(np.float64), people)
+    if shares:
+        remedy = "give numbers of cases; for positives among tested people, also counts.tested"
+        found.append(Suspicion("shares", place, f"column {spec.value!r} {shares}", remedy))
+    if people is not None and spec.tested is None and people.sum() > 0 and not shares:
+        known = np.isfinite(y.to_numpy(np.float64))
+        cases, total = float(y[known].sum()), float(people[known].sum())
+        if cases > total > 0:
+            text = f"{cases:,.0f} cases of {total:,.0f} people: {cases / total:.3g} for each"
+            remedy = (
+                "check the unit of the population (in thousands: population.scale: 1000; per km2: "
+                "population.density: true) and that the counts are of one period"
+            )
+            found.append(Suspicion("rate", place, text, remedy))
+    found += _thresholds(config, counts.rates)
+    return found
+
+
+def _shares(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
+    """Return what makes counts look like shares or percentages; empty if nothing does."""
+    known = np.isfinite(y)
+    given = y[known]
+    positive = given[given > 0]
+    if positive.size < 2:
+        return ""
+    fractions = float((positive != np.rint(positive)).mean())
+    if fractions < 0.5:
+        return ""
+    high = float(positive.max())
+    said = _SHARE.search(column.lower())
+    if high <= 1:
+        # Modelled counts of a rare disease may all be below 1, yet they grow with the people.
+        if said or not _grows(given, None if people is None else people[known]):
+            return "has fractions of 1 only: they look like shares"
+        return ""
+    if said:
+        return f"has fractional numbers, and its name says {said[0]!r}"
+    if high <= 100 and people is not None and not _grows(given, people[known]):
+        return "has fractional numbers up to 100 that do not grow with the people: percentages?"
+    return ""
+
+
+def _grows(y: np.ndarray, people: np.ndarray | None) -> bool:
+    """Return whether counts grow with the people, or this cannot be told."""
+    if people is None or y.size < N_MANY or np.ptp(people) == 0 or np.ptp(y) == 0:
+        return True
+    return bool(spearmanr(y, people).statistic > 0.2)
+
+
+def _thresholds(config: Config, rates: Extremes | None) -> list[Suspicion]:
+    output = config.output
+    if rates is None or rates.high <= 0:
+        return []
+    share = config.model.response.needs_trials
+    found = []
+    far = [
+        t
+        for t in output.exceedance
+        if t > WIDE * rates.high or (share and t >= output.rate_per) or 0 < t < rates.low / WIDE
+    ]
+    if far:
+        named = ", ".join(f"{t:g}" for t in far)
+        text = (
+            f"{named} {'is' if len(far) == 1 else 'are'} far outside the rates of the areas, "
+            f"{rates.low:.3g} to {rates.high:.3g} per {output.rate_per:g}"
+        )
+        remedy = "give thresholds per output.rate_per near these rates, or another output.rate_per"
+        found.append(Suspicion("threshold", "output.exceedance", text, remedy))
+    return found
+
+
+def id_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+    """Return a suspicion if ids of the table are those of areas but for their spelling."""
+    spec = config.response
+    if spec.path is None:
+        return []
+    try:
+        table, _ = read_table(spec.path, "")
+    except InputError:
+        return []
+    if spec.id not in table.columns:
+        return []
+    given, known = set(id_text(table[spec.id]).dropna()), set(areas["id"].dropna())
+    pairs = same_but_for_spelling(given - known, known - given)
+    if not pairs:
+        return []
+    key = config.model.responses
+    text = f"{len(pairs)} ids differ from those of areas in their spelling alone: " + name_first(
+        [f"{a!r} is {b!r}" for a, b in pairs], N_NAMED
+    )
+    remedy = "write them as the areas do"
+    return [Suspicion("ids", f"{key} ({spec.path})", text, remedy)]
+
+
+def same_but_for_spelling(given: set[str], known: set[str]) -> list[tuple[str, str]]:
+    """Pair ids that differ only in capitals, accents, spaces, punctuation or leading zeros.
+
+    An id that fits several is left out.
+    """
+    by_text: dict[str, list[str]] = {}
+    for text in known:
+        by_text.setdefault(folded(text), []).append(text)
+    by_given: dict[str, list[str]] = {}
+    for text in given:
+        by_given.setdefault(folded(text), []).append(text)
+    return sorted(
+        (theirs[0], by_text[plain][0])
+        for plain, theirs in by_given.items()
+        if plain and len(theirs) == 1 and len(by_text.get(plain, [])) == 1
+    )
+
+
+def folded(text: str) -> str:
+    """Return an id without capitals, accents, spaces, punctuation and leading zeros."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in decomposed if c.isalnum() or c == "0")
+    return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
+
+
+def swapped_suspicions(
+    config: Config, areas: gpd.GeoDataFrame, rasters: list[RasterSource]
+) -> list[Suspicion]:
+    """Return a suspicion if the areas miss every raster, but would meet one with x and y swapped.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+        Without a CRS if their coordinates do not fit it.
+    rasters : list of RasterSource
+        All that could be opened, those elsewhere included.
+    """
+    if areas.crs is not None and not areas.crs.is_geographic:
+        return []
+    west, south, east, north = areas.total_bounds
+    if not np.isfinite([west, south, east, north]).all():
+        return []
+    given, swapped = shapely.box(west, south, east, north), shapely.box(south, west, north, east)
+    degrees = []
+    for source in rasters:
+        n_row, n_col = source.shape
+        t = source.transform
+        grid = np.meshgrid(np.linspace(0, n_col, 9), np.linspace(0, n_row, 9))
+        col, row = (each.ravel() for each in grid)
+        x, y = t.a * col + t.b * row + t.c, t.d * col + t.e * row + t.f
+        points = gpd.GeoSeries(gpd.points_from_xy(x, y), crs=source.crs).to_crs("EPSG:4326")
+        bounds = points.total_bounds
+        if np.isfinite(bounds).all():
+            degrees.append(shapely.box(*bounds))
+    if not degrees or any(given.intersects(each) for each in degrees):
+        return []
+    if not all(each.intersects(swapped) for each in degrees):
+        return []
+    text = (
+        f"span {west:.4g} to {east:.4g} in x and {south:.4g} to {north:.4g} in y, where no raster "
+        "is; with x and y exchanged they lie on the rasters"
+    )
+    remedy = "write longitude first, then latitude (QGIS: Swap X and Y coordinates)"
+    return [Suspicion("swapped", f"areas ({config.areas.path})", text, remedy)]
+
+
+def coverage_suspicions(
+    config: Config, ids: np.ndarray, total: np.ndarray, lacking: np.ndarray, names: list[str]
+) -> list[Suspicion]:
+    """Return a suspicion about areas whose people mostly live where a covariate is missing.
+
+    Parameters
+    ----------
+    config : Config
+    ids : (n_area,) array
+    total, lacking : (n_area,) float64 arrays
+        Exposure of each area, and that without a value of a covariate.
+    names : list of str
+        What each such area lacks, in their order.
+    """
+    share = np.divide(lacking, total, out=np.zeros_like(total), where=total > 0)
+    # An area without any usable pixel is a problem, not a suspicion.
+    which = lacking_areas(total, lacking)
+    if which.size == 0:
+        return []
+    each = [f"{ids[k]} ({100 * share[k]:.0f} %: {n})" for k, n in zip(which, names, strict=True)]
+    what = "people live" if config.population is not None else "surface lies"
+    text = f"most {what} where a covariate has no value in {name_first(each, N_NAMED)}"
+    remedy = "give covariates that cover these areas; their other pixels get all of their cases"
+    return [Suspicion("coverage", f"areas ({config.areas.path})", text, remedy)]
+
+
+def lacking_areas(total: np.ndarray, lacking: np.ndarray) -> np.ndarray:
+    """Return the areas most, but not all, of whose exposure lacks a covariate."""
+    return np.flatnonzero((lacking > LACKING * total) & (lacking < total))
+
+
+def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+    """Return a suspicion about areas that overlap much or are there twice.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+        Valid polygons.
+    """
+    shapes, ids = np.asarray(areas.geometry.array), areas["id"].to_numpy()
+    size = shapely.area(shapes)
+    one, other = shapely.STRtree(shapes).query(shapes)
+    pair = one < other
+    one, other = one[pair], other[pair]
+    # Boxes that share less than this leave no room for more.
+    west, south, east, north = shapely.bounds(shapes).T
+    width = np.minimum(east[one], east[other]) - np.maximum(west[one], west[other])
+    height = np.minimum(north[one], north[other]) - np.maximum(south[one], south[other])
+    smaller = np.minimum(size[one], size[other])
+    near = width * height > OVERLAPPING * smaller
+    one, other, smaller = one[near], other[near], smaller[near]
+    common = shapely.area(shapely.intersection(shapes[one], shapes[other]))
+    much = common > OVERLAPPING * smaller
+    if not much.any():
+        return []
+    share = 100 * common[much] / smaller[much]
+    each = [
+        f"{ids[a]} and {ids[b]} ({_how_much(s, size[a] / size[b])})"
+        for a, b, s in zip(one[much], other[much], share, strict=True)
+    ]
+    text = f"areas overlap, by share of the smaller: {name_first(each, N_NAMED)}"
+    remedy = "drop the feature that is there twice, or correct the boundaries"
+    return [Suspicion("overlap", f"areas ({config.areas.path})", text, remedy)]
+
+
+def _how_much(percent: float, ratio: float) -> str:
+    same = percent > 99.9 and abs(ratio - 1) < 1e-3
+    return "the same polygon" if same else f"{percent:.0f} %"
