@@ -8,6 +8,8 @@ bytes, and is then given to GDAL in a way that only its own driver accepts.
 from __future__ import annotations
 
 import contextlib
+import json
+import mmap
 import os
 import re
 import sqlite3
@@ -25,6 +27,10 @@ _HEAD_BYTES = 1024
 _ZIP = re.compile(r"^(?:/vsizip/|zip://)?\{?(.+?\.zip)\}?(?:[/!]+(.+))?$", re.IGNORECASE)
 # Virtual tables that SQLite itself makes within the file: spatial and text indexes.
 _OWN_TABLES = re.compile(r"\busing\s+[\"'`\[]?(rtree|fts\d)\b", re.IGNORECASE)
+# The text "link" in any spelling of JSON.
+_LINK = re.compile(
+    rb'"(?:l|\\u00[46]c)(?:i|\\u00[46]9)(?:n|\\u00[46]e)(?:k|\\u00[46]b)"', re.IGNORECASE
+)
 _REACHING = re.compile(
     r"\b(load_extension|readfile|writefile|virtualogr|ogr_\w+|gdal_\w+|blobfromfile|blobtofile|"
     r"importshp|exportshp|attach)\b",
@@ -66,6 +72,9 @@ def vector_path(path: str | Path) -> str:
     except OSError as error:
         found = f"cannot be read as vector data ({error.strerror})"
         raise InputError(Problem(name, found, REMEDY)) from error
+    if _is_json(head):
+        with open(name, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as text:
+            _check_crs(name, text)
     return _as_format(name, name, head)
 
 
@@ -81,8 +90,7 @@ def _as_format(place: str, path: str, head: bytes) -> str:
         return path
     if head.startswith(b"fgb\x03fgb"):
         return path
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith(b"{"):
+    if _is_json(head):
         return f"GeoJSON:{path}"  # no other driver takes this name, whatever the JSON says
     if path.lower().endswith(_SUFFIXES):
         found = f"is no {path.rpartition('.')[2].lower()} file, whatever its name says"
@@ -106,7 +114,8 @@ def _of_zip(place: str, file: str, member: str | None) -> str:
         fitting = [name for name in fitting if not name.startswith("__MACOSX/")]
         if len(fitting) != 1:
             found = f"holds {len(fitting)} vector files"
-            raise InputError(Problem(place, found, f"name one: {file}!{(fitting or ['...'])[0]}"))
+            one = f"/vsizip/{os.path.abspath(file)}/{(fitting or names or ['...'])[0]}"
+            raise InputError(Problem(place, found, f"name one: {one}"))
         member = fitting[0]
     if member not in names:
         raise InputError(Problem(place, f"has no member {member}", "correct the path"))
@@ -114,7 +123,36 @@ def _of_zip(place: str, file: str, member: str | None) -> str:
         raise InputError(Problem(place, "holds a GeoPackage", "unpack the archive"))
     with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
         head = stream.read(_HEAD_BYTES)
+        if _is_json(head):
+            _check_crs(place, head + stream.read())
     return _as_format(place, f"/vsizip/{{{os.path.abspath(file)}}}/{member}", head)
+
+
+def _is_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+
+
+def _check_crs(place: str, text: bytes | mmap.mmap) -> None:
+    """Refuse a GeoJSON file whose CRS is a link: GDAL would ask that server for it."""
+    if not _LINK.search(text):
+        return
+    found: list[bool] = []
+
+    def note(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        # Every pair counts: of two equal keys, readers differ in which they take.
+        for key, value in pairs:
+            if key.lower() == "crs" and isinstance(value, dict):
+                found.append("link" in value.get("types", ()))
+        types = [str(value).lower() for key, value in pairs if key.lower() == "type"]
+        return {"types": types, **{k: v for k, v in pairs if k in ("crs", "features", "geometry")}}
+
+    with contextlib.suppress(ValueError):  # GDAL says what is wrong with it
+        json.loads(bytes(text), object_pairs_hook=note)
+        if any(found):
+            remedy = "write its CRS as a name (EPSG:xxxx), or leave it out for longitude, latitude"
+            raise InputError(Problem(place, "has a CRS that is a link to a server", remedy))
+        return
+    raise InputError(Problem(place, "cannot be read as vector data (damaged JSON)", REMEDY))
 
 
 def _check_tables(place: str, path: str) -> None:
