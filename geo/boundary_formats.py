@@ -13,18 +13,17 @@ from pyproj.exceptions import CRSError
 from geo.columns import suggest
 from geo.errors import InputError, Problem, name_first, one_line
 from geo.formats import Formats
+from geo.vector_access import REMEDY, vector_path
 
 #: ``read(path, layer)`` returns the features, or raises InputError for what users can correct.
 ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
 
-_REMEDY = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
-
 
 def read_vector(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
-    """Read a layer of any vector file that GDAL reads."""
-    place = str(path)
+    """Read a layer of a vector file of a format that :mod:`geo.vector_access` knows."""
+    place, source = str(path), vector_path(path)
     try:
-        layers = [str(found) for found in pyogrio.list_layers(path)[:, 0]]
+        layers = [str(found) for found in pyogrio.list_layers(source)[:, 0]]
         if layer is not None and layer not in layers:
             found, remedy = f"has no layer {layer!r}", suggest(layer, layers, "layer")
             raise InputError(Problem(place, found, remedy))
@@ -32,10 +31,10 @@ def read_vector(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
             found = f"has {len(layers)} layers ({name_first(layers)})"
             raise InputError(Problem(place, found, "choose one with the key `layer`"))
         # Invalid rings are kept: our own check reports where they cross.
-        frame = gpd.read_file(path, layer=layer, engine="pyogrio", on_invalid="ignore")
+        frame = gpd.read_file(source, layer=layer, engine="pyogrio", on_invalid="ignore")
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         found = f"cannot be read as vector data ({one_line(error)})"
-        raise InputError(Problem(place, found, _REMEDY)) from error
+        raise InputError(Problem(place, found, REMEDY)) from error
     except CRSError as error:
         found = f"has a CRS that cannot be understood ({one_line(error)})"
         raise InputError(Problem(place, found, "assign one with an EPSG code")) from error
@@ -51,7 +50,7 @@ def read_geoparquet(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
         return gpd.read_parquet(path)
     except (ValueError, OSError, KeyError) as error:
         found = f"cannot be read as GeoParquet ({one_line(error)})"
-        raise InputError(Problem(str(path), found, _REMEDY)) from error
+        raise InputError(Problem(str(path), found, REMEDY)) from error
 
 
 BOUNDARIES: Formats[ReadBoundaries] = Formats(read_vector)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from geo.errors import GridError, InputError, Problem
-from geo.formats import Formats, is_local
+from geo.formats import Formats
+from geo.gdal_access import file_of, open_dataset
 from geo.grid import Grid, Tile
 from geo.raster_header import RasterHeader
+from geo.trust import current_trust
 
 #: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
 CACHE_MB = 256
@@ -68,6 +71,7 @@ class RasterSource:
     def __init__(self, path: str | Path, band: int = 1) -> None:
         self.path = str(path)
         self.band = int(band)
+        self._trust = current_trust()  # of who opens it: threads and workers reopen it
         self._local = threading.local()
         with self._reading():
             src = self._open()
@@ -198,7 +202,7 @@ class RasterSource:
         if getattr(self._local, "dataset", None) is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGeoreferencedWarning)
-                self._local.dataset = rasterio.open(self.path)
+                self._local.dataset = open_dataset(self.path, self._trust)
         return self._local.dataset
 
     def close(self) -> None:
@@ -226,16 +230,42 @@ def bounded_cache() -> Iterator[None]:
 
 
 def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
-    local = is_local(path)
-    if local and not Path(path).exists():
+    file = file_of(path)
+    if file is not None and not Path(file).exists():
         return Problem(path, "no such file", "correct the path")
-    if local and Path(path).is_dir():
+    if file is not None and Path(file).is_dir():
         return Problem(path, "is a directory", "give a raster file, such as a GeoTIFF")
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if file is None:
+        return _unreachable(path, cause, where)
     if "not recognized as being in a supported file format" in cause:
-        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
+        return Problem(path, *_other_format(file))
     found = f"cannot be read{where}: truncated or damaged ({cause})"
     return Problem(path, found, "copy or download the file again")
+
+
+def _other_format(file: str) -> tuple[str, str]:
+    with contextlib.suppress(OSError), open(file, "rb") as stream:
+        if stream.read(1024).lstrip().startswith(b"<VRTDataset"):
+            return "is a VRT by another name", "name it .vrt, so that its sources are checked"
+    return "is not a raster that GDAL can read", "give a GeoTIFF"
+
+
+def _unreachable(path: str, cause: str, where: str) -> Problem:
+    """Describe a failure of a URL: what the server said is not damage of the file."""
+    code = re.search(r"HTTP (?:response code|error code)\s*:\s*(\d+)", cause)
+    status = int(code[1]) if code else 0
+    if status in (404, 410):
+        return Problem(path, f"no such file (HTTP {status})", "correct the address")
+    if status in (401, 403, 407):
+        remedy = "give an address that needs no login, or download the file"
+        return Problem(path, f"access denied (HTTP {status})", remedy)
+    if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
+        found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
+        return Problem(path, found, "check the server and the network, then repeat the command")
+    if "not recognized as being in a supported file format" in cause:
+        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
+    return Problem(path, f"cannot be read{where} ({cause})", "download the file, and give that")
 
 
 def _is_nodata(raw: np.ndarray, nodata: float | None) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from geo.errors import InputError, Problem
+from geo.trust import trusting
 from pipeline.config.schema import Config, Section
 from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import is_object_address
@@ -15,6 +16,8 @@ from pipeline.storage.location import is_object_address
 @contextlib.contextmanager
 def local_inputs(config: Config) -> Iterator[Config]:
     """Yield the configuration with local inputs; errors name the original addresses.
+
+    Inputs that are opened within may refer to the places that the configuration trusts.
 
     Raises
     ------
@@ -35,10 +38,12 @@ def local_inputs(config: Config) -> Iterator[Config]:
     if problems:
         raise InputError(problems)
     if not copies:
-        yield config
+        with trusting(config.trust):
+            yield config
         return
     try:
-        yield _with_paths(config, copies)
+        with trusting(config.trust):
+            yield _with_paths(config, copies)
     except InputError as error:
         raise InputError([_renamed(problem, copies) for problem in error.problems]) from error
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from geo.trust import Trust
 from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
@@ -89,6 +90,11 @@ class StorageSection(Section):
     )
     scratch: InputPath | None = Field(
         None, description="directory of local copies; ~/.cache/disagg by default"
+    )
+    trusted: tuple[InputPath, ...] = Field(
+        (),
+        description="folders and addresses (https://host/) that a virtual raster (VRT) may refer "
+        "to, beside its own folder, that of this file, and the inputs",
     )
 
     def open(self) -> Storage:
@@ -211,6 +217,13 @@ class Config(Section):
     def source(self) -> Path | None:
         """The YAML file of this configuration."""
         return None if self._document is None else self._document.path.resolve()
+
+    @property
+    def trust(self) -> Trust:
+        """The places that an input may refer to; see `docs/security.md`."""
+        folder = () if self.source is None else (str(self.source.parent),)
+        listed = tuple(self.input_paths().values())
+        return Trust.of((*folder, *self.storage.trusted), listed)
 
     def input_paths(self) -> dict[str, str]:
         """Return the path of every input file, by configuration key."""

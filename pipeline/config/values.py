@@ -16,11 +16,16 @@ from pipeline.storage.location import is_object_address, is_remote
 _BARE = re.compile(r"\$([A-Za-z_]\w*)")
 _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
 
+# GDAL's names of servers; under these the run's own fingerprints, retries and copies hold.
+_SCHEMES = {"vsis3": "s3://", "vsigs": "gs://", "vsiaz": "az://", "vsicurl": ""}
+_VIRTUAL = re.compile(r"^/(vsis3|vsigs|vsiaz|vsicurl(?=/https?://))/")
+
 
 def _resolve(path: str, info: ValidationInfo) -> str:
     if not path:
         raise config_error(found="an empty path", remedy="give the path of a file")
     check_dollar(path)
+    path = _VIRTUAL.sub(lambda found: _SCHEMES[found[1]], path)
     if is_remote(path):
         return path
     base = (info.context or {}).get("base", Path())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from geo.trust import trusting
 from pipeline.config.schema import Config
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage
@@ -24,6 +25,7 @@ class Fingerprints:
         self.directory = config.output.dir
         self.storage = config.storage.open()
         self._paths = config.input_paths()
+        self._trust = config.trust
         self._inputs: dict[str, str] = {}  # by path: several keys may name one file
         self._outputs: dict[str, str] = {}
 
@@ -40,9 +42,10 @@ class Fingerprints:
             for key, path in self._paths.items()
             if sections is None or key.split(".")[0] in sections
         }
-        for path in chosen.values():
-            if path not in self._inputs:
-                self._inputs[path] = fingerprint_file(path, self.storage)
+        with trusting(self._trust):
+            for path in chosen.values():
+                if path not in self._inputs:
+                    self._inputs[path] = fingerprint_file(path, self.storage)
         return {key: self._inputs[path] for key, path in chosen.items()}
 
     def output(self, name: str) -> str:

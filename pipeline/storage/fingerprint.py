@@ -7,42 +7,52 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import uuid
 from pathlib import Path
 from typing import Any
 
+from geo.gdal_access import file_of
+from geo.input_files import input_files, side_cars
+from geo.trust import current_trust
 from pipeline.storage.files import text_digest
-from pipeline.storage.input_cache import SIDECARS, local_copy
+from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 from pipeline.storage.object_commit import fingerprint_objects
+from pipeline.storage.web_state import web_state
 
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 
-_BESIDE_NAME = ("-wal", ".msk")  # an SQLite file's last writes; a raster's mask
-
 
 def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
-    """Hash the content of a file and of its sidecar files.
+    """Hash all that a reader of an input reads: the file, its side-car files, a VRT's sources.
 
     Parameters
     ----------
     path : path
-        A file or a directory (a Zarr store), local or on an object store. For other URLs and
-        GDAL's virtual paths, only the address is hashed.
+        A file or a directory (a Zarr store), local or on an object store; an http(s) URL, of
+        which :func:`web_state` is hashed; a file in an archive, of which the archive is hashed.
     storage : Storage, optional
         Connection settings of object stores.
 
     Returns
     -------
     str
-        32 hexadecimal digits (blake2b, 128 bits), or ``"absent"``.
+        32 hexadecimal digits (blake2b, 128 bits), or ``"absent"``. For an address whose state
+        cannot be asked for, another one each time: nothing made of it is ever up to date.
+
+    Raises
+    ------
+    StorageError
+        If a server or store cannot be reached.
     """
     storage = storage or Storage()
     if is_object_address(path):
         copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
-    if is_remote(str(path)):
-        return text_digest(str(path))
+    if is_remote(str(path)) or str(path).lower().endswith(".vrt"):
+        return _hash_input(str(path), storage)
     path = Path(path)
     place = storage.place(path)
     if isinstance(place, Location):
@@ -52,8 +62,30 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     if not path.is_file():
         return "absent"
     digest = _new()
-    for part in [path, *_sidecars(path)]:
+    for part in [path, *map(Path, side_cars(str(path)))]:
         _feed(digest, part, part.name[len(path.stem) :])
+    return digest.hexdigest()
+
+
+def _hash_input(path: str, storage: Storage) -> str:
+    """Hash an input that is more than a file and its side-car files."""
+    found = input_files(path, current_trust())
+    urls = [f"{url} {web_state(url, storage)}" for url in found.urls]
+    if urls == [f"{path} absent"]:
+        return "absent"
+    if not found.files and not urls:
+        file = file_of(path)
+        # What cannot be asked whether it changed has changed.
+        return "absent" if file is not None else uuid.uuid4().hex
+    digest = _new()
+    if found.files and found.files[0] != path:
+        digest.update(json.dumps(path.replace(found.files[0], "")).encode())  # the member of an archive, the part of a file
+    folder = os.path.dirname(os.path.realpath(found.files[0])) if found.files else ""
+    for name in found.files:
+        part = Path(name)
+        for each in sorted(p for p in part.rglob("*") if p.is_file()) if part.is_dir() else [part]:
+            _feed(digest, each, os.path.relpath(os.path.realpath(each), folder))
+    digest.update(json.dumps([urls, found.refused]).encode())
     return digest.hexdigest()
 
 
@@ -71,12 +103,6 @@ def fingerprint_value(value: Any) -> str:
 
 def _new() -> Any:
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)
-
-
-def _sidecars(path: Path) -> list[Path]:
-    by_stem = [path.with_suffix(suffix) for suffix in SIDECARS.get(path.suffix.lower(), ())]
-    by_name = [path.with_name(path.name + suffix) for suffix in _BESIDE_NAME]
-    return [p for p in by_stem + by_name if p.is_file()]
 
 
 def _hash_directory(directory: Path) -> str:

@@ -18,11 +18,19 @@ from pipeline.storage.object_commit import GRACE
 #: Sidecar files that change the content of a file for its reader.
 SIDECARS = {
     ".shp": (".shx", ".dbf", ".prj", ".cpg"),
-    ".tif": (".tfw", ".prj"),
-    ".tiff": (".tfw", ".prj"),
-    ".vrt": (),
+    ".tif": (".tfw", ".wld", ".prj"),
+    ".tiff": (".tfw", ".wld", ".prj"),
+    ".img": (".hdr", ".ige", ".wld", ".prj"),
+    ".bil": (".hdr", ".stx", ".blw", ".prj"),
+    ".flt": (".hdr", ".prj"),
+    ".dat": (".hdr",),
+    ".asc": (".prj",),
+    ".png": (".pgw", ".wld", ".prj"),
+    ".jpg": (".jgw", ".wld", ".prj"),
+    ".jp2": (".j2w", ".wld", ".prj"),
+    ".sdat": (".sgrd", ".prj"),
 }
-_RASTERS = (".tif", ".tiff")
+_RASTERS = tuple(suffix for suffix in SIDECARS if suffix != ".shp") + (".nc", ".grib", ".grb2")
 _RASTER_SIDECARS = (".msk", ".aux.xml")
 
 

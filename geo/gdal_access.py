@@ -1,0 +1,197 @@
+"""How GDAL opens what users give: allow-listed drivers, no references elsewhere, sane headers."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from typing import Any
+
+import numpy as np
+import rasterio
+from rasterio.io import DatasetReader
+
+from geo.errors import InputError, Problem
+from geo.trust import Trust, is_web_address
+from geo.vrt import check_side_cars, is_vrt, read_vrt, web_path
+
+#: Drivers of rasters. Each reads the pixels of files and no more. The others of GDAL's hundred
+#: reach servers (WMS, STACIT, EEDA, HTTP), make one raster of others (VRT by content, GTI, STACTA,
+#: MRF), or are seldom met; a VRT is opened by its name alone, see :mod:`geo.vrt`.
+RASTER_DRIVERS = (
+    "GTiff", "netCDF", "HDF5", "HDF5Image", "GRIB", "AAIGrid", "ENVI", "EHdr", "HFA",
+    "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT", "SAGA", "RST",
+)  # fmt: skip
+#: Syntaxes of a part of a file: ``NETCDF:"rain.nc":tp``.
+_PARTS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "GTIFF_DIR": "GTiff"}
+_PART = re.compile(r'^(NETCDF|HDF5|GTIFF_DIR):(?:(\d+):)?("?)(.+?)\3((?::[^/"]*|:?//.*)?)$')
+_ARCHIVE = re.compile(r"^(?:/vsi(zip|tar)/|(zip|tar)://)\{?(.+?\.(?:zip|kmz|tar))\}?[/!]+(.+)$")
+
+N_BAND_MAX = 65_536
+#: Bytes that one block may have: GDAL reads a whole block for any pixel of it.
+BLOCK_BYTES_MAX = 1 << 31
+#: A raster of more bytes than this may not be more than `EXPANSION_MAX` times its file.
+PLAIN_BYTES_MAX = 10**10
+#: Deflate packs 1,000 to 1 at most and Zstandard some 20,000; a sparse file has empty blocks.
+EXPANSION_MAX = 10**5
+#: Of an archive: the compressed share of a member, and the bytes below which it does not matter.
+ARCHIVE_EXPANSION_MAX, ARCHIVE_BYTES_FREE = 200, 1 << 28
+
+_FORMATS = "give a GeoTIFF"
+
+
+def open_dataset(path: str, trust: Trust) -> DatasetReader:
+    """Open a raster for reading.
+
+    Parameters
+    ----------
+    path : str
+        A file, a URL (http, https), a file in an archive (``/vsizip/maps.zip/rain.tif``), or a part
+        of a file (``NETCDF:rain.nc:tp``).
+    trust : Trust
+        Places that a VRT may refer to.
+
+    Returns
+    -------
+    DatasetReader
+        Its header is sane; no pixel has been read.
+
+    Raises
+    ------
+    InputError
+        If the path is of another kind, a VRT or side-car file leads elsewhere, or the header
+        promises an absurd size.
+    rasterio.errors.RasterioError
+        If GDAL cannot open it.
+    """
+    with rasterio.Env(CPL_VSIL_GZIP_WRITE_PROPERTIES="NO", GDAL_HTTP_CONNECTTIMEOUT=10,
+                      GDAL_HTTP_LOW_SPEED_TIME=60, GDAL_HTTP_LOW_SPEED_LIMIT=1):  # fmt: skip
+        source = _open(path, trust)
+    try:
+        _check_header(path, source)
+    except InputError:
+        source.close()
+        raise
+    return source
+
+
+def file_of(path: str) -> str | None:
+    """Return the local file that a path of GDAL names, an archive or a part of a file included.
+
+    Returns
+    -------
+    str or None
+        None for URLs, and for paths that are not opened.
+    """
+    part, archive = _PART.match(path), _ARCHIVE.match(path)
+    if part:
+        path = part[4]
+    elif archive:
+        path = archive[3]
+    path = path.removeprefix("file://")
+    return None if "://" in path or path.startswith("/vsi") or _is_connection(path) else path
+
+
+def _open(path: str, trust: Trust) -> Any:
+    if is_web_address(path):
+        if is_vrt(path.partition("?")[0]):
+            found = "is a VRT on a server"
+            raise InputError(Problem(path, found, "download it together with its sources"))
+        return _reader(web_path(path), RASTER_DRIVERS)
+    file = file_of(path)
+    if file is None:
+        found = "is not an address that is read"
+        raise InputError(Problem(path, found, "give a file, or an address at https:// or s3://"))
+    part, archive = _PART.match(path), _ARCHIVE.match(path)
+    if archive:
+        return _reader(_archive_path(path, file, archive[1] or archive[2], archive[4]))
+    if is_vrt(file):
+        if not os.path.exists(file):
+            raise InputError(Problem(path, "no such file", "correct the path"))
+        return _reader(read_vrt(file, trust).xml, ("VRT",))
+    check_side_cars(file)
+    if part:
+        inner = os.path.abspath(file)
+        if not os.path.isfile(inner):
+            raise InputError(Problem(path, f"no file {file}", "correct the path"))
+        number = f"{part[2]}:" if part[2] else ""
+        plain = f'{part[1]}:{number}"{inner}"{part[5]}'
+        return _reader(plain if not number else f"{part[1]}:{number}{inner}", (_PARTS[part[1]],))
+    return _reader(file, RASTER_DRIVERS)
+
+
+def _reader(path: str, drivers: tuple[str, ...] = RASTER_DRIVERS) -> Any:
+    return DatasetReader(path, driver=list(drivers))
+
+
+def _is_connection(path: str) -> bool:
+    """Return whether GDAL may take a path for a connection string, such as ``WMS:...``."""
+    return bool(re.match(r"^\s*<|^[A-Za-z][A-Za-z0-9_]+:", path)) and not os.path.exists(path)
+
+
+def _archive_path(path: str, file: str, kind: str, member: str) -> str:
+    if is_vrt(member):
+        raise InputError(Problem(path, "is a VRT in an archive", "unpack the archive"))
+    check_archive(path, file, kind)
+    return f"/vsi{kind}/{{{os.path.abspath(file)}}}/{member}"
+
+
+def check_archive(path: str, file: str, kind: str = "zip") -> list[str]:
+    """Refuse an archive that expands absurdly or has paths outside itself.
+
+    Returns
+    -------
+    list of str
+        Its members.
+    """
+    if not os.path.isfile(file):
+        raise InputError(Problem(path, f"no file {file}", "correct the path"))
+    if kind != "zip":  # a plain tar is not compressed
+        return []
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise InputError(
+            Problem(path, f"is a damaged archive ({error})", "copy or download it again")
+        ) from error
+    for each in members:
+        if each.filename.startswith("/") or ".." in each.filename.split("/"):
+            found = f"has a member outside itself ({each.filename})"
+            raise InputError(Problem(path, found, "pack the archive again"))
+        expanded = each.file_size > ARCHIVE_EXPANSION_MAX * max(each.compress_size, 1)
+        if expanded and each.file_size > ARCHIVE_BYTES_FREE:
+            found = f"{each.filename} expands from {each.compress_size:,} to {each.file_size:,}"
+            raise InputError(Problem(path, f"{found} bytes", "give the file without an archive"))
+    return [each.filename for each in members if not each.is_dir()]
+
+
+def _check_header(path: str, source: Any) -> None:
+    """Refuse sizes that no file of this kind has, before any pixel is read."""
+    if source.count > N_BAND_MAX:
+        found = f"has {source.count:,} bands"
+        raise InputError(Problem(path, found, f"give a raster of at most {N_BAND_MAX:,} bands"))
+    if source.count == 0:
+        names = [name.rpartition(":")[2] for name in source.subdatasets]
+        found = f"has no band of its own (it holds {', '.join(names[:5]) or 'none'})"
+        example = source.subdatasets[0] if names else ""
+        raise InputError(Problem(path, found, f"give one of them: {example}" if names else _FORMATS))
+    n_row, n_col = source.shape
+    kind = source.dtypes[0]
+    each = np.dtype(kind).itemsize if kind in _NUMPY else 8
+    high, wide = source.block_shapes[0]
+    if min(high, n_row) * min(wide, n_col) * each > BLOCK_BYTES_MAX and source.driver == "GTiff":
+        found = f"is stored in blocks of {high:,} x {wide:,} pixels, each of which is read whole"
+        remedy = "write it in tiles (gdal_translate -co TILED=YES)"
+        raise InputError(Problem(path, found, remedy))
+    file = file_of(path)
+    if file is None or is_vrt(file) or not os.path.isfile(file):
+        return
+    plain, size = n_row * n_col * each, os.path.getsize(file)
+    if plain > max(PLAIN_BYTES_MAX, EXPANSION_MAX * size):
+        found = f"claims {n_row:,} x {n_col:,} pixels in a file of {size:,} bytes"
+        raise InputError(Problem(path, found, "give the raster itself, cut to the areas"))
+
+
+_NUMPY = frozenset(("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+                    "float32", "float64", "complex64", "complex128"))  # fmt: skip

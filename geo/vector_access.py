@@ -1,0 +1,173 @@
+"""Which vector files are opened, and how: by format, never by what GDAL makes of their content.
+
+GDAL chooses among seventy drivers by content. A file named ``areas.geojson`` can be a list of other
+files, a request to a server or a program of GDAL's own. Each format read here is known by its first
+bytes, and is then given to GDAL in a way that only its own driver accepts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import re
+import sqlite3
+import zipfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from geo.errors import InputError, Problem
+from geo.gdal_access import check_archive
+from geo.trust import is_web_address
+
+REMEDY = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
+_SUFFIXES = (".gpkg", ".shp", ".geojson", ".json", ".fgb", ".gdb")
+_HEAD_BYTES = 1024
+_ZIP = re.compile(r"^(?:/vsizip/|zip://)?\{?(.+?\.zip)\}?(?:[/!]+(.+))?$", re.IGNORECASE)
+# Virtual tables that SQLite itself makes within the file: spatial and text indexes.
+_OWN_TABLES = re.compile(r"\busing\s+[\"'`\[]?(rtree|fts\d)\b", re.IGNORECASE)
+# The text "link" in any spelling of JSON.
+_LINK = re.compile(
+    rb'"(?:l|\\u00[46]c)(?:i|\\u00[46]9)(?:n|\\u00[46]e)(?:k|\\u00[46]b)"', re.IGNORECASE
+)
+_REACHING = re.compile(
+    r"\b(load_extension|readfile|writefile|virtualogr|ogr_\w+|gdal_\w+|blobfromfile|blobtofile|"
+    r"importshp|exportshp|attach)\b",
+    re.IGNORECASE,
+)
+
+
+def vector_path(path: str | Path) -> str:
+    """Return what GDAL opens for a vector file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A GeoPackage, Shapefile, GeoJSON, FlatGeobuf file or file geodatabase; a zip archive with
+        one of them; or the URL of a GeoJSON or FlatGeobuf file.
+
+    Raises
+    ------
+    InputError
+        If it is of another format, or could reach other files or servers.
+    """
+    name = str(path)
+    if is_web_address(name):
+        return _of_url(name)
+    zipped = _ZIP.match(name)
+    if zipped and not os.path.isdir(name):
+        return _of_zip(name, zipped[1], zipped[2])
+    if name.startswith("/vsi") or "://" in name.removeprefix("file://"):
+        found = "is not an address that is read"
+        raise InputError(Problem(name, found, "give a file, or an address at https:// or s3://"))
+    name = os.path.abspath(name.removeprefix("file://"))
+    if os.path.isdir(name):
+        if name.lower().endswith(".gdb") and Path(name, "a00000001.gdbtable").is_file():
+            return name
+        raise InputError(Problem(name, "is a directory", REMEDY))
+    try:
+        with open(name, "rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
+        found = f"cannot be read as vector data ({error.strerror})"
+        raise InputError(Problem(name, found, REMEDY)) from error
+    if _is_json(head):
+        with open(name, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as text:
+            _check_crs(name, text)
+    return _as_format(name, name, head)
+
+
+def _as_format(place: str, path: str, head: bytes) -> str:
+    """Return GDAL's path of a file with these first bytes."""
+    if head.startswith(b"SQLite format 3\0"):
+        if not path.lower().endswith(".gpkg"):
+            found = "is an SQLite file that is not named .gpkg"
+            raise InputError(Problem(place, found, REMEDY))
+        _check_tables(place, path)
+        return path
+    if head.startswith(b"\0\0\x27\x0a") and path.lower().endswith(".shp"):
+        return path
+    if head.startswith(b"fgb\x03fgb"):
+        return path
+    if _is_json(head):
+        return f"GeoJSON:{path}"  # no other driver takes this name, whatever the JSON says
+    if path.lower().endswith(_SUFFIXES):
+        found = f"is no {path.rpartition('.')[2].lower()} file, whatever its name says"
+        raise InputError(Problem(place, f"cannot be read as vector data (it {found})", REMEDY))
+    raise InputError(Problem(place, "cannot be read as vector data (another format)", REMEDY))
+
+
+def _of_url(url: str) -> str:
+    name = unquote(urlsplit(url).path).lower()
+    if name.endswith((".geojson", ".json")):
+        return f"GeoJSON:{url}"
+    raise InputError(
+        Problem(url, "is at an address from which only GeoJSON is read", "download the file")
+    )
+
+
+def _of_zip(place: str, file: str, member: str | None) -> str:
+    names = check_archive(place, file)
+    if member is None:
+        fitting = [name for name in names if name.lower().endswith(_SUFFIXES)]
+        fitting = [name for name in fitting if not name.startswith("__MACOSX/")]
+        if len(fitting) != 1:
+            found = f"holds {len(fitting)} vector files"
+            one = f"/vsizip/{os.path.abspath(file)}/{(fitting or names or ['...'])[0]}"
+            raise InputError(Problem(place, found, f"name one: {one}"))
+        member = fitting[0]
+    if member not in names:
+        raise InputError(Problem(place, f"has no member {member}", "correct the path"))
+    if member.lower().endswith(".gpkg"):  # its tables are checked, and those are read from a file
+        raise InputError(Problem(place, "holds a GeoPackage", "unpack the archive"))
+    with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
+        head = stream.read(_HEAD_BYTES)
+        if _is_json(head):
+            _check_crs(place, head + stream.read())
+    return _as_format(place, f"/vsizip/{{{os.path.abspath(file)}}}/{member}", head)
+
+
+def _is_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+
+
+def _check_crs(place: str, text: bytes | mmap.mmap) -> None:
+    """Refuse a GeoJSON file whose CRS is a link: GDAL would ask that server for it."""
+    if not _LINK.search(text):
+        return
+    found: list[bool] = []
+
+    def note(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        # Every pair counts: of two equal keys, readers differ in which they take.
+        for key, value in pairs:
+            if key.lower() == "crs" and isinstance(value, dict):
+                found.append("link" in value.get("types", ()))
+        types = [str(value).lower() for key, value in pairs if key.lower() == "type"]
+        return {"types": types, **{k: v for k, v in pairs if k in ("crs", "features", "geometry")}}
+
+    with contextlib.suppress(ValueError):  # GDAL says what is wrong with it
+        json.loads(bytes(text), object_pairs_hook=note)
+        if any(found):
+            remedy = "write its CRS as a name (EPSG:xxxx), or leave it out for longitude, latitude"
+            raise InputError(Problem(place, "has a CRS that is a link to a server", remedy))
+        return
+    raise InputError(Problem(place, "cannot be read as vector data (damaged JSON)", REMEDY))
+
+
+def _check_tables(place: str, path: str) -> None:
+    """Refuse a GeoPackage whose schema has tables that are not stored in it."""
+    uri = f"{Path(path).as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as opened:
+            rows = opened.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    except sqlite3.Error as error:
+        found = f"cannot be read as vector data ({error})"
+        raise InputError(Problem(place, found, "copy or download the file again")) from error
+    for kind, name, sql in rows:
+        text = str(sql or "")
+        virtual = re.match(r"\s*create\s+virtual\s+table", text, re.IGNORECASE)
+        reaching = kind == "view" and _REACHING.search(text)
+        if (virtual and not _OWN_TABLES.search(text)) or reaching:
+            found = f"has a {'view' if reaching else 'virtual table'} ({name}) that may reach files"
+            raise InputError(Problem(place, found, "copy its layers into a new GeoPackage"))
