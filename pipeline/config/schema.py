@@ -131,6 +131,16 @@ def _work_locally(data: dict[str, Any]) -> None:
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
+def _per_one(data: dict[str, Any]) -> Any:
+    """Return ``output`` with a rate_per of 1 for values of a weight, or averages, if unset."""
+    output, counts = data["output"], data.get("counts")
+    if not isinstance(output, dict) or not isinstance(counts, dict):
+        return output
+    if counts.get("weight") is None and counts.get("of") != "average":
+        return output
+    return {"rate_per": 1, **output}
+
+
 class Config(Section):
     """A complete configuration; every path is absolute or remote.
 
@@ -178,6 +188,7 @@ class Config(Section):
         population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
+        data["output"] = _per_one(data)
         for key in ("counts", "labels"):
             own = data.get(key)
             if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:
@@ -235,6 +246,34 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _weighted(self) -> Config:
+        counts, response = self.counts, self.model.response
+        if counts is None:
+            return self
+        given = [key for key in ("weight", "of") if getattr(counts, key) is not None]
+        if given and response.needs_trials:
+            raise config_error(
+                found=f"counts.{given[0]} with counts.tested",
+                remedy="remove it: the number tested is the exposure of positives",
+            )
+        if counts.of == "average" and response.counts:
+            raise config_error(
+                found=f"counts.of: average under the {response} likelihood, which is of counts",
+                remedy="give totals, or likelihood: normal or exponential",
+            )
+        if counts.weight_unit is not None and counts.weight is None:
+            raise config_error(
+                found="counts.weight_unit without counts.weight", remedy="give both, or neither"
+            )
+        if self.averages and self.output.rate_per != 1:
+            raise config_error(
+                found=f"output.rate_per is {self.output.rate_per:g}, but the map of averages has "
+                "their own unit",
+                remedy="remove it, or give counts.of: total",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _fit_keys(self) -> Config:
         ignored = (
             ignored_fit_keys(self.model.kind, self.fit) if self.model.responses == "labels" else []
@@ -245,6 +284,14 @@ class Config(Section):
                 remedy="remove it",
             )
         return self
+
+    @property
+    def averages(self) -> bool:
+        """Whether a value is the average over its area, not its total."""
+        counts = self.counts
+        if counts is None or counts.of is not None:
+            return counts is not None and counts.of == "average"
+        return counts.weight is not None and not self.model.response.counts
 
     @property
     def response(self) -> Counts | Labels:
