@@ -7,16 +7,21 @@ QGIS styles and the styles of areas all use it, so that they look the same
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import rasterio
 
-#: Colour maps of matplotlib, all from light to dark, and legible to the colour-blind.
-RAMPS = {"level": "magma_r", "spread": "YlGnBu", "probability": "viridis_r"}
-SHARE = (0.03, 0.95)  # of a colour map that is used: its ends are nearly white and black
+#: Colour maps of matplotlib from light to dark, legible to the colour-blind, and the share of each
+#: that is used: the lightest colours look like missing values, the darkest like outlines.
+RAMPS = {
+    "level": ("magma_r", 0.03, 0.95),
+    "spread": ("YlGnBu", 0.05, 1.0),
+    "probability": ("BuPu", 0.18, 1.0),
+}
 TAIL = 0.01  # share of the values below the first break, and above the last one
 SKEWED = 4.0  # high over middle beyond which breaks are logarithmic
 DECADES = 500.0  # high over low, at most, of a logarithmic scale
@@ -107,13 +112,26 @@ class Scale:
         return "#" + "".join(f"{part:02x}" for part in mixed)
 
     def labels(self, unit: str = "") -> list[str]:
-        """Return a label for each break, with the unit; ``<=`` and ``>=`` where values go on."""
+        """Return a label for each break, the first with the unit; ``<=``, ``>=`` for what lies on.
+
+        A legend lists them from the first, so that the unit stands above all other numbers.
+        """
         numbers = [number_text(value) for value in self.breaks]
         if self.below:
             numbers[0] = f"\u2264 {numbers[0]}"
         if self.above:
             numbers[-1] = f"\u2265 {numbers[-1]}"
-        return [f"{number} {unit}".strip() for number in numbers]
+        return [f"{numbers[0]} {unit}".strip(), *numbers[1:]]
+
+    def refined(self, n_class: int) -> Scale:
+        """Return the scale with breaks halfway between its own, until it has enough classes."""
+        breaks = self.breaks
+        while len(breaks) - 1 < n_class:
+            # As many digits as two more breaks need: 0.25 between 0 and 0.5.
+            halves = [float(f"{(a + b) / 2:.10g}") for a, b in itertools.pairwise(breaks)]
+            breaks = tuple(sorted({*breaks, *halves}))
+        colours = tuple(self.colour(value) for value in breaks)
+        return replace(self, breaks=breaks, colours=colours)
 
 
 def number_text(value: float) -> str:
@@ -126,7 +144,8 @@ def ramp_colours(ramp: str, n: int) -> tuple[str, ...]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return tuple(to_hex(colour) for colour in colormaps[RAMPS[ramp]](np.linspace(*SHARE, n)))
+    name, first, last = RAMPS[ramp]
+    return tuple(to_hex(colour) for colour in colormaps[name](np.linspace(first, last, n)))
 
 
 def _span(known: np.ndarray, low: float | None, high: float | None) -> tuple[float, float, bool]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from geo.colours import Scale, number_text
 from geo.styles import DOCTYPE, add_options, rgba
 
+N_CLASS = 6  # classes of areas at least
 OUTLINE = "60,64,72,255"
 
 _SCHEMA = "http://www.geopackage.org/spec121/#extension_schema"
@@ -125,6 +126,7 @@ def graduated_style(
     aliases : mapping of str to str, optional
         Text of each column that has one.
     """
+    scale = scale.refined(N_CLASS)
     root = ET.Element("qgis", version="3.22", styleCategories="Symbology|Fields")
     renderer = ET.SubElement(
         root,
@@ -141,19 +143,18 @@ def graduated_style(
     for k in range(n_class):
         low, high = scale.breaks[k : k + 2]
         ends = [number_text(low), number_text(high)]
-        label = f"{ends[0]} \u2013 {ends[1]} {unit}".strip()
-        first, last = low, high
+        first, last, label = low, high, f"{ends[0]} \u2013 {ends[1]}"
         if k == 0 and scale.below:
-            first, label = -1e300, f"< {ends[1]} {unit}".strip()
-        if k == n_class - 1 and scale.above:
-            last, label = 1e300, f"\u2265 {ends[0]} {unit}".strip()
+            first, label = -1e300, f"\u2264 {ends[1]}"
+        elif k == n_class - 1 and scale.above:
+            last, label = 1e300, f"> {ends[0]}"
         ET.SubElement(
             ranges,
             "range",
             symbol=str(k),
             lower=f"{first:.15g}",
             upper=f"{last:.15g}",
-            label=label,
+            label=f"{label} {unit}".strip() if k == 0 else label,
             render="true",
         )
         symbols.append(_fill(str(k), scale.colour((low + high) / 2)))

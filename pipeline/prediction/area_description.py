@@ -12,7 +12,7 @@ from geo.geopackage import LayerDescription, describe_layer, graduated_style
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
-from pipeline.prediction.colours import level_product, level_scale
+from pipeline.prediction.colours import level_product, raster_scale
 from pipeline.prediction.products import AREAS_GPKG, AREAS_LAYER, rate_unit
 
 _COUNTS = {
@@ -46,13 +46,13 @@ def describe_areas(config: Config, directory: Path) -> None:
     aliases = column_aliases(config, columns)
     labels = config.labels is not None
     column = "probability" if labels else "fitted_rate"
-    scale = level_scale(config, directory)
+    product = level_product(config)
+    scale = raster_scale(config, directory, product)
     if scale is None:  # a model that maps no pixel
         table = pyogrio.read_dataframe(
             path, layer=AREAS_LAYER, columns=[column], read_geometry=False
         )
         values = table[column].to_numpy(np.float64)
-        product = level_product(config)
         scale = Scale.of(values, low=product.low, high=product.high, ramp=product.ramp)
     unit = "" if labels else rate_unit(config)
     period = f", {config.period}" if config.period else ""

@@ -38,12 +38,14 @@ def level_product(config: Config) -> RasterProduct:
     return RATE_MEAN if config.labels is None else PROBABILITY_MEAN
 
 
-def level_scale(config: Config, directory: Path) -> Scale | None:
-    """Return the colour scale of the means; None where a directory has no such raster."""
-    product = level_product(config)
+def raster_scale(config: Config, directory: Path, product: RasterProduct) -> Scale | None:
+    """Return the colour scale of a raster; None where a directory does not have it."""
     if not (directory / product.file).is_file():
         return None
-    members = [each for each in layers(config) if each.product.stretch == product.stretch]
-    if not product.stretch:
-        members = [each for each in members if each.product is product]
+    members = [
+        layer
+        for layer in layers(config)
+        if layer.product is product
+        or (product.stretch and layer.product.stretch == product.stretch)
+    ]
     return scales(directory, members)[Path(product.file).stem]

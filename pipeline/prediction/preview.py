@@ -20,7 +20,7 @@ from rasterio.enums import Resampling
 from geo.colours import Scale, number_text
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.prediction.colours import level_scale
+from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -111,8 +111,8 @@ def render_preview(config: Config, directory: Path) -> None:
     """
     labels, words = config.labels is not None, ResponseWords.of(config)
     mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else (RATE_MEAN, RATE_SD)
-    scale = level_scale(config, directory)
-    if scale is None:
+    scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
+    if scale is None or colours is None:
         return
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
@@ -129,7 +129,7 @@ def render_preview(config: Config, directory: Path) -> None:
         relative = config.model.response.positive
         spread = replace(sd, values=_relative(sd.values, mean.values)) if relative else sd
         label += ", % of the mean" if relative else f", {unit}"
-    colours = Scale.of(spread.values, low=0.0 if labels else None, ramp="spread")
+        colours = Scale.of(spread.values, ramp=sd_map.ramp) if relative else colours
     _draw_map(left, mean, rings, first)
     _draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
     _scale_bar(left, mean)

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 import threading
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from rasterio.windows import Window
 from rio_cogeo.cogeo import cog_validate
 
 from geo.errors import GridError
-from geo.geotiff import TiledWriter, write_style
+from geo.geotiff import TiledWriter
 from geo.grid import Grid, Tile, same_crs
 from geo.raster import RasterSource
 
@@ -172,26 +171,6 @@ def test_memory_does_not_grow_with_the_map(tmp_path):
 
     # The map itself is 100 MB larger; with GDAL's default cache the peak grew by 150.
     assert peak_mb(5000) - peak_mb(512) < 60
-
-
-def test_the_style_spans_the_map(tmp_path):
-    path = tmp_path / "a.tif"
-    values = write(path)
-    style = write_style(path, label="per 1000 & year")
-    assert style == tmp_path / "a.qml"
-    items = ET.parse(style).getroot().findall(".//item")
-    at = [float(item.get("value")) for item in items]
-    assert len(items) == 8
-    assert at == sorted(at)
-    assert at[0] == pytest.approx(np.nanpercentile(values, 2), abs=0.02)
-    assert at[-1] == pytest.approx(np.nanpercentile(values, 98), abs=0.02)
-    assert items[0].get("label").endswith("per 1000 & year")
-    write_style(path, low=0, high=1)
-    assert ET.parse(style).getroot().find(".//item").get("value") == "0"
-    empty = tmp_path / "e.tif"
-    write(empty, values=np.full(GRID.shape, np.nan))
-    assert ET.parse(write_style(empty)).getroot().findall(".//item")
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".qml", ".qml", ".tif", ".tif"]
 
 
 def test_a_hole_that_gdal_does_not_tell_of_is_found(tmp_path, monkeypatch):
