@@ -65,7 +65,7 @@ class Scale:
             NaN where missing. Breaks span the central 98 %, and are rounded outwards; they are
             logarithmic where the values are very skewed.
         low, high : float, optional
-            Given ends.
+            First and last break.
         ramp : str
             A key of :data:`RAMPS`.
         """
@@ -73,6 +73,10 @@ class Scale:
         known = known[np.isfinite(known)]
         first, last, logarithmic = _span(known, low, high)
         breaks = _logarithmic(first, last) if logarithmic else _linear(first, last)
+        if low is not None:
+            breaks = (low, *(value for value in breaks if value > low))
+        if high is not None:
+            breaks = (*(value for value in breaks if value < high), high)
         return cls(
             breaks,
             ramp_colours(ramp, len(breaks)),

@@ -24,7 +24,8 @@ class ResponseWords:
     total : str
         Unit of an area's total: ``cases``, ``positives``, or ``counts.unit``.
     totals : str
-        Name of several totals in titles: ``counts``, ``positives`` or ``values``.
+        Name of several totals in titles: ``counts``, ``positives``, ``values`` or, beside averages,
+        ``totals``.
     per : str
         Unit of the exposure, in the plural; empty where the map has no denominator.
     each : str
@@ -58,8 +59,9 @@ class ResponseWords:
         totals = "counts" if response.counts else "values"
         unit = surface if counts.weight is None else counts.weight_unit or counts.weight
         if config.averages:
-            return cls("value", total, totals, "", "", unit, unit)
-        return cls("rate", total, totals, unit, unit, unit, unit)
+            return cls("value", total, "totals", "", "", unit, unit)
+        each = "person" if unit == "people" else unit
+        return cls("rate", total, totals, unit, each, unit, unit)
 
     def rate_unit(self, rate_per: float) -> str:
         """Return the unit of the map: ``cases per 1,000 people``, ``t per ha``, or ``1``."""
@@ -68,6 +70,13 @@ class ResponseWords:
         if rate_per == 1:
             return f"{self.total} per {self.each}"
         return f"{self.total} per {rate_per:,g} {self.per}"
+
+    @property
+    def rates(self) -> str:
+        """Name of several areas' own quantities: ``rates``, ``prevalences`` or ``averages``."""
+        return {"rate": "rates", "prevalence": "prevalences", "value": "averages"}.get(
+            self.quantity, "probabilities"
+        )
 
     @property
     def area_total(self) -> str:
@@ -92,6 +101,7 @@ class ResponseWords:
         """Return the words that templates of texts may name."""
         return {
             "quantity": self.quantity,
+            "rates": self.rates,
             "expected": self.expected,
             "total": self.total,
             "totals": self.totals,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.cross_validation import (
     CountPredictor,
@@ -40,8 +41,8 @@ _ABOUT_FOLDS = {
 }
 
 _ABOUT_COUNTS = {
-    "counts": "cases of an area; expected counts are means over joint draws",
-    "rates": "cases per unit of exposure (person, or km2 without a population)",
+    "counts": "{area_total} of an area; expected counts are means over joint draws",
+    "rates": "{total} per unit of exposure ({exposure})",
     "log_counts": "natural logarithms of counts and expectations plus one half",
     "nll": "minus the log predictive density of a count, mean over areas, nats",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
@@ -55,8 +56,8 @@ _ABOUT_COUNTS = {
 }
 
 _ABOUT_VALUES = {
-    "counts": "values of an area; expected values are means over joint draws",
-    "rates": "values per unit of exposure (person, or km2 without a population)",
+    "counts": "{area_total} of an area; expected values are means over joint draws",
+    "rates": "{totals} per unit of exposure ({exposure})",
     "nll": "minus the log predictive density of a value, mean over areas, nats",
     "coverage": "share of observations inside central predictive intervals",
     "constant": "one rate for all training areas, normal rates around it",
@@ -129,7 +130,9 @@ class CountTask:
     @property
     def about(self) -> dict[str, str]:
         """See :class:`EvaluationTask`."""
-        return _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        words = ResponseWords.of(self.config).placeholders
+        about = _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        return {name: text.format(**words) for name, text in about.items()}
 
     @property
     def _counts(self) -> bool:

@@ -255,11 +255,12 @@ def _draw_responses(
     known = areas[np.isfinite(areas["fitted"])]
     columns = ["observed", "fitted", "count_lower", "count_upper"]
     table = known[columns].to_numpy(np.float64)
-    if words.quantity == "value":  # averages, as they were given
+    averages = words.quantity == "value"
+    if averages:  # as they were given
         people = known["people"].to_numpy(np.float64)
         table = table / np.where(people > 0, people, np.nan)[:, None]
     observed, fitted, lower, upper = table.T
-    title = f"Areas: observed and fitted {words.totals}"
+    title = f"Areas: observed and fitted {words.rates if averages else words.totals}"
     _prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
     if known.empty:
         return
