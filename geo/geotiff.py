@@ -8,13 +8,12 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 import rasterio
@@ -25,21 +24,20 @@ from rasterio.windows import Window
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
+from geo.statistics import Moments
 from geo.write_errors import explained_write_errors, write_error
 
 #: Side of a block, in pixels.
 BLOCK = 256
 #: Size of GDAL's block cache; its default is a share of the machine's memory.
 CACHE_MB = 64
-#: A ramp of eight colours from dark to light of evenly rising lightness (like "magma").
-RAMP = (
-    "#000004", "#231151", "#5f187f", "#982d80", "#d3436e", "#f8765c", "#febb81", "#fcfdbf",
-)  # fmt: skip
 
 
 @dataclass(eq=False)
 class TiledWriter:
     """Writes a map tile by tile; leaving the context converts it to a COG.
+
+    The band's tags have its exact statistics, which GIS programs then need not estimate.
 
     The file appears in one step once it is complete. After an exception an earlier file of that
     name is unchanged, and no other file remains. Every tile is read back before that: on a full
@@ -90,6 +88,7 @@ class TiledWriter:
         self._lock = threading.Lock()
         self._dataset: Any = None
         self._sums: dict[tuple[int, int, int, int], int] = {}  # CRC-32 by window
+        self._moments: dict[tuple[int, int, int, int], Moments] = {}
         mark = uuid.uuid4().hex[:8]
         self._draft = self.path.with_name(f".{self.path.name}.{mark}.draft.tif")
         self._done = self.path.with_name(f".{self.path.name}.{mark}.cog.tif")
@@ -157,6 +156,7 @@ class TiledWriter:
         with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB), self._explained():
             self._dataset.write(stored, 1, window=Window(*window))
             self._sums[window] = zlib.crc32(stored.tobytes())
+            self._moments[window] = Moments.of(stored, self.nodata)
 
     def __exit__(
         self,
@@ -171,6 +171,7 @@ class TiledWriter:
                     self._dataset.update_tags(**{str(k): str(v) for k, v in self.tags.items()})
                     self._dataset.set_band_description(1, self.description)
                     self._dataset.set_band_unit(1, self.unit)
+                    self._dataset.update_tags(1, **self._statistics())
             self._close()
             if error is None:
                 with self._explained():
@@ -182,6 +183,12 @@ class TiledWriter:
                 for leftover in (path, Path(f"{path}.aux.xml"), Path(f"{path}.ovr.tmp")):
                     with contextlib.suppress(FileNotFoundError):
                         leftover.unlink()
+
+    def _statistics(self) -> dict[str, str]:
+        """Return the band's statistics as GDAL names them; none without a valid pixel."""
+        # In the order of the map, so that threads change nothing.
+        parts = (self._moments[window] for window in sorted(self._moments))
+        return Moments.merged(parts).tags(self.grid.n_pix)
 
     def _close(self) -> None:
         # GDAL may fail to flush its cache and only log it: _read_back finds that.
@@ -218,82 +225,3 @@ class TiledWriter:
                 overview_resampling=self._overviews,
                 bigtiff="IF_SAFER",
             )
-
-
-def write_style(
-    path: str | Path,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    label: str = "",
-    colours: Sequence[str] = RAMP,
-) -> Path:
-    """Write a QGIS style (.qml) for a GeoTIFF: one band in false colours.
-
-    Parameters
-    ----------
-    path : str or Path
-        The GeoTIFF; the style has its name with ``.qml``.
-    low, high : float, optional
-        Values of the first and last colour; by default the 2nd and 98th percentile of the map's
-        overview, so that a few extreme pixels do not darken the rest.
-    label : str
-        Unit for the legend.
-    colours : sequence of str
-        From low to high, ``#rrggbb``.
-
-    Returns
-    -------
-    Path
-        The style file.
-    """
-    path = Path(path)
-    if low is None or high is None:
-        found = _range(path)
-        low, high = (
-            given if given is not None else f for given, f in zip((low, high), found, strict=True)
-        )
-    if not high > low:
-        high = low + 1.0
-    items = "\n".join(
-        f'          <item color="{colour}" value="{value:.10g}" alpha="255" '
-        f"label={quoteattr(f'{value:.4g} {label}'.strip())}/>"
-        for value, colour in zip(np.linspace(low, high, len(colours)), colours, strict=True)
-    )
-    text = f"""<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>
-<qgis version="3.0" styleCategories="Symbology">
-  <pipe>
-    <rasterrenderer type="singlebandpseudocolor" band="1" opacity="1" alphaBand="-1"
-      classificationMin="{low:.10g}" classificationMax="{high:.10g}">
-      <rastershader>
-        <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0"
-          minimumValue="{low:.10g}" maximumValue="{high:.10g}">
-{items}
-        </colorrampshader>
-      </rastershader>
-    </rasterrenderer>
-  </pipe>
-  <layerTitle>{escape(path.stem)}</layerTitle>
-</qgis>
-"""
-    style = path.with_suffix(".qml")
-    draft = style.with_name(f".{style.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, style)
-    finally:
-        draft.unlink(missing_ok=True)
-    return style
-
-
-def _range(path: Path) -> tuple[float, float]:
-    with rasterio.open(path) as src:
-        step = max(1.0, max(src.shape) / 1024)
-        shape = tuple(max(1, int(n / step)) for n in src.shape)
-        values = src.read(1, out_shape=shape, masked=True).astype(np.float64)
-    known = values.compressed()
-    known = known[np.isfinite(known)]
-    if known.size == 0:
-        return 0.0, 1.0
-    low, high = np.percentile(known, [2.0, 98.0])
-    return float(low), float(high)

@@ -29,6 +29,22 @@ class Counts(Section):
     tested: str | None = Field(
         None, description="column with the numbers tested, for the binomial likelihood"
     )
+    weight: str | None = Field(
+        None,
+        description="column with the exposure of each area, such as its harvested hectares; by "
+        "default its people, or km2",
+    )
+    of: Literal["total", "average"] | None = Field(
+        None,
+        description="what a value is: the total of its area, or the average over its exposure; by "
+        "default average for normal and exponential values with a weight, else total",
+    )
+    unit: str | None = Field(
+        None, description="unit of the values, such as t; by default cases, positives or value"
+    )
+    weight_unit: str | None = Field(
+        None, description="unit of the weight, such as ha; by default the name of its column"
+    )
     period: str | None = Field(None, description="column with the period, for a time series")
 
 

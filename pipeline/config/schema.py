@@ -138,6 +138,16 @@ def _work_locally(data: dict[str, Any]) -> None:
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
+def _per_one(data: dict[str, Any]) -> Any:
+    """Return ``output`` with a rate_per of 1 for values of a weight, or averages, if unset."""
+    output, counts = data["output"], data.get("counts")
+    if not isinstance(output, dict) or not isinstance(counts, dict):
+        return output
+    if counts.get("weight") is None and counts.get("of") != "average":
+        return output
+    return {"rate_per": 1, **output}
+
+
 class Config(Section):
     """A complete configuration; every path is absolute or remote.
 
@@ -186,6 +196,7 @@ class Config(Section):
         population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
+        data["output"] = _per_one(data)
         for key in ("counts", "labels"):
             own = data.get(key)
             if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:
@@ -198,6 +209,14 @@ class Config(Section):
         if wrong:
             raise config_errors(wrong)
         return self
+
+    @property
+    def averages(self) -> bool:
+        """Whether a value is the average over its area, not its total."""
+        counts = self.counts
+        if counts is None or counts.of is not None:
+            return counts is not None and counts.of == "average"
+        return counts.weight is not None and not self.model.response.counts
 
     @property
     def response(self) -> Counts | Labels:
@@ -288,6 +307,26 @@ def _wrong_trials(config: Config) -> Wrong | None:
     return "", found, "give both for positives among tested people, neither for cases"
 
 
+def _wrong_weight(config: Config) -> Wrong | None:
+    counts, response = config.counts, config.model.response
+    if counts is None:
+        return None
+    given = [key for key in ("weight", "of") if getattr(counts, key) is not None]
+    if given and response.needs_trials:
+        remedy = "remove it: the number tested is the exposure of positives"
+        return "", f"counts.{given[0]} with counts.tested", remedy
+    if counts.of == "average" and response.counts:
+        found = f"counts.of: average under the {response} likelihood, which is of counts"
+        return "", found, "give totals, or likelihood: normal or exponential"
+    if counts.weight_unit is not None and counts.weight is None:
+        return "", "counts.weight_unit without counts.weight", "give both, or neither"
+    if config.averages and config.output.rate_per != 1:
+        per = f"{config.output.rate_per:g}"
+        found = f"output.rate_per is {per}, but the map of averages has their own unit"
+        return "", found, "remove it, or give counts.of: total"
+    return None
+
+
 def _wrong_fit_keys(config: Config) -> Wrong | None:
     if config.model.responses != "labels":
         return None
@@ -306,6 +345,7 @@ _CROSS_CHECKS = (
     _wrong_period,
     _wrong_security,
     _wrong_trials,
+    _wrong_weight,
     _wrong_fit_keys,
 )
 

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.verdict import KEY
 
@@ -18,19 +19,19 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NLL per area, nats", ("nll",)),
     ("NLL per area, by moments", ("nll_moments",)),
     ("Poisson deviance per area", ("poisson_deviance",)),
-    ("CRPS, cases", ("crps",)),
-    ("counts: RMSE", ("counts", "rmse")),
-    ("counts: MAE", ("counts", "mae")),
-    ("counts: correlation", ("counts", "correlation")),
-    ("rates: RMSE", ("rates", "rmse")),
-    ("rates: MAE", ("rates", "mae")),
-    ("rates: correlation", ("rates", "correlation")),
-    ("rates: rank correlation", ("rates", "spearman")),
-    ("log counts: RMSE", ("log_counts", "rmse")),
+    ("CRPS, {area_total}", ("crps",)),
+    ("{totals}: RMSE", ("counts", "rmse")),
+    ("{totals}: MAE", ("counts", "mae")),
+    ("{totals}: correlation", ("counts", "correlation")),
+    ("{rates}: RMSE", ("rates", "rmse")),
+    ("{rates}: MAE", ("rates", "mae")),
+    ("{rates}: correlation", ("rates", "correlation")),
+    ("{rates}: rank correlation", ("rates", "spearman")),
+    ("log {totals}: RMSE", ("log_counts", "rmse")),
     ("by people: NLL, nats", ("by_people", "nll")),
-    ("by people: rates: RMSE", ("by_people", "rates", "rmse")),
-    ("by people: rates: MAE", ("by_people", "rates", "mae")),
-    ("by people: rates: correlation", ("by_people", "rates", "correlation")),
+    ("by people: {rates}: RMSE", ("by_people", "rates", "rmse")),
+    ("by people: {rates}: MAE", ("by_people", "rates", "mae")),
+    ("by people: {rates}: correlation", ("by_people", "rates", "correlation")),
 )
 
 
@@ -64,7 +65,8 @@ def area_table(report: dict[str, Any]) -> Table:
     for name, path in _LINES:
         if path[0] not in report["in_sample"]:  # of responses that are no counts
             continue
-        table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
+        title = name.format(**_words(report))
+        table.add_row(title, *(_number(_at(scores, path)) for _, scores in columns))
     for level in report["in_sample"]["intervals"]:
         path = ("intervals", level, "coverage")
         table.add_row(
@@ -168,6 +170,12 @@ def truth_table(truth: dict[str, Any]) -> Table:
     return table
 
 
+def _words(report: dict[str, Any]) -> dict[str, str]:
+    """Return the words for the response; a report of an earlier version has none."""
+    known = {"area_total": "cases", "totals": "counts", "rates": "rates"}
+    return known | report.get("response", {})
+
+
 def _held_out_columns(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     columns = [("in sample", report["in_sample"])]
     for scheme, held_out in report["held_out"].items():
@@ -219,10 +227,10 @@ def evaluation_table(config: Config) -> str:
     for title, key in _ROWS:
         values = [_number_at(scores, key) for _, scores in columns]
         if any(value is not None for value in values):
-            rows.append([title, *(cell(value) for value in values)])
+            rows.append([title.format(**_words(report)), *(cell(value) for value in values)])
     table = markdown_table(["", *(name for name, _ in columns)], rows)
     sentence = (report.get(KEY) or {}).get("sentence")
-    return table if sentence is None else f"**{sentence}**\n\n{table}"
+    return table if sentence is None else f"**{markdown_text(sentence)}**\n\n{table}"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -234,9 +242,9 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _ROWS = (
     ("NLL per area, nats", "nll"),
     ("log loss per area, nats", "log_loss"),
-    ("rates: correlation", "rates.correlation"),
-    ("rates: RMSE", "rates.rmse"),
-    ("counts: MAE", "counts.mae"),
+    ("{rates}: correlation", "rates.correlation"),
+    ("{rates}: RMSE", "rates.rmse"),
+    ("{totals}: MAE", "counts.mae"),
     ("AUC", "auc"),
     ("Brier score", "brier"),
     ("50 % intervals hold", "intervals.0,5.coverage"),

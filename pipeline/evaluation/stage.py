@@ -24,6 +24,7 @@ from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.code import code_inputs
 from pipeline.evaluation.cross_validation import cross_validate
@@ -75,6 +76,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         "name": config.name,
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
+        "response": ResponseWords.of(config).placeholders,
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
         "in_sample": evaluation.score(seen),

@@ -16,6 +16,7 @@ import numpy as np
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.probability import label_log_density
 from models.likelihoods.registry import find_likelihood
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
@@ -51,8 +52,8 @@ _ABOUT_FOLDS = {
 }
 
 _ABOUT_COUNTS = {
-    "counts": "cases of an area; expected counts are means over joint draws",
-    "rates": "cases per unit of exposure (person, person tested, or km2 without a population)",
+    "counts": "{area_total} of an area; expected counts are means over joint draws",
+    "rates": "{total} per unit of exposure ({exposure})",
     "log_counts": "natural logarithms of counts and expectations plus one half",
     "nll": "minus the log predictive density of a count, mean over areas, nats",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
@@ -65,8 +66,8 @@ _ABOUT_COUNTS = {
 }
 
 _ABOUT_VALUES = {
-    "counts": "values of an area; expected values are means over joint draws",
-    "rates": "values per unit of exposure (person, or km2 without a population)",
+    "counts": "{area_total} of an area; expected values are means over joint draws",
+    "rates": "{totals} per unit of exposure ({exposure})",
     "nll": "minus the log predictive density of a value, mean over areas, nats",
     "coverage": "share of observations inside central predictive intervals",
     **_ABOUT_FOLDS,
@@ -146,8 +147,10 @@ class CountTask:
     @property
     def about(self) -> dict[str, str]:
         """See :class:`EvaluationTask`."""
-        own = _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        words = ResponseWords.of(self.config).placeholders
+        about = _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
         law = self._areas.fit(self._likelihood, np.ones(self.store.n_bag, bool)).about
+        own = {name: text.format(**words) for name, text in about.items()}
         return {**own, "constant": f"{law}, fitted to the training areas of each fold"}
 
     @property

@@ -21,6 +21,7 @@ from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from geo.raster_header import RasterHeader, crs_text
 from pipeline.config.input_schema import Labels
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.store.aligned_grid import Layer
 
@@ -50,6 +51,8 @@ class Inputs:
         Numbers tested by area, if the configuration names their column.
     opened : tuple of RasterSource
         All rasters that could be opened, misplaced ones included.
+    weights : Series or None
+        Exposures by area, if the configuration names their column.
     """
 
     grid: Grid | None
@@ -60,6 +63,7 @@ class Inputs:
     covariates: dict[str, Layer]
     population: Layer | None
     tested: pd.Series | None = None
+    weights: pd.Series | None = None
     opened: tuple[RasterSource, ...] = ()
 
 
@@ -83,6 +87,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
     if areas is not None:
         _check_folds(config, len(areas), problems)
+    weights = None if areas is None or counts is None else _weights(config, areas, counts, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -114,7 +119,16 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
     return Inputs(
-        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested, opened
+        grid,
+        is_run_grid,
+        areas,
+        extent is not None,
+        counts,
+        covariates,
+        population,
+        tested,
+        weights,
+        opened,
     )
 
 
@@ -188,12 +202,7 @@ def _tested(
     spec = config.counts
     if spec is None or spec.tested is None:
         return None
-    found: list[Problem] = []
-    tested = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True,
-        row_filter=_period_filter(config),
-    )  # fmt: skip
-    problems.extend(problem for problem in found if problem not in problems)
+    tested = _column(config, areas, spec.tested, problems)
     if tested is None:
         return None
     over = (counts > tested).to_numpy()
@@ -203,6 +212,43 @@ def _tested(
         more = f"more positives than tested in {name_first(each, N_NAMED)}"
         problems.append(Problem(place, more, "correct the counts or the numbers tested"))
     return tested
+
+
+def _weights(
+    config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
+) -> pd.Series | None:
+    """Read the exposure of each area; an area without any is left out if its total is 0."""
+    spec = config.counts
+    if spec is None or spec.weight is None:
+        return None
+    weights = _column(config, areas, spec.weight, problems)
+    if weights is None:
+        return None
+    place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+    if not (weights > 0).any() and not weights.isna().any():
+        found = f"column {spec.weight!r} is 0 for every area"
+        problems.append(Problem(place, found, "give the column of the areas' exposure"))
+    elif not config.averages:
+        wrong = ((weights == 0) & (counts != 0) & counts.notna()).to_numpy()
+        if wrong.any():
+            each = [f"{i} ({counts[i]:g})" for i in counts.index[wrong]]
+            found = f"a value, but a weight of 0 in {name_first(each, N_NAMED)}"
+            problems.append(Problem(place, found, "correct the value or the weight"))
+    return weights
+
+
+def _column(
+    config: Config, areas: gpd.GeoDataFrame, column: str, problems: list[Problem]
+) -> pd.Series | None:
+    """Read another column of the counts; append the problems that it adds."""
+    spec = config.response
+    found: list[Problem] = []
+    values = read_counts(
+        spec.path, areas, spec.id or config.areas.id, column, found, partial=True,
+        row_filter=_period_filter(config),
+    )  # fmt: skip
+    problems.extend(problem for problem in found if problem not in problems)
+    return values
 
 
 def _is_misplaced(
@@ -315,6 +361,9 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     elif y is not None:
         total = f"{y.sum():,.0f} in all, " if config.model.response.counts else ""
         found["counts"] = f"{total}{y.min():g} to {y.max():g}"
+    if inputs.weights is not None and config.counts is not None:
+        words = ResponseWords.of(config)
+        found["counts.weight"] = f"{inputs.weights.sum():,.6g} {words.weight_unit} in all"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)
     for name, layer in inputs.covariates.items():

@@ -23,10 +23,12 @@ from geo.membership import Membership, membership, reproject
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.balance import begin_balance, check_area_balance, counts_outside
 from pipeline.ingest.examine import Examined, examine
+from pipeline.ingest.exposure import Exposure
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
@@ -45,6 +47,7 @@ from pipeline.store.aligned_grid import (
 from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
+from pipeline.store.bag_writer import Rows
 from pipeline.store.balance import balance_of, render_balance
 
 N_NAMED = 5  # areas named in one message
@@ -103,7 +106,7 @@ def ingest(context: StageContext) -> dict[str, Any]:
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
             inputs, bags = _prepare(config, staging, progress, _log_suspicions(config, progress))
             _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
-    return _summary(BagStore.open(bags_path), progress)
+    return _summary(BagStore.open(bags_path), config, progress)
 
 
 @dataclass(frozen=True)
@@ -246,8 +249,9 @@ def _members(
         remedy = "give the grid of a raster that covers them"
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
-    _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, progress)
     ids = areas["id"].to_numpy()[rows]
+    words = ResponseWords.of(config)
+    _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, words, progress)
     check_area_balance(place, ids, areas.geometry[usable], geometry, measured, grid, problems)
     return members
 
@@ -258,6 +262,7 @@ def _log_cut(
     rows: np.ndarray,
     geometry: gpd.GeoSeries,
     grid: Grid,
+    words: ResponseWords,
     progress: Progress,
 ) -> None:
     """Log the areas that reach past the grid: no bag has their people outside it."""
@@ -267,8 +272,8 @@ def _log_cut(
     if cut.size:
         named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
         progress.log(
-            f"ingest: {cut.size} areas reach past the grid; all their cases count, but not their "
-            f"people outside it: {named}"
+            f"ingest: {cut.size} areas reach past the grid; all their {words.total} count, but not "
+            f"their people outside it: {named}"
         )
 
 
@@ -369,9 +374,12 @@ def _select(
     on_grid = np.diff(members.offsets) > 0
     inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
+    if inputs.weights is not None:
+        skipped |= on_grid & (inputs.weights.to_numpy(np.float64) == 0)
     # Areas with an invalid polygon are reported already.
     empty = (size == 0) & ~skipped & _measurable(areas)
     has_cases = np.zeros(n_area, bool) if y is None else y != 0
+    total = ResponseWords.of(config).total
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
     # Without a population every pixel counts as inhabited.
@@ -387,7 +395,7 @@ def _select(
         ),
         (
             empty & on_grid & ~inhabited & has_cases & sound.people,
-            f"cases, but no people ({exposure} missing or 0 on all its pixels)",
+            f"{total}, but no people ({exposure} missing or 0 on all its pixels)",
             "correct the population raster, the boundary or the count",
         ),
         (
@@ -450,18 +458,26 @@ def _write_store(
         message = "grid, areas and counts are required once the inputs are checked"
         raise RuntimeError(message)
     covariates = tuple(inputs.covariates)
+    words = ResponseWords.of(config)
     n_pix = int(bags.offsets[-1])
     with (
         PixelGatherer(bags, grid, grid_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(n_thread(config), task.advance)
+        rows: Rows = gatherer.rows
+        y = counts.to_numpy(np.float64)[bags.area]
+        if inputs.weights is not None or config.averages:
+            weights = inputs.weights
+            given = None if weights is None else weights.to_numpy(np.float64)[bags.area]
+            exposure = Exposure.of(rows, np.diff(bags.offsets), given)
+            rows, y = exposure.rows, y * exposure.total if config.averages else y
         write_bags(
             bags_path,
             NewBags(
                 sizes=np.diff(bags.offsets),
-                rows=gatherer.rows,
-                y=counts.to_numpy(np.float64)[bags.area],
+                rows=rows,
+                y=y,
                 trials=None
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
@@ -475,7 +491,7 @@ def _write_store(
                     "left_out": bags.left_out,
                     "balance": bags.balance,
                     "name": config.name,
-                    "weight_unit": "people" if inputs.population is not None else "km2",
+                    "weight_unit": words.weight_unit,
                 },
             ),
             seed=config.fit.seed,
@@ -485,8 +501,8 @@ def _write_store(
         )
 
 
-def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
-    left = store.attrs["left_out"]
+def _summary(store: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
+    left, words = store.attrs["left_out"], ResponseWords.of(config)
     reasons = {
         "no_covariate": "lack a covariate",
         "no_population": "lack population",
@@ -502,14 +518,14 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         )
     )
     if left["weight"] > 0:
-        unit = store.attrs["weight_unit"]
+        unit = "people" if config.population is not None else "km2"
         progress.log(f"ingest: {left['weight']:,.0f} {unit} in pixels that lack a covariate")
     gaps = {name: n for name, n in left["by_covariate"].items() if n}
     if gaps:
         progress.log("ingest: missing pixels: " + ", ".join(f"{k} {n:,}" for k, n in gaps.items()))
     if left["areas"]:
         named = name_first(left["areas"], N_NAMED)
-        progress.log(f"ingest: left out areas without people or cases: {named}")
+        progress.log(f"ingest: left out areas without {words.nothing}: {named}")
     balance = balance_of(store)
     if balance is not None:
         progress.log(render_balance(balance, f"{store.attrs['name']}: balance"))

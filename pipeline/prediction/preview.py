@@ -12,14 +12,18 @@ import rasterio
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
+from geo.colours import Scale, number_text
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import (
     AREAS_GPKG,
+    AREAS_LAYER,
     PREVIEW,
     PROBABILITY_MEAN,
     PROBABILITY_SD,
@@ -71,12 +75,29 @@ class Overview:
 
 @dataclass(frozen=True)
 class Panel:
-    """Style of a map: title, label of the colour bar, colour map and its range."""
+    """Style of a map: title, label of the colour bar, and colours."""
 
     title: str
     label: str
-    colours: str
-    norm: Normalize | None = None
+    scale: Scale
+
+
+class BreakNorm(Normalize):
+    """Place the breaks of a scale at equal distances, as the QGIS styles do."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__(scale.breaks[0], scale.breaks[-1])
+        self._breaks, self._places = np.asarray(scale.breaks), scale.places
+
+    def __call__(self, value: Any, clip: bool | None = None) -> Any:  # noqa: ARG002
+        """Return the positions of values on the ramp, 0 to 1."""
+        given = np.ma.asarray(value)
+        places = np.interp(given.filled(np.nan), self._breaks, self._places)
+        return np.ma.array(places, mask=np.ma.getmaskarray(given))
+
+    def inverse(self, value: Any) -> Any:
+        """Return the values at positions on the ramp."""
+        return np.interp(value, self._places, self._breaks)
 
 
 def render_preview(config: Config, directory: Path) -> None:
@@ -88,36 +109,35 @@ def render_preview(config: Config, directory: Path) -> None:
     directory : Path
         Has ``areas.gpkg`` and the rasters of mean and standard deviation.
     """
-    labels = config.labels is not None
+    labels, words = config.labels is not None, ResponseWords.of(config)
     mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else (RATE_MEAN, RATE_SD)
-    if not (directory / mean_map.file).is_file():
+    scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
+    if scale is None or colours is None:
         return
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
-    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file).to_crs(mean.crs)
+    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
+    areas = areas.to_crs(mean.crs)
     rings = _outlines(areas, mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
+    unit, label = rate_unit(config), "standard deviation"
     if labels:
-        known = mean.values[np.isfinite(mean.values)]
-        # Diverging colours about one half if some probabilities are above it.
-        both = known.size > 0 and np.quantile(known, 0.995) > 0.5
-        colours = ("RdYlBu_r", Normalize(0, 1)) if both else ("magma_r", None)
-        first = Panel("Probability to be positive", "mean of the posterior", *colours)
-        second = Panel("Uncertainty of the probability", "standard deviation", "YlGnBu")
+        first = Panel("Probability to be positive", "mean of the posterior", scale)
         spread = sd
     else:
-        relative = np.full_like(mean.values, np.nan)
-        np.divide(100 * sd.values, mean.values, out=relative, where=mean.values > 0)
-        first = Panel("Mean rate", rate_unit(config), "magma_r")
-        second = Panel("Uncertainty of the rate", "standard deviation, % of the mean", "YlGnBu")
-        spread = replace(mean, values=relative)
+        first = Panel(f"Mean {words.quantity}", unit, scale)
+        # Only what is positive throughout has a deviation in per cent.
+        relative = config.model.response.positive
+        spread = replace(sd, values=_relative(sd.values, mean.values)) if relative else sd
+        label += ", % of the mean" if relative else f", {unit}"
+        colours = Scale.of(spread.values, ramp=sd_map.ramp) if relative else colours
     _draw_map(left, mean, rings, first)
-    _draw_map(middle, spread, rings, second)
+    _draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
     _scale_bar(left, mean)
     if labels:
         _draw_labels(right, areas, config.output.interval)
     else:
         counts = config.model.response.counts
-        _draw_responses(right, areas, config.output.interval, counts=counts)
+        _draw_responses(right, areas, config.output.interval, words, counts=counts)
     path = directory / PREVIEW.file
     figure.savefig(path, metadata={"Software": None, "Title": config.name})
 
@@ -158,28 +178,21 @@ def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     return rings
 
 
-def colour_range(values: np.ndarray) -> Normalize | LogNorm:
-    """Return a colour range over the central 98 % of the values, logarithmic if very skewed."""
-    known = values[np.isfinite(values)]
-    if known.size == 0:
-        return Normalize(0, 1)
-    low, middle, high = np.quantile(known, [0.01, 0.5, 0.99])
-    if high <= low:
-        return Normalize(low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
-    if low >= 0 and middle > 0 and high / middle > 4:
-        return LogNorm(max(low, high / 500), high)
-    return Normalize(0 if 0 <= low < 0.15 * high else low, high)
+def _relative(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return the standard deviation in per cent of the mean; NaN where that is 0."""
+    relative = np.full_like(mean, np.nan)
+    np.divide(100 * sd, mean, out=relative, where=mean > 0)
+    return relative
 
 
 def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:
     """Draw a raster with the areas' outlines and a colour bar."""
-    values, extent = shown.values, shown.extent
-    norm = panel.norm or colour_range(values)
+    values, extent, scale = shown.values, shown.extent, panel.scale
     image = axes.imshow(
         np.ma.masked_invalid(values),
         extent=extent,
-        cmap=panel.colours,
-        norm=norm,
+        cmap=LinearSegmentedColormap.from_list("breaks", list(scale.colours), N=1024),
+        norm=BreakNorm(scale),
         interpolation="none" if max(values.shape) < 400 else "antialiased",
     )
     width = float(np.interp(len(rings), [50, 1000, 5000], [0.5, 0.28, 0.12]))
@@ -193,28 +206,22 @@ def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel
     bar = axes.figure.colorbar(
         image, ax=axes, location="bottom", fraction=0.035, pad=0.025, shrink=0.82, aspect=34,
         anchor=(0.5, 1.0), panchor=(0.5, 1.0),
-        extend=_beyond(values, norm),
+        extend=_ENDS[scale.below, scale.above],
     )  # fmt: skip
-    if isinstance(norm, LogNorm):
-        decades = np.log10(float(norm.vmax or 1) / float(norm.vmin or 1))
-        steps = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
-        bar.ax.xaxis.set_major_locator(LogLocator(subs=steps))
-        bar.ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        bar.ax.xaxis.set_minor_locator(LogLocator(subs=[]))
-    else:
-        bar.ax.xaxis.set_major_locator(MaxNLocator(6))
+    bar.set_ticks(list(scale.breaks), labels=[number_text(value) for value in scale.breaks])
+    bar.minorticks_off()
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8.5, color=MUTED, labelcolor=INK, length=2.5)
     bar.set_label(panel.label, size=9, color=MUTED)
 
 
-def _beyond(values: np.ndarray, norm: Normalize) -> str:
-    """Return the ends of the colour bar with values beyond them."""
-    known = values[np.isfinite(values)]
-    if known.size == 0 or norm.vmin is None or norm.vmax is None:
-        return "neither"
-    below, above = bool((known < norm.vmin).any()), bool((known > norm.vmax).any())
-    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+# Ends of the colour bar with values beyond them.
+_ENDS = {
+    (False, False): "neither",
+    (True, False): "min",
+    (False, True): "max",
+    (True, True): "both",
+}
 
 
 def _scale_bar(axes: Axes, shown: Overview) -> None:
@@ -241,14 +248,20 @@ def _scale_bar(axes: Axes, shown: Overview) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def _draw_responses(axes: Axes, areas: Any, interval: float, *, counts: bool) -> None:
+def _draw_responses(
+    axes: Axes, areas: Any, interval: float, words: ResponseWords, *, counts: bool
+) -> None:
     """Draw observed responses against fitted ones, with the predictive interval of each."""
     known = areas[np.isfinite(areas["fitted"])]
-    observed, fitted = known["observed"].to_numpy(), known["fitted"].to_numpy()
-    lower, upper = known["count_lower"].to_numpy(), known["count_upper"].to_numpy()
-    noun, many = ("cases", "counts") if counts else ("values", "values")
-    title = f"Areas: observed and fitted {many}"
-    _prepare_plot(axes, title, f"fitted {noun}", f"observed {noun}")
+    columns = ["observed", "fitted", "count_lower", "count_upper"]
+    table = known[columns].to_numpy(np.float64)
+    averages = words.quantity == "value"
+    if averages:  # as they were given
+        people = known["people"].to_numpy(np.float64)
+        table = table / np.where(people > 0, people, np.nan)[:, None]
+    observed, fitted, lower, upper = table.T
+    title = f"Areas: observed and fitted {words.rates if averages else words.totals}"
+    _prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
     if known.empty:
         return
     # A logarithmic axis has no zero: zero counts and bounds are drawn at half a case.

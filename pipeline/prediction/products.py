@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 
 if TYPE_CHECKING:
@@ -95,9 +96,11 @@ class RasterContext:
     @property
     def words(self) -> dict[str, str]:
         """Values of the placeholders in descriptions and units."""
+        response = ResponseWords.of(self.config)
         return {
+            **response.placeholders,
             "interval": f"{100 * self.config.output.interval:g} %",
-            "rate_unit": rate_unit(self.config),
+            "rate_unit": response.rate_unit(self.rate_per),
             "threshold": f"{self.threshold:g}",
         }
 
@@ -109,8 +112,8 @@ Values = Callable[[Any, "np.ndarray", RasterContext], "np.ndarray"]
 class RasterProduct(Product):
     """A cloud-optimised GeoTIFF with a QGIS style.
 
-    Placeholders: ``{threshold}`` in ``file``; ``{threshold}``, ``{interval}`` and ``{rate_unit}``
-    in ``description`` and ``unit``.
+    Placeholders: ``{threshold}`` in ``file``; in ``description`` and ``unit`` also ``{interval}``,
+    ``{rate_unit}`` and the words of :class:`ResponseWords`: ``{quantity}``, ``{total}``.
 
     Attributes
     ----------
@@ -128,6 +131,10 @@ class RasterProduct(Product):
     exposure : {"pixel", "inside", "outside"}
         Whose people ``values`` gets: those of the whole pixel, of its share inside areas, or of
         its share outside every area. Where that share is 0, the raster has no value.
+    ramp : {"level", "spread", "probability"}
+        Colours, see :data:`geo.colours.RAMPS`.
+    stretch : str
+        Rasters with the same word here share one colour scale; one of its own if empty.
     """
 
     unit: str
@@ -137,6 +144,8 @@ class RasterProduct(Product):
     low: float | None = None
     high: float | None = None
     exposure: Literal["pixel", "inside", "outside"] = "pixel"
+    ramp: str = "level"
+    stretch: str = ""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -185,22 +194,35 @@ def _labels(config: Config) -> bool:
     return config.labels is not None
 
 
+def _has_cases(config: Config) -> bool:
+    """Return whether the cases of a pixel are its rate times its people (or km2).
+
+    A value is no number of cases, and a weight of an area is not known by pixel.
+    """
+    counts = config.counts
+    return counts is not None and config.model.response.counts and counts.weight is None
+
+
 # A probability has no unit and always the same colours.
-_PROBABILITY: dict[str, Any] = {"unit": "1", "low": 0.0, "high": 1.0}
+_PROBABILITY: dict[str, Any] = {"unit": "1", "low": 0.0, "high": 1.0, "ramp": "probability"}
 _OF_LABELS: dict[str, Any] = {**_PROBABILITY, "wanted": _labels}
+
+# They share a stretch: the same colour is the same rate in each.
+_RATE: dict[str, Any] = {"unit": "{rate_unit}", "stretch": "rate"}
 
 RATE_MEAN = RasterProduct(
     file="rate_mean.tif",
-    description="mean rate",
-    unit="{rate_unit}",
+    description="mean {quantity}",
     values=lambda p, _, at: at.rate_per * p.mean,
     announced=True,
+    **_RATE,
 )
 RATE_SD = RasterProduct(
     file="rate_sd.tif",
-    description="standard deviation of the rate",
+    description="standard deviation of the {quantity}",
     unit="{rate_unit}",
     values=lambda p, _, at: at.rate_per * p.sd,
+    ramp="spread",
 )
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
@@ -216,6 +238,7 @@ PROBABILITY_SD = RasterProduct(
     values=lambda p, _, __: p.sd,
     wanted=_labels,
     low=0.0,
+    ramp="spread",
     announced=True,
 )
 AREAS_GPKG = Product(
@@ -223,6 +246,7 @@ AREAS_GPKG = Product(
     description="observed and fitted counts, or labels, of each area with intervals",
     announced=True,
 )
+AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 EVALUATION = Product(
@@ -242,46 +266,43 @@ PRODUCTS: list[Product] = [
     RATE_SD,
     RasterProduct(
         file="rate_lower.tif",
-        description="lower end of the central {interval} interval of the rate",
-        unit="{rate_unit}",
+        description="lower end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.lower),
         announced=True,
+        **_RATE,
     ),
     RasterProduct(
         file="rate_upper.tif",
-        description="upper end of the central {interval} interval of the rate",
-        unit="{rate_unit}",
+        description="upper end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.upper),
         announced=True,
+        **_RATE,
     ),
     RasterProduct(
         file="rate_median.tif",
-        description="median rate",
-        unit="{rate_unit}",
+        description="median {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(0.5),
+        **_RATE,
     ),
     RasterProduct(
         file="cases_mean.tif",
-        description="expected cases of the people inside areas",
-        unit="cases",
+        description="{expected}, people inside areas",
+        unit="{total}",
         values=lambda p, people, _: p.mean * people,
-        # Only counts can be split into cases of pixels.
-        wanted=lambda config: config.labels is None and config.model.response.counts,
+        wanted=_has_cases,
         exposure="inside",
     ),
     RasterProduct(
         file="cases_outside_mean.tif",
-        description="expected cases outside every area",
-        unit="cases",
+        description="{expected}, people outside every area",
+        unit="{total}",
         values=lambda p, people, _: p.mean * people,
-        wanted=lambda config: (
-            config.labels is None and config.model.response.counts and config.output.mask == "all"
-        ),
+        wanted=lambda config: _has_cases(config) and config.output.mask == "all",
         exposure="outside",
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",
-        description="probability that the rate is above {threshold} {rate_unit}",
+        description="probability that the {quantity} is above {threshold} {rate_unit}",
         values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
         thresholds=lambda config: config.output.exceedance,
         **_PROBABILITY,
@@ -323,14 +344,8 @@ def register(product: Product) -> None:
 
 
 def rate_unit(config: Config) -> str:
-    """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population.
-
-    Other responses than counts, such as normal ones, have a ``value per 1,000 people``.
-    """
-    per = f"{config.output.rate_per:,g}" if config.output.rate_per != 1 else ""
-    what = "people" if config.population is not None else "km2"
-    noun = "cases per" if config.model.response.counts else "value per"
-    return " ".join(part for part in (noun, per, what) if part)
+    """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population."""
+    return ResponseWords.of(config).rate_unit(config.output.rate_per)
 
 
 def layers(config: Config, store: Any = None) -> list[Layer]:

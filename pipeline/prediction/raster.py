@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from geo.geotiff import TiledWriter, write_style
+from geo.geotiff import TiledWriter
 from geo.grid import Grid, Tile
 from geo.positions import Positions
 from models.backend.arrays import Device, to_host
 from models.training.device import DEVICE_PIXELS, Wanted, find_device, placed
 from pipeline.core.progress import Silent
 from pipeline.core.threads import map_in_order
+from pipeline.prediction.colours import write_styles
 from pipeline.prediction.products import Layer
 from pipeline.storage.location import Location
 from pipeline.store.aligned_grid import open_aligned_grid, positions_of, read_part
@@ -157,11 +158,5 @@ def predict_raster(
                 writer.write(tile, band)
             n_pix += int(np.isfinite(values[0]).sum())
             task.advance(1)
-    for layer in wanted:
-        write_style(
-            directory / f"{layer.name}.tif",
-            low=layer.product.low,
-            high=layer.product.high,
-            label="" if layer.unit == "1" else layer.unit,
-        )
+    write_styles(directory, wanted)
     return n_pix

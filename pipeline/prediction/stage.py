@@ -7,7 +7,6 @@ see an incomplete raster and a failed run does not change the previous maps.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,16 +19,16 @@ from geo.boundary import read_areas
 from geo.errors import InputError, Problem
 from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
-from pipeline.core.code import installed_version
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
+from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import layers, output_patterns
 from pipeline.prediction.raster import predict_raster
+from pipeline.prediction.tags import run_tags
 from pipeline.prediction.totals import explain_difference, fitted_total, mapped_totals
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import (
@@ -68,7 +67,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     work = out / "work"
     model = models.load(work / "model")
     store = BagStore.open(context.place("work/bags.zarr"))
-    tags = _tags(config, store, model)
+    tags = run_tags(config, store, model)
     with _staging(out) as staging:
         n_pix, mapped = 0, None
         if "pixels" in model.predicts:
@@ -89,6 +88,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         with progress.task("areas", store.n_bag) as task:
             table, draws = _table(config, model, store, task.advance)
         write_areas(_areas(config), table, config.areas.id, staging)
+        describe_areas(config, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
     balance = _balance(config, store, model, mapped, draws, progress)
@@ -158,26 +158,6 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
         "observed_total": float(observed.sum()),
         "fitted_total": float(table["fitted"].sum()),
         "share_inside_interval": float(inside.mean()),
-    }
-
-
-def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
-    """Describe the run, for the rasters' tags."""
-    own = {}
-    if config.labels is None:
-        own = {
-            "likelihood": config.model.likelihood,
-            "link": config.model.link,
-            "rate_per": f"{config.output.rate_per:g}",
-        }
-    return {
-        "TIFFTAG_SOFTWARE": f"disagg {installed_version('disagg')}",
-        "name": config.name,
-        "model": config.model.kind,
-        "model_parameters": json.dumps(model_settings(config, model), sort_keys=True),
-        "interval": f"{config.output.interval:g}",
-        "fingerprint": store.fingerprint,
-        **own,
     }
 
 

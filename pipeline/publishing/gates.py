@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.verdict import KEY, SCHEMES
 from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
@@ -88,6 +89,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
     if gates.coverage is not None:
         least, largest = gates.coverage
         level = f"{config.output.interval:g}"
+        totals = ResponseWords.of(config).totals
         covered = (held_out.get("model") or {}).get("intervals", {}).get(level, {}).get("coverage")
         checks.append(
             _check(
@@ -95,7 +97,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 covered,
                 f"{least:g} to {largest:g}",
                 lambda v: least <= v <= largest,
-                f"intervals of {level} contain {_say(covered)} of the held-out counts "
+                f"intervals of {level} contain {_say(covered)} of the held-out {totals} "
                 f"({gates.scheme}), {least:g} to {largest:g} required",
                 "evaluate.schemes",
             )

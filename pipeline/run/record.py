@@ -50,7 +50,11 @@ def stage_inputs(
     inputs = code_inputs(stage.registered)
     dump = config.model_dump(mode="json")
     for key in stage.config:
-        inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))
+        if key.startswith("-"):
+            _drop(dump, key[1:])
+    for key in stage.config:
+        if not key.startswith("-"):
+            inputs[key] = fingerprint_value(_without_paths(_at(dump, key)))
     inputs |= fingerprints.inputs(stage.files)
     if stage.products:
         inputs["products"] = fingerprint_value(list(stage.products))
@@ -139,8 +143,16 @@ def stage_key(name: str, config: Config, fingerprints: Fingerprints) -> tuple[st
 
 def _at(dump: Any, key: str) -> Any:
     for part in key.split("."):
-        dump = dump[part]
+        dump = None if dump is None else dump[part]  # of a section that is not given
     return dump
+
+
+def _drop(dump: Any, key: str) -> None:
+    """Remove a key of a section, if the section is given."""
+    section, _, name = key.rpartition(".")
+    found = _at(dump, section)
+    if found is not None:
+        del found[name]
 
 
 def _without_paths(value: Any) -> Any:

@@ -24,7 +24,7 @@ class Stage:
     function : str
         ``module:function``, imported when the stage runs.
     config : tuple of str
-        Keys of the configuration that affect the result.
+        Keys of the configuration that affect the result; ``-a.b`` for a key of ``a`` that does not.
     files : tuple of str
         Sections of the configuration whose files the stage reads.
     needs : tuple of str
@@ -78,6 +78,7 @@ STAGES = {
             config=(
                 "areas",
                 "counts",
+                "-counts.unit",  # for texts alone: a new unit is no reason to fit again
                 "period",
                 "labels",
                 "population",
@@ -101,7 +102,7 @@ STAGES = {
         Stage(
             "predict",
             "pipeline.prediction.stage:predict_stage",
-            config=("name", "areas", "fit.seed", "output"),
+            config=("name", "period", "areas", "counts.unit", "fit.seed", "output"),
             files=("areas",),
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
@@ -109,7 +110,16 @@ STAGES = {
         Stage(
             "evaluate",
             "pipeline.evaluation.stage:evaluate_stage",
-            config=("name", "model", "fit", "output.draws", "output.interval", "evaluate", "truth"),
+            config=(
+                "name",
+                "counts.unit",
+                "model",
+                "fit",
+                "output.draws",
+                "output.interval",
+                "evaluate",
+                "truth",
+            ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
             reads=(_BALANCE,),

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 import threading
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from rasterio.windows import Window
 from rio_cogeo.cogeo import cog_validate
 
 from geo.errors import GridError
-from geo.geotiff import TiledWriter, write_style
+from geo.geotiff import TiledWriter
 from geo.grid import Grid, Tile, same_crs
 from geo.raster import RasterSource
 
@@ -174,24 +173,39 @@ def test_memory_does_not_grow_with_the_map(tmp_path):
     assert peak_mb(5000) - peak_mb(512) < 60
 
 
-def test_the_style_spans_the_map(tmp_path):
+def test_the_statistics_are_those_of_all_valid_pixels(tmp_path):
     path = tmp_path / "a.tif"
-    values = write(path)
-    style = write_style(path, label="per 1000 & year")
-    assert style == tmp_path / "a.qml"
-    items = ET.parse(style).getroot().findall(".//item")
-    at = [float(item.get("value")) for item in items]
-    assert len(items) == 8
-    assert at == sorted(at)
-    assert at[0] == pytest.approx(np.nanpercentile(values, 2), abs=0.02)
-    assert at[-1] == pytest.approx(np.nanpercentile(values, 98), abs=0.02)
-    assert items[0].get("label").endswith("per 1000 & year")
-    write_style(path, low=0, high=1)
-    assert ET.parse(style).getroot().find(".//item").get("value") == "0"
-    empty = tmp_path / "e.tif"
-    write(empty, values=np.full(GRID.shape, np.nan))
-    assert ET.parse(write_style(empty)).getroot().findall(".//item")
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".qml", ".qml", ".tif", ".tif"]
+    values = write(path, values=1e4 + truth(GRID))
+    known = values[np.isfinite(values)].astype(np.float32).astype(np.float64)
+    with rasterio.open(path) as source:
+        tags = {name.removeprefix("STATISTICS_"): float(v) for name, v in source.tags(1).items()}
+        by_gdal = source.stats(indexes=1, approx=False)  # its own pass over the pixels
+    assert tags["MINIMUM"] == known.min()
+    assert tags["MAXIMUM"] == known.max()
+    assert tags["MEAN"] == pytest.approx(known.mean(), rel=1e-13)
+    assert tags["STDDEV"] == pytest.approx(known.std(), rel=1e-10)
+    assert tags["VALID_PERCENT"] == pytest.approx(100 * known.size / values.size, rel=1e-13)
+    by_gdal = by_gdal[0]
+    assert (by_gdal.min, by_gdal.max) == (tags["MINIMUM"], tags["MAXIMUM"])
+    assert by_gdal.mean == pytest.approx(tags["MEAN"], rel=1e-9)
+    assert by_gdal.std == pytest.approx(tags["STDDEV"], rel=1e-6)
+
+
+def test_statistics_leave_out_nodata_and_a_tile_written_twice_counts_once(tmp_path):
+    grid = Grid("EPSG:32738", Affine(100, 0, 5e5, 0, -100, 8e6), (4, 6))
+    values = np.array([[1, 2, 0, 4, 5, 6]] * 4)
+    with TiledWriter(tmp_path / "a.tif", grid, dtype="uint8", nodata=0) as out:
+        for _ in range(2):
+            for tile in grid.tiles(4):
+                out.write(tile, values[tile.slices])
+    with rasterio.open(tmp_path / "a.tif") as source:
+        tags = source.tags(1)
+    assert float(tags["STATISTICS_MEAN"]) == pytest.approx(18 / 5)
+    assert float(tags["STATISTICS_VALID_PERCENT"]) == pytest.approx(100 * 5 / 6)
+    with TiledWriter(tmp_path / "empty.tif", grid) as out:
+        out.write(grid.whole, np.full(grid.shape, np.nan))
+    with rasterio.open(tmp_path / "empty.tif") as source:
+        assert not any(name.startswith("STATISTICS") for name in source.tags(1))
 
 
 def test_a_hole_that_gdal_does_not_tell_of_is_found(tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_labels_become_maps_tables_and_scores(labelled):
     table = pd.read_csv(out / "areas.csv", dtype={"code": str}).set_index("code")
     bags = np.concatenate([model.predict_bags(b).mean for b in blocks])
     np.testing.assert_allclose(table["probability"].loc[list(store.ids)], bags, rtol=1e-4)
-    assert len(gpd.read_file(out / "areas.gpkg")) == 9
+    assert len(gpd.read_file(out / "areas.gpkg", layer="areas")) == 9
 
     report = json.loads((out / "evaluation.json").read_text())
     assert report["in_sample"]["auc"] == pytest.approx(roc_auc_score(store.y, bags))

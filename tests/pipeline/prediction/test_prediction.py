@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import rasterio
 from matplotlib import image
-from matplotlib.colors import LogNorm
 from rio_cogeo import cog_validate
 
 from geo.grid import Tile, coords_km
@@ -18,7 +17,6 @@ from pipeline.config.context import StageContext
 from pipeline.prediction import raster
 from pipeline.prediction import stage as predict
 from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
-from pipeline.prediction.preview import colour_range
 from pipeline.prediction.products import layers
 from pipeline.prediction.stage import predict_stage
 
@@ -108,7 +106,11 @@ def test_areas_are_the_sums_of_drawn_pixels(world, results):
     functions = world.model.sample_functions(60, np.random.default_rng([0, 1]))
     draws = functions.rate(rows.x, rows.coords) * rows.weight
     sums = np.add.reduceat(draws, world.store.offsets[:-1], axis=1)
-    table = gpd.read_file(results[0] / "areas.gpkg").set_index("code").loc[list(world.store.ids)]
+    table = (
+        gpd.read_file(results[0] / "areas.gpkg", layer="areas")
+        .set_index("code")
+        .loc[list(world.store.ids)]
+    )
     np.testing.assert_allclose(table["fitted"], sums.mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(table["fitted_upper"], np.quantile(sums, 0.95, axis=0), rtol=1e-9)
     np.testing.assert_allclose(table["observed"], world.store.y)
@@ -124,7 +126,7 @@ def test_the_tables_keep_the_areas_own_columns_and_order(results):
         rows = list(csv.DictReader(file))
     assert [row["code"] for row in rows] == [f"{n:03d}" for n in range(12)]
     assert rows[3]["name"] == "Área 003"
-    frame = gpd.read_file(results[0] / "areas.gpkg")
+    frame = gpd.read_file(results[0] / "areas.gpkg", layer="areas")
     assert frame.crs.to_epsg() == 32738
     assert frame["observed"].tolist() == [float(row["observed"]) for row in rows]
 
@@ -227,24 +229,3 @@ def test_areas_that_were_left_out_stay_empty_and_a_column_fid_is_no_trouble(tmp_
     back = gpd.read_file(tmp_path / "areas.gpkg").set_index("area_id")
     assert np.isnan(back.loc["7", "fitted"])
     assert back.loc["9", "observed"] == 4
-
-
-@pytest.mark.parametrize(
-    ("values", "low", "high"),
-    [
-        (np.full(4, np.nan), 0, 1),
-        (np.full(9, 3.0), 1.5, 4.5),
-        (np.zeros(9), -0.5, 0.5),
-        (np.linspace(10, 11, 101), 10.01, 10.99),
-        (np.linspace(0, 10, 101), 0, 9.9),
-    ],
-)
-def test_colours_span_what_is_there(values, low, high):
-    norm = colour_range(values)
-    assert (norm.vmin, norm.vmax) == pytest.approx((low, high))
-
-
-def test_skewed_values_get_logarithmic_colours():
-    norm = colour_range(np.exp(np.random.default_rng(0).normal(0, 1.5, 5000)))
-    assert isinstance(norm, LogNorm)
-    assert norm.vmax / norm.vmin <= 500

@@ -1,0 +1,182 @@
+"""The exposure of areas from a column: totals and averages, and what their likelihood is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import yaml
+
+from geo.errors import InputError
+from models.likelihoods.registry import LIKELIHOODS
+from pipeline.cli.main import main
+from pipeline.config.context import StageContext
+from pipeline.config.reader import load_config
+from pipeline.ingest.exposure import pixel_sums
+from pipeline.ingest.stage import ingest
+from pipeline.store.bag_store import BagStore
+
+HECTARES = {f"M{k:02d}": 10.0 ** (k % 4) for k in range(9)}
+
+
+def _table(files: Any, value: dict[str, float], weight: dict[str, float] | None = None) -> None:
+    weight = HECTARES if weight is None else weight
+    rows = [f"{i},{value[i]!r},{weight[i]!r}" for i in files.ids]
+    (files.directory / "cases.csv").write_text("\n".join(["code,crop,ha", *rows]) + "\n")
+
+
+def _config(files: Any, counts: dict[str, Any], likelihood: str = "normal", **more: Any) -> Any:
+    mapping = {
+        **files.mapping(),
+        "counts": {"path": "cases.csv", "value": "crop", **counts},
+        "model": {"likelihood": likelihood, "inducing": 5},
+        "fit": {"max_epochs": 3, "seed": 4},
+        "evaluate": {"folds": 3, "schemes": ["area"]},
+        **more,
+    }
+    path = files.directory / "run.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+    return path
+
+
+def _store(files: Any, counts: dict[str, Any], likelihood: str = "normal") -> BagStore:
+    config = load_config(_config(files, counts, likelihood))
+    ingest(StageContext(config))
+    return BagStore.open(config.output.dir / "work/bags.zarr")
+
+
+def _people(files: Any) -> dict[str, float]:
+    """Add up the population over each square, by its overlap with every pixel: no raster code."""
+    found = {}
+    for k, name in enumerate(files.ids):
+        west, south, east, north = files.polygons[k].bounds
+        left, top = 5e5 + 1000 * np.arange(files.shape[1]), 8e6 - 1000 * np.arange(files.shape[0])
+        wide = np.clip(np.minimum(left + 1000, east) - np.maximum(left, west), 0, None) / 1000
+        tall = np.clip(np.minimum(top, north) - np.maximum(top - 1000, south), 0, None) / 1000
+        found[name] = float(tall @ files.population @ wide)
+    return found
+
+
+def test_pixels_share_out_the_weight_of_their_area(files):
+    yields = {i: 1.0 + k / 10 for k, i in enumerate(files.ids)}
+    _table(files, yields)
+    plain = _store(files, {"of": "total"})
+    rows = plain.read_rows(0, plain.n_pix).weight
+    people, ids = _people(files), list(plain.ids)
+    np.testing.assert_allclose(plain.bag_weight, [people[i] for i in ids], rtol=1e-6)
+
+    weighted = _store(files, {"weight": "ha", "of": "total"})
+    np.testing.assert_allclose(weighted.bag_weight, [HECTARES[i] for i in ids], rtol=1e-9)
+    np.testing.assert_allclose(weighted.y, [yields[i] for i in ids])
+    assert weighted.attrs["weight_unit"] == "ha"
+    factor = np.repeat([HECTARES[i] / people[i] for i in ids], np.diff(plain.offsets))
+    np.testing.assert_allclose(weighted.read_rows(0, plain.n_pix).weight, rows * factor, rtol=1e-6)
+
+
+def test_an_average_is_the_total_over_its_weight(files):
+    yields = {i: 1.0 + k / 10 for k, i in enumerate(files.ids)}
+    _table(files, yields)
+    averages = _store(files, {"weight": "ha"})  # of: average, as values with a weight are
+    _table(files, {i: yields[i] * HECTARES[i] for i in yields})
+    totals = _store(files, {"weight": "ha", "of": "total"})
+    np.testing.assert_allclose(averages.y, totals.y, rtol=1e-12)
+    np.testing.assert_array_equal(averages.bag_weight, totals.bag_weight)
+
+    _table(files, yields)
+    people = _people(files)
+    of_people = _store(files, {"of": "average"}, "exponential")
+    wanted = [yields[i] * people[i] for i in of_people.ids]
+    np.testing.assert_allclose(of_people.y, wanted, rtol=1e-6)
+
+
+def test_counts_with_a_weight_stay_totals(files):
+    _table(files, dict.fromkeys(files.ids, 7.0))
+    store = _store(files, {"weight": "ha"}, "poisson")
+    assert set(store.y) == {7.0}
+
+
+@pytest.mark.parametrize("name", ["normal", "exponential"])
+def test_the_likelihood_of_an_average_is_that_of_its_total(name):
+    # p(total) d total = p(average) d average: the densities differ by the weight alone, wherever
+    # the mean is, so that a fit to totals is one to averages.
+    likelihood = LIKELIHOODS[name]
+    params = dict.fromkeys(likelihood.parameters, 0.3)
+    weight, offsets = np.array([1.0, 2.0, 5.0, 0.5]), np.array([0, 3, 4])
+    mean, y = np.array([2.0, 0.7]), np.array([2.5, 0.4])
+    sums = np.add.reduceat(weight, offsets[:-1])
+    for exposure in (np.array([3.0, 1000.0]), np.array([0.01, 7.0])):
+        scaled = weight * np.repeat(exposure / sums, np.diff(offsets))
+        shares = weight / np.repeat(sums, np.diff(offsets))
+        total = likelihood.terms(
+            y * exposure, mean * exposure, params, likelihood.bag_data(scaled, offsets, None)
+        )
+        average = likelihood.terms(y, mean, params, likelihood.bag_data(shares, offsets, None))
+        np.testing.assert_allclose(total.value + np.log(exposure), average.value, rtol=1e-12)
+
+
+def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
+    yields = {i: 20.0 + k for k, i in enumerate(files.ids)}
+    _table(files, yields)
+    counts = {"weight": "ha", "unit": "t/ha"}
+    path = _config(files, counts, output={"dir": str(files.directory / "out"), "draws": 20})
+    assert main(["run", str(path)]) == 0
+    out = files.directory / "out"
+    with rasterio.open(out / "rate_mean.tif") as tif:
+        assert tif.units == ("t/ha",)
+        assert tif.descriptions == ("mean value",)
+        assert tif.tags()["rate_unit"] == "t/ha"
+        assert 15 < np.nanmean(tif.read(1)) < 35
+    table = pd.read_csv(out / "areas.csv").set_index("code")
+    np.testing.assert_allclose(table["observed_rate"], pd.Series(yields)[table.index], rtol=1e-5)
+    np.testing.assert_allclose(table["people"], pd.Series(HECTARES)[table.index], rtol=1e-5)
+    report = json.loads((out / "evaluation.json").read_text())
+    assert report["response"]["area_total"] == "t/ha x ha"
+    said = capsys.readouterr().err
+    assert "averages: RMSE" in said
+    assert "cases" not in said
+
+
+def test_areas_without_a_weight_are_left_out_or_refused(files):
+    weight = HECTARES | {"M02": 0.0}
+    yields = dict.fromkeys(files.ids, 2.0)
+    _table(files, yields, weight)
+    store = _store(files, {"weight": "ha"})
+    assert "M02" not in store.ids
+    assert store.attrs["left_out"]["areas"] == ["M02"]
+    with pytest.raises(InputError, match=r"a value, but a weight of 0 in M02 \(2\)"):
+        _store(files, {"weight": "ha", "of": "total"})
+    _table(files, yields, dict.fromkeys(files.ids, 0.0))
+    with pytest.raises(InputError, match="column 'ha' is 0 for every area"):
+        _store(files, {"weight": "ha"})
+    _table(files, yields, HECTARES | {"M05": -1.0})
+    with pytest.raises(InputError, match=r"\(id M05: -1\): column 'ha' is negative"):
+        _store(files, {"weight": "ha"})
+    with pytest.raises(InputError, match="acre"):
+        _store(files, {"weight": "acre"})
+
+
+def test_a_weight_may_be_a_column_of_the_areas(files):
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    frame["crop"], frame["ha"] = 2.0 + np.arange(9), [HECTARES[i] for i in frame["code"]]
+    (files.directory / "areas.gpkg").unlink()
+    frame.to_file(files.directory / "areas.gpkg", layer="districts")
+    store = _store(files, {"path": None, "weight": "ha"})
+    np.testing.assert_allclose(store.bag_weight, [HECTARES[i] for i in store.ids])
+
+
+def test_large_bags_are_added_up_in_parts(monkeypatch, files):
+    _table(files, dict.fromkeys(files.ids, 2.0))
+    store = _store(files, {"of": "total"})
+
+    def rows(bag, start, stop):
+        assert (stop - start <= 7).all()
+        first = store.offsets[bag] + start
+        return store.read_rows(int(first[0]), int(first[0] + stop[0] - start[0]))
+
+    monkeypatch.setattr("pipeline.ingest.exposure.CHUNK_PIXELS", 7)
+    np.testing.assert_allclose(pixel_sums(rows, np.diff(store.offsets)), store.bag_weight)
