@@ -7,7 +7,7 @@ remaining checks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import geopandas as gpd
@@ -19,8 +19,10 @@ from geo.counts import read_counts, read_labels
 from geo.errors import GridError, Problem, name_first
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
+from geo.repair import Repairs
 from pipeline.config.input_schema import Labels
 from pipeline.config.schema import Config
+from pipeline.ingest.without_counts import check_merged, describe_missing, own_file
 from pipeline.store.aligned_grid import Layer
 
 N_NAMED = 5  # areas that a problem names
@@ -42,11 +44,13 @@ class Inputs:
     located : bool
         Whether the location of the areas is known.
     counts : Series or None
-        Cases or labels by area; NaN where a problem was reported.
+        Cases or labels by area; NaN for an area without one, or where a problem was reported.
     covariates : dict of Layer
     population : Layer or None
     tested : Series or None
         Numbers tested by area, if the configuration names their column.
+    repairs : Repairs
+        What `areas.repair` did.
     """
 
     grid: Grid | None
@@ -57,6 +61,7 @@ class Inputs:
     covariates: dict[str, Layer]
     population: Layer | None
     tested: pd.Series | None = None
+    repairs: Repairs = field(default_factory=Repairs)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -72,11 +77,14 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     -------
     Inputs
     """
+    repairs = Repairs()
     areas = read_areas(
-        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True
-    )
-    counts = None if areas is None else _responses(config, areas, problems)
-    tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
+        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
+        repairs=repairs if config.areas.repair else None,
+    )  # fmt: skip
+    counts = tested = None
+    if areas is not None:
+        counts, tested = _responses(config, areas, repairs, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -106,8 +114,9 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
     return Inputs(
-        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested
-    )
+        grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested,
+        repairs,
+    )  # fmt: skip
 
 
 class _Extent:
@@ -140,52 +149,47 @@ class _Extent:
         return max(width, 0.0) * max(height, 0.0) / whole if whole > 0 else 0.0
 
 
-def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> Any:
+def _responses(
+    config: Config, areas: gpd.GeoDataFrame, repairs: Repairs, problems: list[Problem]
+) -> tuple[pd.Series | None, pd.Series | None]:
+    """Read the counts or labels, NaN for areas without one, and the numbers tested."""
     spec = config.response
+    path, id_column = spec.path, spec.id or config.areas.id
+    name = f"{config.model.responses} ({path})"
+    if own_file(config):
+        path, name = None, f"{config.model.responses} (column of the areas)"
+        check_merged(config, repairs, name, problems)
+    read: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer, "partial": True}
     if isinstance(spec, Labels):
-        id_column = spec.id or config.areas.id
-        return read_labels(spec.path, areas, id_column, spec.value, problems, partial=True)
+        return read_labels(path, areas, id_column, spec.value, problems, **read), None
     signed = config.model.response.responses[0] < 0
     n_before = len(problems)
-    counts = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True,
-        row_filter=_period_filter(config), signed=signed,
-    )  # fmt: skip
+    read["row_filter"] = _period_filter(config)
+    counts = read_counts(path, areas, id_column, spec.value, problems, signed=signed, **read)
     all_zero = counts is not None and not signed and not (counts > 0).any()
     if all_zero and len(problems) == n_before:
-        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
         found = f"column {spec.value!r} is 0 for every area"
-        problems.append(Problem(place, found, "give the column of the cases"))
-    return counts
+        problems.append(Problem(name, found, "give the column of the cases"))
+    if counts is None or spec.tested is None:
+        return counts, None
+    again: list[Problem] = []
+    tested = read_counts(path, areas, id_column, spec.tested, again, **read)
+    problems.extend(problem for problem in again if problem not in problems)
+    if tested is None:
+        return counts, None
+    over = (counts > tested).to_numpy()
+    if over.any():
+        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
+        more = f"more positives than tested in {name_first(each, N_NAMED)}"
+        problems.append(Problem(name, more, "correct the counts or the numbers tested"))
+    # Nobody tested tells nothing: such an area has no count.
+    return counts.where(tested > 0), tested
 
 
 def _period_filter(config: Config) -> tuple[str, str] | None:
     """Return column and text of the counts' rows of the run's period; None for all rows."""
     column = None if config.counts is None else config.counts.period
     return None if column is None or config.period is None else (column, config.period)
-
-
-def _tested(
-    config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
-) -> pd.Series | None:
-    spec = config.counts
-    if spec is None or spec.tested is None:
-        return None
-    found: list[Problem] = []
-    tested = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.tested, found, partial=True,
-        row_filter=_period_filter(config),
-    )  # fmt: skip
-    problems.extend(problem for problem in found if problem not in problems)
-    if tested is None:
-        return None
-    over = (counts > tested).to_numpy()
-    if over.any():
-        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
-        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
-        more = f"more positives than tested in {name_first(each, N_NAMED)}"
-        problems.append(Problem(place, more, "correct the counts or the numbers tested"))
-    return tested
 
 
 def _is_misplaced(
@@ -284,13 +288,19 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     if areas is not None:
         crs = "no CRS" if areas.crs is None else areas.crs.to_string()
         found["areas"] = f"{len(areas):,} areas, {crs}"
+        repaired = inputs.repairs.lines()
+        if repaired:
+            found["areas.repair"] = "; ".join(repaired)
     if config.period is not None:
         found["period"] = config.period
     if y is not None and config.labels is not None:
-        found["labels"] = f"{int(y.sum()):,} of {len(y):,} areas are positive"
+        found["labels"] = f"{int(y.sum()):,} of {y.count():,} areas are positive"
     elif y is not None:
         total = f"{y.sum():,.0f} in all, " if config.model.response.counts else ""
         found["counts"] = f"{total}{y.min():g} to {y.max():g}"
+    if y is not None and y.isna().any():
+        absent = [str(area) for area in y.index[y.isna()]]
+        found[config.model.responses] += f"; {describe_missing(absent, len(y))}"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)
     for name, layer in inputs.covariates.items():

@@ -26,6 +26,13 @@ from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.ingest.without_counts import (
+    is_store_current,
+    remove_store,
+    split_bags,
+    store_attrs,
+    summarise,
+)
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import Place
 from pipeline.storage.object_commit import zarr_at
@@ -42,6 +49,7 @@ from pipeline.store.aligned_grid import (
 from pipeline.store.bag_store import BagStore, NewBags, write_bags
 from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
+from pipeline.store.joined_stores import WITHOUT_COUNTS, open_without_counts
 
 N_NAMED = 5  # areas named in one message
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
@@ -72,6 +80,8 @@ class Bags:
 def ingest(context: StageContext) -> dict[str, Any]:
     """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they are up to date.
 
+    Areas without a count have a store of their own: see `pipeline.ingest.without_counts`.
+
     Parameters
     ----------
     context : StageContext
@@ -80,7 +90,8 @@ def ingest(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        Numbers of areas, pixels and blocks, total people and cases, and what was left out.
+        Numbers of areas, pixels and blocks, total people and cases, what was left out and
+        repaired, and the areas without a count.
 
     Raises
     ------
@@ -89,15 +100,25 @@ def ingest(context: StageContext) -> dict[str, Any]:
     """
     config, progress, fingerprint = context.config, context.progress, context.fingerprint
     grid_path, bags_path = context.place("work/grid.zarr"), context.place("work/bags.zarr")
+    others_path = context.place(WITHOUT_COUNTS)
     if not (
         fingerprint
         and is_current(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint)
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
+        and is_store_current(bags_path, others_path, fingerprint)
     ):
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
             inputs, bags = _prepare(config, staging, progress)
-            _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
-    return _summary(BagStore.open(bags_path), progress)
+            bags, others = split_bags(bags, _counted(inputs))
+            paths = [(bags, bags_path)]
+            if others is None:
+                remove_store(others_path)
+            else:
+                paths.insert(0, (others, others_path))
+            for part, path in paths:
+                _write_store(config, inputs, part, staging, path, fingerprint, progress)
+    store = BagStore.open(bags_path)
+    return _summary(store, progress, open_without_counts(store, others_path))
 
 
 def check(config: Config, found: dict[str, str] | None = None) -> list[Problem]:
@@ -149,7 +170,14 @@ def _prepare(config: Config, grid_path: Place, progress: Progress) -> tuple[Inpu
             _log_overlap(members, written, progress)
     if problems or bags is None:
         raise InputError(problems)
+    for line in inputs.repairs.lines():
+        progress.log(f"ingest: areas.repair: {line}")
     return inputs, bags
+
+
+def _counted(inputs: Inputs) -> np.ndarray:
+    """Return which areas have a count, (n_area,) bool."""
+    return np.zeros(0, bool) if inputs.counts is None else inputs.counts.notna().to_numpy()
 
 
 def _members(
@@ -301,9 +329,11 @@ def _select(
     on_grid = np.diff(members.offsets) > 0
     inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
+    # An area without a count and a usable pixel cannot be predicted; it is no problem either.
+    uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
     # Areas with an invalid polygon are reported already.
-    empty = (size == 0) & ~skipped & _measurable(areas)
-    has_cases = np.zeros(n_area, bool) if y is None else y != 0
+    empty = (size == 0) & ~skipped & ~uncounted & _measurable(areas)
+    has_cases = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
     # Without a population every pixel counts as inhabited.
@@ -332,6 +362,10 @@ def _select(
             named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
             problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
     used = np.flatnonzero((size > 0) & ~skipped)
+    if not problems and used.size and uncounted[used].all():
+        found = "no area with a count has a usable pixel"
+        remedy = "give counts of areas that the rasters cover"
+        problems.append(Problem(f"areas ({config.areas.path})", found, remedy))
     left_out = {
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
         "no_population": int((state & NO_POPULATION > 0).sum()),
@@ -341,6 +375,7 @@ def _select(
         "of_pixels": int(keep.size),
         "weight": written.lost,
         "areas": [str(i) for i in ids[skipped]],
+        "unpredicted": [str(i) for i in ids[uncounted & (size == 0)]],
     }
     return Bags(
         used,
@@ -394,6 +429,7 @@ def _write_store(
                 sizes=np.diff(bags.offsets),
                 rows=gatherer.rows,
                 y=counts.to_numpy(np.float64)[bags.area],
+                has_responses=bool(counts.iloc[bags.area].notna().all()),
                 trials=None
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
@@ -404,6 +440,7 @@ def _write_store(
                 coords_crs=plane_km(grid).to_wkt(),
                 attrs={
                     "left_out": bags.left_out,
+                    **store_attrs(counts, bags, inputs.repairs),
                     "name": config.name,
                     "weight_unit": "people" if inputs.population is not None else "km2",
                 },
@@ -415,7 +452,7 @@ def _write_store(
         )
 
 
-def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
+def _summary(store: BagStore, progress: Progress, others: BagStore | None = None) -> dict[str, Any]:
     left = store.attrs["left_out"]
     reasons = {
         "no_covariate": "lack a covariate",
@@ -448,4 +485,5 @@ def _summary(store: BagStore, progress: Progress) -> dict[str, Any]:
         "exposure_total": float(store.bag_weight.sum()),
         "cases_total": float(store.y.sum()),
         "left_out": left,
+        **summarise(store, others, progress),
     }

@@ -18,6 +18,7 @@ import pandas as pd
 import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
+from geo.repair import Repairs
 from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
@@ -29,7 +30,14 @@ from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import layers, output_patterns
 from pipeline.prediction.raster import predict_raster
+from pipeline.prediction.without_counts import (
+    blank_untested,
+    log_without_counts,
+    sum_draws,
+    sum_labels,
+)
 from pipeline.store.bag_store import BagStore
+from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_without_counts
 
 
 def predict_stage(context: StageContext) -> dict[str, Any]:
@@ -44,8 +52,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n_pix`` predicted, ``files`` written, total of observed and fitted counts, and the share
-        of areas inside their predictive interval.
+        ``n_pix`` predicted, ``files`` written, total of observed and fitted counts, the share of
+        areas inside their predictive interval, and the areas without a count.
 
     Raises
     ------
@@ -74,8 +82,11 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
                 n_thread=n_thread(config),
                 **driver_device(config),
             )
-        with progress.task("areas", store.n_bag) as task:
-            table = _table(config, model, store, task.advance)
+        others = open_without_counts(store, context.place(WITHOUT_COUNTS))
+        areas = JoinedStores([store] if others is None else [store, others])
+        with progress.task("areas", areas.n_bag) as task:
+            table, uncounted = _table(config, model, areas, task.advance)
+        log_without_counts(config, uncounted, progress)
         write_areas(_areas(config), table, config.areas.id, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
@@ -84,19 +95,26 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "
             "training areas; see evaluation.json for its scores on others"
         )
-    return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), "files": files}
+    return {
+        "n_pix": n_pix,
+        "n_areas": len(table),
+        **_totals(table[table["in_training"]]),
+        **({"areas_without_counts": uncounted} if uncounted else {}),
+        "files": files,
+    }
 
 
 def _table(
-    config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
-) -> pd.DataFrame:
-    """Predict each area."""
+    config: Config, model: Any, store: JoinedStores, advance: Callable[[int], None]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Predict each area; return the table, and the totals of areas without a count."""
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
         predictions = LabelPredictor(store, interval, n_thread(config)).predict(
             model, advance=advance
         )
-        return tabulate_labels(predictions, ids)
+        table = tabulate_labels(predictions, ids).assign(in_training=store.in_training)
+        return table, sum_labels(table)
     draws = draw_areas(
         model,
         store,
@@ -105,7 +123,9 @@ def _table(
         advance=advance,
         n_thread=n_thread(config),
     )
-    return tabulate_areas(draws, ids, interval, config.output.rate_per)
+    table = tabulate_areas(draws, ids, interval, config.output.rate_per)
+    table = blank_untested(table, store.known_trials).assign(in_training=store.in_training)
+    return table, sum_draws(draws, store, interval)
 
 
 def _totals(table: pd.DataFrame) -> dict[str, float]:
@@ -145,7 +165,9 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
 
 def _areas(config: Config) -> Any:
     problems: list[Problem] = []
-    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
+    spec = config.areas
+    repairs = Repairs() if spec.repair else None
+    areas = read_areas(spec.path, spec.layer, spec.id, "areas", problems, repairs=repairs)
     if areas is None:
         raise InputError(problems)
     return areas

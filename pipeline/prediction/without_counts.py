@@ -1,0 +1,88 @@
+"""Areas without a count (or label): their part of the table, and what is expected in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress
+from pipeline.prediction.areas import AreaDraws
+from pipeline.store.joined_stores import JoinedStores
+
+#: Columns that still have a meaning if the number of people tested is unknown.
+_RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+
+
+def blank_untested(table: pd.DataFrame, known: np.ndarray) -> pd.DataFrame:
+    """Leave only the rates of areas whose number tested is unknown.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`pipeline.prediction.areas.tabulate_areas`; computed for one person tested.
+    known : (n_area,) bool array
+        Whether the number tested is known, or the likelihood needs none.
+    """
+    blank = [column for column in table.columns if column not in _RATES]
+    return (
+        table
+        if known.all()
+        else table.assign(**{column: table[column].where(known) for column in blank})
+    )
+
+
+def sum_draws(draws: AreaDraws, store: JoinedStores, interval: float) -> dict[str, Any]:
+    """Sum the joint draws over the areas without a count.
+
+    Returns
+    -------
+    dict
+        ``n`` areas and their ``people``; ``expected`` cases with the ends ``lower`` and ``upper``
+        of the central ``interval`` of the joint posterior. Empty if every area has a count. The
+        sums are None if the number tested is unknown in one.
+    """
+    chosen = ~store.in_training[draws.bag]
+    if not chosen.any():
+        return {}
+    if not store.known_trials[draws.bag[chosen]].all():
+        nothing = dict.fromkeys(("people", "expected", "lower", "upper"))
+        return {"n": int(chosen.sum()), **nothing}
+    total = draws.expected[:, chosen].sum(axis=1)
+    lower, upper = np.quantile(total, [(1 - interval) / 2, (1 + interval) / 2])
+    return {
+        "n": int(chosen.sum()),
+        "people": float(draws.people[chosen].sum()),
+        "expected": float(draws.mean[chosen].sum()),
+        "lower": float(lower),
+        "upper": float(upper),
+    }
+
+
+def sum_labels(table: pd.DataFrame) -> dict[str, Any]:
+    """Return number ``n`` and ``expected`` positives of the areas without a label, if any."""
+    rows = table[~table["in_training"]]
+    return {"n": len(rows), "expected": float(rows["probability"].sum())} if len(rows) else {}
+
+
+def log_without_counts(config: Config, found: dict[str, Any], progress: Progress) -> None:
+    """Log the result of `sum_draws` or `sum_labels`."""
+    if not found:
+        return
+    if config.labels is not None:
+        progress.log(
+            f"predict: {found['n']:,} areas without a label, {found['expected']:.3g} of them "
+            "expected to be positive"
+        )
+    elif found["expected"] is None:
+        progress.log(f"predict: rates of {found['n']:,} areas without a count")
+    else:
+        unit = "people" if config.population is not None else "km2"
+        noun = "cases" if config.model.response.counts else "in all"
+        progress.log(
+            f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} {noun} "
+            f"expected ({config.output.interval:.0%} interval {found['lower']:,.0f} to "
+            f"{found['upper']:,.0f}), {found['people']:,.0f} {unit}"
+        )
