@@ -81,7 +81,10 @@ def read_areas(
                 problems.append(Problem(name, found, "give a layer with polygons"))
                 return None
         rows = ids.index.to_numpy() + 1
-        remedy = f"if they are parts of one area, {_repair(place)}; else give each an id of its own"
+        remedy = (
+            f"{_repair(place)}, which merges them, if they are parts of one area; else give each "
+            "an id of its own"
+        )
         check_ids(ids, rows, name, "feature", problems, remedy)
     if frame.crs is None:
         found = "has no coordinate reference system (CRS)"
@@ -129,11 +132,11 @@ def _close_rings(
     frame: gpd.GeoDataFrame, path: str | Path, layer: str | None, labels: list[str], done: Repairs
 ) -> gpd.GeoDataFrame:
     """Read features without a geometry again, with their open rings closed."""
-    absent = frame.geometry.isna().to_numpy()
+    absent = shapely.is_missing(np.asarray(frame.geometry.array))
     if not absent.any() or BOUNDARIES.of(path) is not read_vector:
         return frame
     again = read_vector(path, layer, close_rings=True).reset_index(drop=True)
-    closed = absent & again.geometry.notna().to_numpy()
+    closed = absent & ~shapely.is_missing(np.asarray(again.geometry.array))
     done.mended += [labels[i] for i in np.flatnonzero(closed)]
     return again if closed.any() else frame
 

@@ -37,7 +37,7 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Gates(Section):
-    """``gates``: conditions for publishing; by default, none.
+    """``gates``: conditions for publishing; by default, only that most areas have a count.
 
     Scores are those of held-out areas (``evaluation.json``).
     """
@@ -54,6 +54,10 @@ class Gates(Section):
     )
     coverage: tuple[Share, Share] | None = Field(
         None, description="[least, largest] share of held-out counts inside output.interval"
+    )
+    min_counted: Share = Field(
+        0.8,
+        description="minimum share of areas with a count (or label): a period may be incomplete",
     )
     max_change: Amount | None = Field(
         None,

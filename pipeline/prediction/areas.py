@@ -188,7 +188,7 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     result = areas[[*attributes, areas.geometry.name]].copy()
     result.insert(0, name, areas["id"].astype(str))
     for column in table.columns:
-        # An area that the table lacks is not in the training: no third value between true and false.
+        # An area that the table lacks is not in the training: true and false suffice.
         rest = {"fill_value": False} if table[column].dtype == bool else {}
         result[column] = table[column].reindex(areas["id"].astype(str), **rest).to_numpy()
     geometry = result.geometry.name

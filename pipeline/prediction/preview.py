@@ -95,6 +95,8 @@ def render_preview(config: Config, directory: Path) -> None:
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file).to_crs(mean.crs)
     rings = _outlines(areas, mean.extent)
+    fitted = areas["probability" if labels else "fitted_rate"].notna()
+    absent = _outlines(areas[areas["observed"].isna() & fitted], mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
     if labels:
         known = mean.values[np.isfinite(mean.values)]
@@ -112,6 +114,8 @@ def render_preview(config: Config, directory: Path) -> None:
         spread = replace(mean, values=relative)
     _draw_map(left, mean, rings, first)
     _draw_map(middle, spread, rings, second)
+    _mark_absent(left, absent, "label" if labels else "count")
+    _mark_absent(middle, absent, "label" if labels else "count")
     _scale_bar(left, mean)
     if labels:
         _draw_labels(right, areas, config.output.interval)
@@ -208,6 +212,18 @@ def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel
     bar.set_label(panel.label, size=9, color=MUTED)
 
 
+def _mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
+    """Dash the outlines of areas without a count or label, and say so."""
+    if not rings:
+        return
+    lines = LineCollection(rings, colors=BLUE, linewidths=1.0, linestyles="dashed")
+    axes.add_collection(lines)
+    axes.text(
+        1.0, 1.01, f"dashed: without a {noun}", transform=axes.transAxes, size=8, color=BLUE,
+        ha="right", va="bottom",
+    )  # fmt: skip
+
+
 def _beyond(values: np.ndarray, norm: Normalize) -> str:
     """Return the ends of the colour bar with values beyond them."""
     known = values[np.isfinite(values)]
@@ -243,7 +259,7 @@ def _scale_bar(axes: Axes, shown: Overview) -> None:
 
 def _draw_responses(axes: Axes, areas: Any, interval: float, *, counts: bool) -> None:
     """Draw observed responses against fitted ones, with the predictive interval of each."""
-    known = areas[np.isfinite(areas["fitted"])]
+    known = areas[np.isfinite(areas["fitted"]) & np.isfinite(areas["observed"])]
     observed, fitted = known["observed"].to_numpy(), known["fitted"].to_numpy()
     lower, upper = known["count_lower"].to_numpy(), known["count_upper"].to_numpy()
     noun, many = ("cases", "counts") if counts else ("values", "values")
@@ -300,11 +316,16 @@ def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:
     bars = np.stack([np.repeat(rank[:, None], 2, axis=1), ends], axis=2)
     axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.7, alpha=0.6))
     size = float(np.interp(len(areas), [50, 2000], [22, 7]))
-    for label, word, colour in ((1, "positive", RED), (0, "negative", BLUE)):
-        chosen = y == label
+    for chosen, word, colour in (
+        (y == 1, "observed positive", RED),
+        (y == 0, "observed negative", BLUE),
+        (np.isnan(y), "without a label", MUTED),
+    ):
+        if word == "without a label" and not chosen.any():
+            continue
         axes.scatter(
             rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
-            edgecolors="white", zorder=3, label=f"observed {word} ({int(chosen.sum())})",
+            edgecolors="white", zorder=3, label=f"{word} ({int(chosen.sum())})",
         )  # fmt: skip
     _legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
 

@@ -31,6 +31,8 @@ class Stage:
         Outputs of earlier stages, in the output directory.
     leaves : tuple of str
         Outputs for later stages, in the output directory.
+    may_need, may_leave : tuple of str
+        The same, of outputs that some runs have and others have not.
     """
 
     name: str
@@ -39,11 +41,13 @@ class Stage:
     files: tuple[str, ...]
     needs: tuple[str, ...]
     leaves: tuple[str, ...] = ()
+    may_need: tuple[str, ...] = ()
+    may_leave: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Glob patterns of all outputs, in the output directory."""
-        return *self.leaves, *self.products
+        return *self.leaves, *self.may_leave, *self.products
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -63,6 +67,7 @@ class Stage:
 
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
+_WITHOUT_COUNTS = "work/areas_without_counts.zarr"
 
 
 STAGES = {
@@ -85,6 +90,7 @@ STAGES = {
             files=("areas", "counts", "labels", "population", "covariates", "grid"),
             needs=(),
             leaves=(_CUBE, _BAGS),
+            may_leave=(_WITHOUT_COUNTS,),
         ),
         Stage(
             "fit",
@@ -100,6 +106,7 @@ STAGES = {
             config=("name", "areas", "fit.seed", "output"),
             files=("areas",),
             needs=(_CUBE, _BAGS, _MODEL),
+            may_need=(_WITHOUT_COUNTS,),
         ),
         Stage(
             "evaluate",
