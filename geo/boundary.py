@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import geopandas as gpd
@@ -10,10 +11,11 @@ import numpy as np
 import shapely
 from pyproj import CRS
 
-from geo.boundary_formats import BOUNDARIES
+from geo.boundary_formats import BOUNDARIES, read_vector
 from geo.columns import check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
+from geo.repair import Repairs, repair_areas
 
 
 def read_areas(
@@ -24,10 +26,12 @@ def read_areas(
     problems: list[Problem],
     *,
     partial: bool = False,
+    repairs: Repairs | None = None,
 ) -> gpd.GeoDataFrame | None:
     """Read areas and check them.
 
-    Nothing is repaired: the inside of a polygon that crosses itself is ambiguous.
+    Unless ``repairs`` is given, nothing is repaired: the inside of a polygon that crosses itself
+    is ambiguous.
 
     Parameters
     ----------
@@ -45,6 +49,8 @@ def read_areas(
     partial : bool, optional
         Return areas even if ids are repeated or coordinates do not fit the CRS (the frame then has
         no CRS), so that other inputs can still be checked against them; for checks alone.
+    repairs : Repairs, optional
+        Repair the areas first (:func:`geo.repair.repair_areas`), and report that here.
 
     Returns
     -------
@@ -61,23 +67,33 @@ def read_areas(
     if len(frame) == 0:
         problems.append(Problem(name, "holds no area", "give a layer with polygons"))
         return None
-    ids = None
+    frame, ids = frame.reset_index(drop=True), None
     if has_column(
         frame.columns.drop(frame.geometry.name), id_column, name, f"{place}.id", problems
     ):
         ids = id_text(frame[id_column])
-        check_ids(ids, np.arange(1, len(ids) + 1), name, "feature", problems)
+        if repairs is not None:
+            labels = _labels(ids.index, ids)
+            frame = _close_rings(frame, path, layer, labels, repairs)
+            frame, ids = repair_areas(frame, ids, labels, repairs)
+            if len(frame) == 0:
+                found = "holds no area with a surface"
+                problems.append(Problem(name, found, "give a layer with polygons"))
+                return None
+        rows = ids.index.to_numpy() + 1
+        remedy = (
+            f"{_repair(place)}, which merges them, if they are parts of one area; else give each "
+            "an id of its own"
+        )
+        check_ids(ids, rows, name, "feature", problems, remedy)
     if frame.crs is None:
         found = "has no coordinate reference system (CRS)"
         problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
-    labels = [
-        f"feature {number + 1}" + (f" (id {ids.iloc[number]})" if ids is not None else "")
-        for number in range(len(frame))
-    ]
+    labels = _labels(frame.index, [None] * len(frame) if ids is None else ids)
     in_place = _check_coordinates(frame.geometry, name, problems)
     unusable = len(problems) > n_before
     # A broken polygon must not hide other problems: the frame is returned with it.
-    _check_polygons(frame.geometry, labels, name, problems)
+    _check_polygons(frame.geometry, labels, name, problems, _repair(place))
     if ids is None or ids.isna().any() or (unusable and not partial):
         return None
     frame = frame.rename_geometry("geometry") if frame.geometry.name != "geometry" else frame
@@ -101,8 +117,32 @@ def _read_vector(
         return None
 
 
+def _labels(rows: Iterable[int], ids: Iterable[str | None]) -> list[str]:
+    return [
+        f"feature {row + 1}" + (f" (id {text})" if text is not None else "")
+        for row, text in zip(rows, ids, strict=True)
+    ]
+
+
+def _repair(place: str) -> str:
+    return f"set `{place}: {{repair: true}}`"
+
+
+def _close_rings(
+    frame: gpd.GeoDataFrame, path: str | Path, layer: str | None, labels: list[str], done: Repairs
+) -> gpd.GeoDataFrame:
+    """Read features without a geometry again, with their open rings closed."""
+    absent = shapely.is_missing(np.asarray(frame.geometry.array))
+    if not absent.any() or BOUNDARIES.of(path) is not read_vector:
+        return frame
+    again = read_vector(path, layer, close_rings=True).reset_index(drop=True)
+    closed = absent & ~shapely.is_missing(np.asarray(again.geometry.array))
+    done.mended += [labels[i] for i in np.flatnonzero(closed)]
+    return again if closed.any() else frame
+
+
 def _check_polygons(
-    geometry: gpd.GeoSeries, labels: list[str], name: str, problems: list[Problem]
+    geometry: gpd.GeoSeries, labels: list[str], name: str, problems: list[Problem], repair: str
 ) -> None:
     shapes = np.asarray(geometry.array)
     kinds = shapely.get_type_id(shapes)
@@ -111,7 +151,8 @@ def _check_polygons(
     if absent.any():
         which = [labels[i] for i in np.flatnonzero(absent)]
         found = f"no geometry in {name_first(which)}"
-        problems.append(Problem(name, found, "draw the area or drop the feature"))
+        remedy = f"draw the area, or {repair}: it closes open rings and drops empty features"
+        problems.append(Problem(name, found, remedy))
     other = ~absent & ~polygon
     if other.any():
         which = [f"{labels[i]} is a {shapes[i].geom_type}" for i in np.flatnonzero(other)]
@@ -123,13 +164,14 @@ def _check_polygons(
             f"{labels[i]}: {_in_words(str(reason))}"
             for i, reason in zip(np.flatnonzero(broken), reasons, strict=True)
         ]
-        remedy = "repair it (QGIS: Fix geometries), then check the repaired area"
+        remedy = f"{repair}, or repair it yourself (QGIS: Fix geometries); check the repaired area"
         problems.append(Problem(name, f"invalid polygon, {name_first(which)}", remedy))
     areas = shapely.area(shapes)
     flat = polygon & ~absent & ~broken & ~(areas > 0)
     if flat.any():
         which = [labels[i] for i in np.flatnonzero(flat)]
-        problems.append(Problem(name, f"no area in {name_first(which)}", "drop the feature"))
+        remedy = f"drop the feature ({repair})"
+        problems.append(Problem(name, f"no area in {name_first(which)}", remedy))
 
 
 def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> bool:

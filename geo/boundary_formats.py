@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,19 +20,41 @@ from geo.vector_access import REMEDY, vector_path
 ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
 
 
-def read_vector(path: str | Path, layer: str | None) -> gpd.GeoDataFrame:
-    """Read a layer of a vector file of a format that :mod:`geo.vector_access` knows."""
+def check_layer(path: str | Path, source: str, layer: str | None) -> None:
+    """Raise InputError unless a vector file has a layer, or (for None) a single one.
+
+    ``source`` is what GDAL opens for the file, from :func:`geo.vector_access.vector_path`.
+    """
+    layers = [str(found) for found in pyogrio.list_layers(source)[:, 0]]
+    if not layers:
+        raise InputError(Problem(str(path), "has no layer", REMEDY))
+    if layer is not None and layer not in layers:
+        found, remedy = f"has no layer {layer!r}", suggest(layer, layers, "layer")
+        raise InputError(Problem(str(path), found, remedy))
+    if layer is None and len(layers) > 1:
+        found = f"has {len(layers)} layers ({name_first(layers)})"
+        raise InputError(Problem(str(path), found, "choose one with the key `layer`"))
+
+
+def read_vector(
+    path: str | Path, layer: str | None, *, close_rings: bool = False
+) -> gpd.GeoDataFrame:
+    """Read a layer of a vector file of a format that :mod:`geo.vector_access` knows.
+
+    The geometry of a polygon with an open ring is None, unless ``close_rings``.
+    """
     place, source = str(path), vector_path(path)
     try:
-        layers = [str(found) for found in pyogrio.list_layers(source)[:, 0]]
-        if layer is not None and layer not in layers:
-            found, remedy = f"has no layer {layer!r}", suggest(layer, layers, "layer")
-            raise InputError(Problem(place, found, remedy))
-        if layer is None and len(layers) > 1:
-            found = f"has {len(layers)} layers ({name_first(layers)})"
-            raise InputError(Problem(place, found, "choose one with the key `layer`"))
-        # Invalid rings are kept: our own check reports where they cross.
-        frame = gpd.read_file(source, layer=layer, engine="pyogrio", on_invalid="ignore")
+        check_layer(path, source, layer)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Non closed ring detected")  # our check reports it
+            # Other invalid rings are kept: our own check reports where they cross.
+            frame = gpd.read_file(
+                source,
+                layer=layer,
+                engine="pyogrio",
+                on_invalid="fix" if close_rings else "ignore",
+            )
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         found = f"cannot be read as vector data ({one_line(error)})"
         raise InputError(Problem(place, found, REMEDY)) from error

@@ -13,7 +13,7 @@ import pandas as pd
 from geo.errors import Problem, name_first
 
 #: Texts that stand for a missing number.
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "#n/a"})
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "..", "#n/a"})
 #: Texts that stand for the labels 1 and 0.
 LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
           "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
@@ -39,10 +39,20 @@ def id_text(values: Iterable[Any]) -> pd.Series:
     return pd.Series([text(value) for value in values], dtype=object)
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty or one of :data:`MISSING`."""
+    return value is None or value is pd.NA or str(value).strip().lower() in MISSING
+
+
 def check_ids(
-    ids: pd.Series, rows: np.ndarray, name: str, word: str, problems: list[Problem]
+    ids: pd.Series,
+    rows: np.ndarray,
+    name: str,
+    word: str,
+    problems: list[Problem],
+    remedy: str = "keep one of each, or add them up",
 ) -> None:
-    """Append a problem if ids are missing, and one if ids are repeated."""
+    """Append a problem if ids are missing, and one (with ``remedy``) if ids are repeated."""
     missing = ids.isna().to_numpy()
     if missing.any():
         found = f"no id in {word} {name_first(list(rows[missing]))}"
@@ -54,7 +64,7 @@ def check_ids(
             where.setdefault(text, []).append(str(row))
         which = [f"{text} ({word} {' and '.join(at[:4])})" for text, at in where.items()]
         found = f"{len(which)} id(s) are repeated: {name_first(which)}"
-        problems.append(Problem(name, found, "keep one of each, or add them up"))
+        problems.append(Problem(name, found, remedy))
 
 
 def has_column(

@@ -1,4 +1,7 @@
-"""Read the counts or labels of areas and report all of their problems at once."""
+"""Read the counts or labels of areas and report all of their problems at once.
+
+An area may have none: it has no row, or a cell that is empty or one of :data:`geo.columns.MISSING`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.columns import LABELS, MISSING, WHOLE, check_ids, has_column, id_text
+from geo.columns import LABELS, WHOLE, check_ids, has_column, id_text, is_missing
 from geo.errors import InputError, Problem, name_first
-from geo.tables import read_table
+from geo.tables import TABLES, read_table
 
 
 def read_counts(
@@ -26,8 +29,10 @@ def read_counts(
     partial: bool = False,
     row_filter: tuple[str, str] | None = None,
     signed: bool = False,
+    sheet: str | None = None,
+    layer: str | None = None,
 ) -> pd.Series | None:
-    """Read the count of each area, and check that counts and areas match.
+    """Read the count of each area, and check that each count has its area.
 
     Ids are compared as text: 7, "7", " 7 " and "7.0" are equal, "07" differs.
 
@@ -40,9 +45,9 @@ def read_counts(
     id_column, value_column : str
         Columns of the table.
     problems : list of Problem
-        Problems are appended: no such file or column; counts that are negative, missing or not
-        numbers (with their rows; the header of a CSV is row 1); repeated ids; counts without an
-        area; areas without a count.
+        Problems are appended: no such file or column; counts that are negative or not numbers
+        (with their rows; the header of a CSV is row 1); repeated ids; counts without an area; no
+        area with a count.
     partial : bool, optional
         Return the valid counts even if others are invalid (NaN), so that other inputs can still be
         checked against them; for checks alone.
@@ -50,18 +55,23 @@ def read_counts(
         Read the rows with this text in this column: one period of a table of several.
     signed : bool, optional
         Allow negative numbers: values that are not counts.
+    sheet, layer : str, optional
+        See :func:`geo.tables.read_table`.
 
     Returns
     -------
     Series or None
-        Counts, float64, indexed by id in the order of the areas; None where a problem was
-        found.
+        Counts, float64, indexed by id in the order of the areas, NaN for an area without one; None
+        where a problem was found.
     """
     n_before = len(problems)
-    given = _read_responses("count", path, areas, (id_column, value_column), problems, row_filter)
+    columns, part = (id_column, value_column), (sheet, layer)
+    given = _read_responses("count", path, areas, columns, problems, row_filter, part)
     if given is None:
         return None
     counts = given.by_area(_numbers(given, problems, signed=signed), areas)
+    if len(problems) == n_before and counts.isna().all():
+        problems.append(given.none_known())
     return counts if len(problems) == n_before or partial else None
 
 
@@ -73,6 +83,8 @@ def read_labels(
     problems: list[Problem],
     *,
     partial: bool = False,
+    sheet: str | None = None,
+    layer: str | None = None,
 ) -> pd.Series | None:
     """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
 
@@ -80,12 +92,15 @@ def read_labels(
     areas have the same label.
     """
     n_before = len(problems)
-    given = _read_responses("label", path, areas, (id_column, value_column), problems)
+    columns, part = (id_column, value_column), (sheet, layer)
+    given = _read_responses("label", path, areas, columns, problems, None, part)
     if given is None:
         return None
     labels = given.by_area(_labels(given, problems), areas)
-    if len(problems) == n_before and labels.nunique() == 1:
-        found = f"column {value_column!r} is {labels.iloc[0]:g} for every area"
+    if len(problems) == n_before and labels.isna().all():
+        problems.append(given.none_known())
+    elif len(problems) == n_before and labels.nunique() == 1:
+        found = f"column {value_column!r} is {labels.dropna().iloc[0]:g} for every area"
         problems.append(Problem(given.name, found, "give both labels, 1 and 0"))
     return labels if len(problems) == n_before or partial else None
 
@@ -124,6 +139,11 @@ class _Responses:
         place = f"{self.name} {self.word} {name_first(which)}"
         return Problem(place, f"column {self.column!r} {what}{many}", remedy)
 
+    def none_known(self) -> Problem:
+        """Return the problem that no area has a response."""
+        found = f"column {self.column!r} has no {self.noun} for any area"
+        return Problem(self.name, found, f"give the {self.noun}s of some areas at least")
+
     def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
         """Return numbers in the order of the areas; NaN for missing and repeated ids."""
         ids = self.ids
@@ -138,7 +158,8 @@ def _read_responses(
     areas: gpd.GeoDataFrame,
     columns: tuple[str, str],
     problems: list[Problem],
-    row_filter: tuple[str, str] | None = None,
+    row_filter: tuple[str, str] | None,
+    part: tuple[str | None, str | None],
 ) -> _Responses | None:
     """Read the column of responses and check its ids; None if it cannot be read."""
     id_column, value_column = columns
@@ -153,7 +174,7 @@ def _read_responses(
         )
     name = f"{key} ({path})"
     try:
-        table, rows = read_table(path, name)
+        table, rows = read_table(path, name, sheet=part[0], layer=part[1])
     except InputError as error:
         problems.extend(error.problems)
         return None
@@ -175,23 +196,23 @@ def _read_responses(
     ]
     if not all(found):
         return None
-    ids = id_text(table[id_column])
-    check_ids(ids, rows, name, "row", problems)
-    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, "row")
+    ids, word = id_text(table[id_column]), TABLES.of(path).row_word
+    remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
+    check_ids(ids, rows, name, word, problems, remedy)
+    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, word)
     _check_match(responses, areas["id"], problems)
     return responses
 
 
 def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Problem]) -> None:
-    """Append a problem for responses without an area, and one for areas without a response."""
+    """Append a problem for responses without an area."""
     ids, name, noun = given_by.ids, given_by.name, given_by.noun
     known, given = set(area_ids), set(ids.dropna())
     extra = [
-        f"{text} (row {row})"
+        f"{text} ({given_by.word} {row})"
         for text, row in zip(ids, given_by.rows, strict=True)
         if text is not None and text not in known
     ]
-    absent = [text for text in area_ids if text not in given]
     hint = ""
     if {text.lstrip("0") for text in known} & {text.lstrip("0") for text in given - known}:
         hint = "; some ids differ only in leading zeros, which spreadsheets drop: format as text"
@@ -200,21 +221,14 @@ def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Probl
     if extra:
         found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)}"
         problems.append(Problem(name, found, f"correct the ids or drop the rows{hint}"))
-    if absent:
-        found = f"{len(absent)} of {len(area_ids)} areas have no {noun}: {name_first(absent)}"
-        where = " (0 where there were no cases)" if noun == "count" else ""
-        remedy = f"add their {noun}s{where} or drop the areas"
-        problems.append(Problem(name, found, remedy + hint))
 
 
 def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
-    """Return a column as numbers; append a problem for each kind of invalid value."""
+    """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
-    missing, text, infinite, negative = [], [], [], []
+    text, infinite, negative = [], [], []
     for place, (value, row, area) in enumerate(given.cells()):
-        label = f"{row} (id {area})"
-        if value is None or value is pd.NA or str(value).strip().lower() in MISSING:
-            missing.append(label)
+        if is_missing(value):
             continue
         try:
             # float() accepts "1_000", which is surely a mistake.
@@ -228,8 +242,11 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
     for which, what, remedy in (
-        (missing, "is missing", "give a number (0 where there were no cases) or drop the area"),
-        (text, "is not a number", "write plain numbers such as 1234.5, without separators"),
+        (
+            text,
+            "is not a number",
+            "write plain numbers such as 1234.5, without separators, or leave the cell empty",
+        ),
         (infinite, "is not finite", "give a finite number"),
         (negative, "is negative", "give counts of 0 or more"),
     ):
@@ -239,23 +256,18 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
 
 
 def _labels(given: _Responses, problems: list[Problem]) -> np.ndarray:
-    """Return a column as 1 and 0; append a problem for missing and for other values."""
+    """Return a column as 1 and 0, NaN where missing; append a problem for other values."""
     values = np.full(len(given.values), np.nan)
-    missing, other = [], []
+    other = []
     for place, (value, row, area) in enumerate(given.cells()):
         text = "" if value is None or value is pd.NA else str(value).strip().lower()
         if WHOLE.match(text):
             text = text.split(".")[0]
         if text in LABELS:
             values[place] = LABELS[text]
-        elif text in MISSING:
-            missing.append(f"{row} (id {area})")
-        else:
+        elif not is_missing(value):
             other.append(f"{row} (id {area}: {str(value).strip()!r})")
-    for which, what, remedy in (
-        (missing, "is missing", "give 1 or 0, or drop the area"),
-        (other, "is not a label", "write 1 or 0 (or yes or no, true or false)"),
-    ):
-        if which:
-            problems.append(given.problem(which, what, remedy))
+    if other:
+        remedy = "write 1 or 0 (or yes or no, true or false), or leave the cell empty"
+        problems.append(given.problem(other, "is not a label", remedy))
     return values

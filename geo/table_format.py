@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from geo.errors import InputError, Problem
+
 #: Rows of a batch.
 BATCH = 65536
 
@@ -25,10 +27,17 @@ class TableFormat(ABC):
         Name in messages.
     first_row : int
         Number of the first row of data, as a spreadsheet shows it.
+    row_word : str
+        Word for a row in messages.
+    part : str
+        What a file may have several of, each a table: "sheet" or "layer"; empty if it has one
+        table. This is also the configuration key that chooses one.
     """
 
     name: str
     first_row: int = 2
+    row_word: str = "row"
+    part: str = ""
 
     @abstractmethod
     def read(self, path: str | Path) -> pd.DataFrame:
@@ -39,6 +48,13 @@ class TableFormat(ABC):
         OSError, ValueError
             If the file cannot be read; users see the message.
         """
+
+    def read_part(self, path: str | Path, part: str | None) -> pd.DataFrame:
+        """Read one sheet or layer, or the only table for None; see :meth:`read`."""
+        if part is not None:
+            found = f"{self.name} files have a single table"
+            raise InputError(Problem(str(path), found, "remove the keys `sheet` and `layer`"))
+        return self.read(path)
 
     def columns(self, path: str | Path) -> list[str]:
         """Return the names of the columns."""

@@ -1,4 +1,4 @@
-"""Read the tables of users: CSV, Parquet and other formats.
+"""Read the tables of users: CSV, Parquet, sheets of workbooks, attributes of vector files.
 
 To add a format, write a :class:`~geo.table_format.TableFormat` in its own file and register it in
 :data:`TABLES`.
@@ -14,17 +14,22 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from geo.columns import id_text
+from geo.columns import id_text, is_missing
 from geo.errors import InputError, Problem, one_line
 from geo.formats import Formats, is_local
 from geo.table_csv import Csv
 from geo.table_format import TableFormat
 from geo.table_parquet import Parquet
+from geo.table_vector import SUFFIXES as VECTOR_SUFFIXES
+from geo.table_vector import Vector
+from geo.table_xlsx import Xlsx
 
 TABLES: Formats[TableFormat] = Formats(Csv())
-TABLES.register(Parquet(), ".parquet", ".pq")
+TABLES.register(Parquet(), ".parquet", ".pq", ".geoparquet")
+TABLES.register(Xlsx(), ".xlsx", ".xlsm")
+TABLES.register(Vector(), *VECTOR_SUFFIXES)
 
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_SPREADSHEETS = (".xls", ".xlsb", ".ods", ".numbers")
 
 
 def find_table(path: str | Path, name: str) -> TableFormat:
@@ -39,12 +44,14 @@ def find_table(path: str | Path, name: str) -> TableFormat:
     Raises
     ------
     InputError
-        If the file does not exist or is a spreadsheet.
+        If the file does not exist or is a spreadsheet that cannot be read.
     """
     reader = TABLES.of(path)
-    if reader is TABLES.default and str(path).lower().endswith(_SPREADSHEETS):
-        raise InputError(Problem(name, "is a spreadsheet", "save it as CSV (UTF-8)"))
-    if is_local(path) and not Path(path).is_file():
+    suffix = Path(str(path)).suffix.lower()
+    if reader is TABLES.default and suffix in _SPREADSHEETS:
+        found = f"is a spreadsheet in the format {suffix}, which is not read"
+        raise InputError(Problem(name, found, "save it as .xlsx or as CSV (UTF-8)"))
+    if is_local(path) and not (Path(path).is_file() or (suffix == ".gdb" and Path(path).exists())):
         found = "is a directory" if Path(path).is_dir() else "no such file"
         raise InputError(Problem(name, found, "correct the path"))
     return reader
@@ -65,7 +72,9 @@ def table_errors(name: str) -> Iterator[None]:
         raise InputError(Problem(name, found, _remedy())) from None
 
 
-def read_table(path: str | Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
+def read_table(
+    path: str | Path, name: str, *, sheet: str | None = None, layer: str | None = None
+) -> tuple[pd.DataFrame, np.ndarray]:
     """Read a whole table.
 
     Parameters
@@ -74,6 +83,8 @@ def read_table(path: str | Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
         File or URL.
     name : str
         Name of the table in messages.
+    sheet, layer : str, optional
+        Sheet of a workbook, by default the first; layer of a vector file, by default the only one.
 
     Returns
     -------
@@ -89,19 +100,49 @@ def read_table(path: str | Path, name: str) -> tuple[pd.DataFrame, np.ndarray]:
     """
     reader = find_table(path, name)
     with table_errors(name):
-        table = reader.read(path)
+        table = reader.read_part(path, _part(reader, sheet, layer))
     if len(table) == 0:
         raise InputError(Problem(name, "has no rows", _remedy()))
     return table.reset_index(drop=True), table.index.to_numpy()
 
 
-def column_texts(path: str | Path, column: str) -> list[str]:
-    """Return the texts of a table's column; empty if the table or the column does not exist."""
+def _part(reader: TableFormat, sheet: str | None, layer: str | None) -> str | None:
+    """Return the part of a file to read; raise InputError for one that its format lacks."""
+    for key, value in (("sheet", sheet), ("layer", layer)):
+        if value is not None and key != reader.part:
+            found = f"`{key}: {value}` is given, but {reader.name} files have no {key}s"
+            other = f"; give `{reader.part}` instead" if reader.part else ""
+            raise InputError(Problem("", found, f"remove the key{other}"))
+    return sheet if reader.part == "sheet" else layer
+
+
+def column_texts(
+    path: str | Path,
+    column: str,
+    *,
+    given: str | None = None,
+    sheet: str | None = None,
+    layer: str | None = None,
+) -> list[str]:
+    """Return the texts of a table's column; empty if the table or the column does not exist.
+
+    Parameters
+    ----------
+    path, column : str
+    given : str, optional
+        A column: rows whose cell of it is missing are left out.
+    sheet, layer : str, optional
+        See :func:`read_table`.
+    """
     try:
-        table, _ = read_table(path, "")
+        table, _ = read_table(path, "", sheet=sheet, layer=layer)
     except InputError:
         return []
-    return list(id_text(table[column]).dropna()) if column in table.columns else []
+    if column not in table.columns:
+        return []
+    if given is not None and given in table.columns:
+        table = table[[not is_missing(value) for value in table[given]]]
+    return list(id_text(table[column]).dropna())
 
 
 def _remedy() -> str:

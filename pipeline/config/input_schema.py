@@ -18,12 +18,23 @@ class Areas(Section):
     path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
     layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
+    repair: bool = Field(
+        False,
+        description="mend invalid polygons, merge features that share an id, drop empty ones",
+    )
 
 
 class Counts(Section):
     """``counts``: cases of each area; without a path, a column of the areas file."""
 
-    path: InputPath | None = Field(None, description="table of counts: CSV or Parquet")
+    path: InputPath | None = Field(
+        None,
+        description="table of counts: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
+    )
+    sheet: str | None = Field(None, description="sheet of an .xlsx; the first by default")
+    layer: str | None = Field(
+        None, description="layer of a vector file; required if it has several"
+    )
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
     value: str = Field(description="column with the counts, or the areas' values")
     tested: str | None = Field(
@@ -51,7 +62,14 @@ class Counts(Section):
 class Labels(Section):
     """``labels``: 1 or 0 of each area; without a path, a column of the areas file."""
 
-    path: InputPath | None = Field(None, description="table of labels: CSV or Parquet")
+    path: InputPath | None = Field(
+        None,
+        description="table of labels: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
+    )
+    sheet: str | None = Field(None, description="sheet of an .xlsx; the first by default")
+    layer: str | None = Field(
+        None, description="layer of a vector file; required if it has several"
+    )
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
     value: str = Field(description="column with the labels: 1 or 0, yes or no, true or false")
 

@@ -37,7 +37,9 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Gates(Section):
-    """``gates``: conditions for publishing; by default, that the map beats one rate everywhere.
+    """``gates``: conditions for publishing.
+
+    By default, the map beats one rate for the whole country, and most areas have a count.
 
     Scores are those of held-out areas (``evaluation.json``).
     """
@@ -60,6 +62,10 @@ class Gates(Section):
     )
     coverage: tuple[Share, Share] | None = Field(
         None, description="[least, largest] share of held-out counts inside output.interval"
+    )
+    min_counted: Share = Field(
+        0.8,
+        description="minimum share of areas with a count (or label): a period may be incomplete",
     )
     max_change: Amount | None = Field(
         None,

@@ -107,7 +107,10 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
         full = base / Path(path).expanduser()
     if full is None:
         return []
-    return sorted(set(column_texts(full, str(column))), key=natural_key)
+    chosen = {key: where[key] for key in ("sheet", "layer") if isinstance(where.get(key), str)}
+    # A template may have the rows of coming periods, still without counts.
+    texts = column_texts(full, str(column), given=str(where.get("value")), **chosen)
+    return sorted(set(texts), key=natural_key)
 
 
 def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:

@@ -18,8 +18,8 @@ from pipeline.core.plugins import registered, source_of_others
 
 PACKAGES = ("geo", "models", "pipeline")
 LIBRARIES = (
-    *("dask", "exactextract", "geopandas", "numba", "numpy", "pandas", "pyarrow", "pyogrio"),
-    *("pyproj", "rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
+    *("dask", "exactextract", "geopandas", "numba", "numpy", "openpyxl", "pandas", "pyarrow"),
+    *("pyogrio", "pyproj", "rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
 )
 _CODE, _LIBRARY = "code.", "library."
 

@@ -99,7 +99,7 @@ def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str
     if problems:
         raise InputError(problems)
     keys = id_text(table[id_column])
-    check_ids(keys, rows, place, "row", problems)
+    check_ids(keys, rows, place, "row", problems, "keep one of each")
     by_id = dict(zip(keys, id_text(table[fold_column]), strict=True))
     missing = [area for area in ids if area not in by_id]
     if missing:

@@ -41,11 +41,12 @@ class Exposure:
         sizes : (n_bag,) int array
             Pixels of each bag.
         given : (n_bag,) float64 array or None
-            Exposure of each bag, > 0; the sum of its pixels' weights if None.
+            Exposure of each bag, > 0; the sum of its pixels' weights if None or NaN.
         """
         summed = pixel_sums(rows, sizes)
         if given is None:
             return cls(summed, rows)
+        given = np.where(np.isfinite(given), given, summed)
         factor = given / summed
 
         def scaled(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:

@@ -7,7 +7,7 @@ remaining checks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import geopandas as gpd
@@ -15,14 +15,15 @@ import numpy as np
 import pandas as pd
 
 from geo.boundary import read_areas
-from geo.counts import read_counts, read_labels
-from geo.errors import GridError, Problem, name_first
+from geo.errors import GridError, Problem
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from geo.raster_header import RasterHeader, crs_text
-from pipeline.config.input_schema import Labels
+from geo.repair import Repairs
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.ingest.responses import Responses, read_responses
+from pipeline.ingest.without_counts import describe_missing
 from pipeline.store.aligned_grid import Layer
 
 N_NAMED = 5  # areas that a problem names
@@ -44,15 +45,17 @@ class Inputs:
     located : bool
         Whether the location of the areas is known.
     counts : Series or None
-        Cases or labels by area; NaN where a problem was reported.
+        Cases or labels by area; NaN for an area without one, or where a problem was reported.
     covariates : dict of Layer
     population : Layer or None
     tested : Series or None
         Numbers tested by area, if the configuration names their column.
-    opened : tuple of RasterSource
-        All rasters that could be opened, misplaced ones included.
     weights : Series or None
         Exposures by area, if the configuration names their column.
+    opened : tuple of RasterSource
+        All rasters that could be opened, misplaced ones included.
+    repairs : Repairs
+        What `areas.repair` did.
     """
 
     grid: Grid | None
@@ -65,6 +68,7 @@ class Inputs:
     tested: pd.Series | None = None
     weights: pd.Series | None = None
     opened: tuple[RasterSource, ...] = ()
+    repairs: Repairs = field(default_factory=Repairs)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -80,14 +84,15 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     -------
     Inputs
     """
+    repairs = Repairs()
     areas = read_areas(
-        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True
-    )
-    counts = None if areas is None else _responses(config, areas, problems)
-    tested = None if areas is None or counts is None else _tested(config, areas, counts, problems)
+        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
+        repairs=repairs if config.areas.repair else None,
+    )  # fmt: skip
+    given = Responses()
     if areas is not None:
+        given = read_responses(config, areas, repairs, problems)
         _check_folds(config, len(areas), problems)
-    weights = None if areas is None or counts is None else _weights(config, areas, counts, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -123,12 +128,13 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         is_run_grid,
         areas,
         extent is not None,
-        counts,
+        given.counts,
         covariates,
         population,
-        tested,
-        weights,
+        given.tested,
+        given.weights,
         opened,
+        repairs,
     )
 
 
@@ -162,25 +168,6 @@ class _Extent:
         return max(width, 0.0) * max(height, 0.0) / whole if whole > 0 else 0.0
 
 
-def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> Any:
-    spec = config.response
-    if isinstance(spec, Labels):
-        id_column = spec.id or config.areas.id
-        return read_labels(spec.path, areas, id_column, spec.value, problems, partial=True)
-    signed = config.model.response.responses[0] < 0
-    n_before = len(problems)
-    counts = read_counts(
-        spec.path, areas, spec.id or config.areas.id, spec.value, problems, partial=True,
-        row_filter=_period_filter(config), signed=signed,
-    )  # fmt: skip
-    all_zero = counts is not None and not signed and not (counts > 0).any()
-    if all_zero and len(problems) == n_before:
-        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
-        found = f"column {spec.value!r} is 0 for every area"
-        problems.append(Problem(place, found, "give the column of the cases"))
-    return counts
-
-
 def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
     """Append a problem if more folds are given than there are areas; a default is lowered."""
     folds, given = config.evaluate.folds, "folds" in config.evaluate.model_fields_set
@@ -188,67 +175,6 @@ def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
         found = f"{folds} folds of {n_area} areas"
         remedy = f"give {n_area} folds at most, or schemes: [] for no cross-validation"
         problems.append(Problem("evaluate.folds", found, remedy))
-
-
-def _period_filter(config: Config) -> tuple[str, str] | None:
-    """Return column and text of the counts' rows of the run's period; None for all rows."""
-    column = None if config.counts is None else config.counts.period
-    return None if column is None or config.period is None else (column, config.period)
-
-
-def _tested(
-    config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
-) -> pd.Series | None:
-    spec = config.counts
-    if spec is None or spec.tested is None:
-        return None
-    tested = _column(config, areas, spec.tested, problems)
-    if tested is None:
-        return None
-    over = (counts > tested).to_numpy()
-    if over.any():
-        place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
-        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
-        more = f"more positives than tested in {name_first(each, N_NAMED)}"
-        problems.append(Problem(place, more, "correct the counts or the numbers tested"))
-    return tested
-
-
-def _weights(
-    config: Config, areas: gpd.GeoDataFrame, counts: pd.Series, problems: list[Problem]
-) -> pd.Series | None:
-    """Read the exposure of each area; an area without any is left out if its total is 0."""
-    spec = config.counts
-    if spec is None or spec.weight is None:
-        return None
-    weights = _column(config, areas, spec.weight, problems)
-    if weights is None:
-        return None
-    place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
-    if not (weights > 0).any() and not weights.isna().any():
-        found = f"column {spec.weight!r} is 0 for every area"
-        problems.append(Problem(place, found, "give the column of the areas' exposure"))
-    elif not config.averages:
-        wrong = ((weights == 0) & (counts != 0) & counts.notna()).to_numpy()
-        if wrong.any():
-            each = [f"{i} ({counts[i]:g})" for i in counts.index[wrong]]
-            found = f"a value, but a weight of 0 in {name_first(each, N_NAMED)}"
-            problems.append(Problem(place, found, "correct the value or the weight"))
-    return weights
-
-
-def _column(
-    config: Config, areas: gpd.GeoDataFrame, column: str, problems: list[Problem]
-) -> pd.Series | None:
-    """Read another column of the counts; append the problems that it adds."""
-    spec = config.response
-    found: list[Problem] = []
-    values = read_counts(
-        spec.path, areas, spec.id or config.areas.id, column, found, partial=True,
-        row_filter=_period_filter(config),
-    )  # fmt: skip
-    problems.extend(problem for problem in found if problem not in problems)
-    return values
 
 
 def _is_misplaced(
@@ -354,16 +280,22 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     if areas is not None:
         crs = "no CRS" if areas.crs is None else areas.crs.to_string()
         found["areas"] = f"{len(areas):,} areas, {crs}"
+        repaired = inputs.repairs.lines()
+        if repaired:
+            found["areas.repair"] = "; ".join(repaired)
     if config.period is not None:
         found["period"] = config.period
     if y is not None and config.labels is not None:
-        found["labels"] = f"{int(y.sum()):,} of {len(y):,} areas are positive"
+        found["labels"] = f"{int(y.sum()):,} of {y.count():,} areas are positive"
     elif y is not None:
         total = f"{y.sum():,.0f} in all, " if config.model.response.counts else ""
         found["counts"] = f"{total}{y.min():g} to {y.max():g}"
     if inputs.weights is not None and config.counts is not None:
         words = ResponseWords.of(config)
         found["counts.weight"] = f"{inputs.weights.sum():,.6g} {words.weight_unit} in all"
+    if y is not None and y.isna().any():
+        absent = [str(area) for area in y.index[y.isna()]]
+        found[config.model.responses] += f"; {describe_missing(absent, len(y))}"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)
     for name, layer in inputs.covariates.items():

@@ -31,6 +31,13 @@ from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.exposure import Exposure
 from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.ingest.without_counts import (
+    is_store_current,
+    remove_store,
+    split_bags,
+    store_attrs,
+    summarise,
+)
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import Place
 from pipeline.storage.object_commit import zarr_at
@@ -49,6 +56,7 @@ from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 from pipeline.store.bag_writer import Rows
 from pipeline.store.balance import balance_of, render_balance
+from pipeline.store.joined_stores import WITHOUT_COUNTS, open_without_counts
 
 N_NAMED = 5  # areas named in one message
 Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
@@ -81,6 +89,8 @@ class Bags:
 def ingest(context: StageContext) -> dict[str, Any]:
     """Write ``work/grid.zarr`` and ``work/bags.zarr``, unless they are up to date.
 
+    Areas without a count have a store of their own: see `pipeline.ingest.without_counts`.
+
     Parameters
     ----------
     context : StageContext
@@ -89,7 +99,8 @@ def ingest(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        Numbers of areas, pixels and blocks, total people and cases, and what was left out.
+        Numbers of areas, pixels and blocks, total people and cases, what was left out and
+        repaired, and the areas without a count.
 
     Raises
     ------
@@ -98,15 +109,28 @@ def ingest(context: StageContext) -> dict[str, Any]:
     """
     config, progress, fingerprint = context.config, context.progress, context.fingerprint
     grid_path, bags_path = context.place("work/grid.zarr"), context.place("work/bags.zarr")
+    others_path = context.place(WITHOUT_COUNTS)
     if not (
         fingerprint
         and is_current(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint)
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
+        and is_store_current(bags_path, others_path, fingerprint)
     ):
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
             inputs, bags = _prepare(config, staging, progress, _log_suspicions(config, progress))
-            _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
-    return _summary(BagStore.open(bags_path), config, progress)
+            bags, others = split_bags(bags, _counted(inputs))
+            paths = [(bags, bags_path)]
+            if others is None:
+                remove_store(others_path)
+            else:
+                paths.insert(0, (others, others_path))
+            exposure = 0.0
+            for part, path in paths:
+                attrs = {"exposure_without_counts": exposure}
+                _write_store(config, inputs, part, staging, path, fingerprint, attrs, progress)
+                exposure = float(BagStore.open(path).bag_weight.sum())
+    store = BagStore.open(bags_path)
+    return _summary(store, config, progress, open_without_counts(store, others_path))
 
 
 @dataclass(frozen=True)
@@ -195,14 +219,10 @@ def _prepare(
             bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
     look(inputs, members, written)
-    if (
-        problems
-        or bags is None
-        or written is None
-        or inputs.grid is None
-        or inputs.counts is None
-    ):
+    if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)
+    for line in inputs.repairs.lines():
+        progress.log(f"ingest: areas.repair: {line}")
     balance = begin_balance(
         inputs.grid,
         layers,
@@ -219,6 +239,11 @@ def _response_noun(config: Config) -> str:
     if config.labels is not None:
         return "positives"
     return "cases" if config.model.response.counts else "values"
+
+
+def _counted(inputs: Inputs) -> np.ndarray:
+    """Return which areas have a count, (n_area,) bool."""
+    return np.zeros(0, bool) if inputs.counts is None else inputs.counts.notna().to_numpy()
 
 
 def _members(
@@ -376,9 +401,11 @@ def _select(
     skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
     if inputs.weights is not None:
         skipped |= on_grid & (inputs.weights.to_numpy(np.float64) == 0)
+    # An area without a count and a usable pixel cannot be predicted; it is no problem either.
+    uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
     # Areas with an invalid polygon are reported already.
-    empty = (size == 0) & ~skipped & _measurable(areas)
-    has_cases = np.zeros(n_area, bool) if y is None else y != 0
+    empty = (size == 0) & ~skipped & ~uncounted & _measurable(areas)
+    has_cases = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
     total = ResponseWords.of(config).total
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in ids]
@@ -408,6 +435,10 @@ def _select(
             named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
             problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
     used = np.flatnonzero((size > 0) & ~skipped)
+    if not problems and used.size and uncounted[used].all():
+        found = "no area with a count has a usable pixel"
+        remedy = "give counts of areas that the rasters cover"
+        problems.append(Problem(f"areas ({config.areas.path})", found, remedy))
     left_out = {
         "no_covariate": int((state & NO_COVARIATE > 0).sum()),
         "no_population": int((state & NO_POPULATION > 0).sum()),
@@ -417,6 +448,7 @@ def _select(
         "of_pixels": int(keep.size),
         "weight": written.lost,
         "areas": [str(i) for i in ids[skipped]],
+        "unpredicted": [str(i) for i in ids[uncounted & (size == 0)]],
     }
     return Bags(
         used,
@@ -450,6 +482,7 @@ def _write_store(
     grid_path: Place,
     bags_path: Place,
     fingerprint: str,
+    attrs: dict[str, Any],
     progress: Progress,
 ) -> None:
     """Copy the pixels of every bag from the aligned grid to the bag store."""
@@ -460,6 +493,9 @@ def _write_store(
     covariates = tuple(inputs.covariates)
     words = ResponseWords.of(config)
     n_pix = int(bags.offsets[-1])
+    weights = None if inputs.weights is None else inputs.weights.to_numpy(np.float64)[bags.area]
+    if weights is not None:
+        attrs = {**attrs, "exposure_known": np.isfinite(weights).tolist()}
     with (
         PixelGatherer(bags, grid, grid_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
@@ -468,9 +504,7 @@ def _write_store(
         rows: Rows = gatherer.rows
         y = counts.to_numpy(np.float64)[bags.area]
         if inputs.weights is not None or config.averages:
-            weights = inputs.weights
-            given = None if weights is None else weights.to_numpy(np.float64)[bags.area]
-            exposure = Exposure.of(rows, np.diff(bags.offsets), given)
+            exposure = Exposure.of(rows, np.diff(bags.offsets), weights)
             rows, y = exposure.rows, y * exposure.total if config.averages else y
         write_bags(
             bags_path,
@@ -478,6 +512,7 @@ def _write_store(
                 sizes=np.diff(bags.offsets),
                 rows=rows,
                 y=y,
+                has_responses=bool(counts.iloc[bags.area].notna().all()),
                 trials=None
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
@@ -490,6 +525,8 @@ def _write_store(
                 attrs={
                     "left_out": bags.left_out,
                     "balance": bags.balance,
+                    **store_attrs(counts, bags, inputs.repairs),
+                    **attrs,
                     "name": config.name,
                     "weight_unit": words.weight_unit,
                 },
@@ -501,7 +538,9 @@ def _write_store(
         )
 
 
-def _summary(store: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
+def _summary(
+    store: BagStore, config: Config, progress: Progress, others: BagStore | None = None
+) -> dict[str, Any]:
     left, words = store.attrs["left_out"], ResponseWords.of(config)
     reasons = {
         "no_covariate": "lack a covariate",
@@ -538,4 +577,5 @@ def _summary(store: BagStore, config: Config, progress: Progress) -> dict[str, A
         "cases_total": float(store.y.sum()),
         "left_out": left,
         "balance": balance,
+        **summarise(store, others, progress),
     }

@@ -31,7 +31,7 @@ class AreaDraws(AreaArrays):
     bag : (n_bag,) int64 array
         Number of each area in the bag store.
     y : (n_bag,) float64 array
-        Observed counts.
+        Observed counts; NaN for areas without one.
     people : (n_bag,) float64 array
         People at risk, or km2 without a population.
     mean : (n_bag,) float64 array
@@ -41,7 +41,7 @@ class AreaDraws(AreaArrays):
     counts : (n_draws, n_bag) float64 array
         Draws of the count, with one draw of the observation noise for each expected count.
     log_density : (n_bag,) float64 array
-        Log predictive density of the observed count.
+        Log predictive density of the observed count; NaN without one.
     tested : (n_bag,) float64 array
         Number tested; NaN, the default, under a likelihood without trials.
     """
@@ -80,7 +80,7 @@ def draw_areas(
     ----------
     model : fitted model
         With ``sample_functions`` and ``predict_bags``.
-    store : BagStore
+    store : BagStore or JoinedStores
         The areas.
     n_draws : int
         Number of functions drawn.
@@ -107,14 +107,17 @@ def draw_areas(
         # With trials the aggregate is a probability: its rate is per person tested.
         tested = part.trials if prediction.likelihood.needs_trials else None
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
+        y = np.asarray(part.y, dtype=np.float64)
+        seen = np.isfinite(y)  # areas without a count have no density
+        log_density = np.asarray(prediction.log_density(np.where(seen, y, 0.0)), dtype=np.float64)
         return AreaDraws(
             bag=np.asarray(part.bag, dtype=np.int64),
-            y=np.asarray(part.y, dtype=np.float64),
+            y=y,
             people=weight,
             mean=prediction.mean * (1.0 if tested is None else tested),
             expected=prediction.draws * (1.0 if tested is None else tested),
             counts=np.asarray(counts, dtype=np.float64),
-            log_density=np.asarray(prediction.log_density(part.y), dtype=np.float64),
+            log_density=np.where(seen, log_density, np.nan),
             tested=np.full(weight.shape, np.nan) if tested is None else tested,
         )
 
@@ -201,7 +204,9 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     result = areas[[*attributes, areas.geometry.name]].copy()
     result.insert(0, name, areas["id"].astype(str))
     for column in table.columns:
-        result[column] = table[column].reindex(areas["id"].astype(str)).to_numpy()
+        # An area that the table lacks is not in the training: true and false suffice.
+        rest = {"fill_value": False} if table[column].dtype == bool else {}
+        result[column] = table[column].reindex(areas["id"].astype(str), **rest).to_numpy()
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
     package = directory / AREAS_GPKG.file

@@ -21,7 +21,7 @@ class LabelPredictions(AreaArrays):
     bag : (n_bag,) int64 array
         Number of each area in the bag store.
     y : (n_bag,) float64 array
-        Observed labels, 0 or 1.
+        Observed labels, 0 or 1; NaN for areas without one.
     probability, sd : (n_bag,) float64 arrays
         Mean and standard deviation of the probability.
     lower, upper : (n_bag,) float64 arrays
@@ -42,7 +42,7 @@ class LabelPredictor:
 
     Attributes
     ----------
-    store : BagStore
+    store : BagStore or JoinedStores
     interval : float
         Central probability of the intervals.
     n_thread : int, optional

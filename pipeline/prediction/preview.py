@@ -118,6 +118,8 @@ def render_preview(config: Config, directory: Path) -> None:
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
     areas = areas.to_crs(mean.crs)
     rings = _outlines(areas, mean.extent)
+    fitted = areas["probability" if labels else "fitted_rate"].notna()
+    absent = _outlines(areas[areas["observed"].isna() & fitted], mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
     unit, label = rate_unit(config), "standard deviation"
     if labels:
@@ -132,6 +134,8 @@ def render_preview(config: Config, directory: Path) -> None:
         colours = Scale.of(spread.values, ramp=sd_map.ramp) if relative else colours
     _draw_map(left, mean, rings, first)
     _draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
+    _mark_absent(left, absent, "label" if labels else "count")
+    _mark_absent(middle, absent, "label" if labels else "count")
     _scale_bar(left, mean)
     if labels:
         _draw_labels(right, areas, config.output.interval)
@@ -224,6 +228,18 @@ _ENDS = {
 }
 
 
+def _mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
+    """Dash the outlines of areas without a count or label, and say so."""
+    if not rings:
+        return
+    lines = LineCollection(rings, colors=BLUE, linewidths=1.0, linestyles="dashed")
+    axes.add_collection(lines)
+    axes.text(
+        1.0, 1.01, f"dashed: without a {noun}", transform=axes.transAxes, size=8, color=BLUE,
+        ha="right", va="bottom",
+    )  # fmt: skip
+
+
 def _scale_bar(axes: Axes, shown: Overview) -> None:
     """Draw a bar of a round number of kilometres in the corner."""
     extent, crs = shown.extent, shown.crs
@@ -252,7 +268,7 @@ def _draw_responses(
     axes: Axes, areas: Any, interval: float, words: ResponseWords, *, counts: bool
 ) -> None:
     """Draw observed responses against fitted ones, with the predictive interval of each."""
-    known = areas[np.isfinite(areas["fitted"])]
+    known = areas[np.isfinite(areas["fitted"]) & np.isfinite(areas["observed"])]
     columns = ["observed", "fitted", "count_lower", "count_upper"]
     table = known[columns].to_numpy(np.float64)
     averages = words.quantity == "value"
@@ -313,11 +329,16 @@ def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:
     bars = np.stack([np.repeat(rank[:, None], 2, axis=1), ends], axis=2)
     axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.7, alpha=0.6))
     size = float(np.interp(len(areas), [50, 2000], [22, 7]))
-    for label, word, colour in ((1, "positive", RED), (0, "negative", BLUE)):
-        chosen = y == label
+    for chosen, word, colour in (
+        (y == 1, "observed positive", RED),
+        (y == 0, "observed negative", BLUE),
+        (np.isnan(y), "without a label", MUTED),
+    ):
+        if word == "without a label" and not chosen.any():
+            continue
         axes.scatter(
             rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
-            edgecolors="white", zorder=3, label=f"observed {word} ({int(chosen.sum())})",
+            edgecolors="white", zorder=3, label=f"{word} ({int(chosen.sum())})",
         )  # fmt: skip
     _legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
 

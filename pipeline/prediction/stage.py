@@ -17,6 +17,7 @@ import pandas as pd
 import models
 from geo.boundary import read_areas
 from geo.errors import InputError, Problem
+from geo.repair import Repairs
 from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
@@ -30,6 +31,12 @@ from pipeline.prediction.products import layers, output_patterns
 from pipeline.prediction.raster import predict_raster
 from pipeline.prediction.tags import run_tags
 from pipeline.prediction.totals import explain_difference, fitted_total, mapped_totals
+from pipeline.prediction.without_counts import (
+    blank_unknown,
+    log_without_counts,
+    sum_draws,
+    sum_labels,
+)
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import (
     Balance,
@@ -38,6 +45,7 @@ from pipeline.store.balance import (
     render_balance,
     write_balance,
 )
+from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_without_counts
 
 
 def predict_stage(context: StageContext) -> dict[str, Any]:
@@ -52,8 +60,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n_pix`` predicted, ``files`` written, total of observed and fitted counts, and the share
-        of areas inside their predictive interval.
+        ``n_pix`` predicted, ``files`` written, total of observed and fitted counts, the share of
+        areas inside their predictive interval, and the areas without a count.
 
     Raises
     ------
@@ -85,13 +93,16 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             )
             cube = context.place("work/grid.zarr")
             mapped = mapped_totals(staging, cube, wanted[0].name, n_thread(config))
-        with progress.task("areas", store.n_bag) as task:
-            table, draws = _table(config, model, store, task.advance)
+        others = open_without_counts(store, context.place(WITHOUT_COUNTS))
+        areas = JoinedStores([store] if others is None else [store, others])
+        with progress.task("areas", areas.n_bag) as task:
+            table, draws, uncounted = _table(config, model, areas, task.advance)
+        log_without_counts(config, uncounted, progress)
         write_areas(_areas(config), table, config.areas.id, staging)
         describe_areas(config, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
-    balance = _balance(config, store, model, mapped, draws, progress)
+    balance = _balance(config, store, model, mapped, draws, uncounted, progress)
     if balance is not None:
         write_balance(out, store, balance)
     if "pixels" not in model.predicts:
@@ -100,7 +111,14 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             "training areas; see evaluation.json for its scores on others"
         )
     totals = {} if balance is None else {"balance": balance}
-    return {"n_pix": n_pix, "n_areas": len(table), **_totals(table), **totals, "files": files}
+    return {
+        "n_pix": n_pix,
+        "n_areas": len(table),
+        **_totals(table[table["in_training"]]),
+        **totals,
+        **({"areas_without_counts": uncounted} if uncounted else {}),
+        "files": files,
+    }
 
 
 def _balance(
@@ -109,32 +127,45 @@ def _balance(
     model: Any,
     mapped: dict[str, float | None] | None,
     draws: AreaDraws | None,
+    uncounted: dict[str, Any],
     progress: Progress,
 ) -> Balance | None:
     """Add the fitted and the mapped totals to the balance of ingest, and log it."""
-    total = None if draws is None else fitted_total(draws, config.output.interval)
-    if total is not None and draws is not None:
+    total = None
+    if draws is not None:
+        draws = draws.select(draws.bag < store.n_bag)  # areas with a count
+        total = fitted_total(draws, config.output.interval)
         why = explain_difference(total, draws, list(store.ids), model)
         if why is not None:
             progress.log(f"predict: warning: {why}")
     balance = balance_of(store)
     if balance is None:
         return None
-    add_results(balance, total, mapped, everywhere=config.output.mask == "all")
+    add_results(balance, total, mapped, uncounted, everywhere=config.output.mask == "all")
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance
 
 
 def _table(
-    config: Config, model: Any, store: BagStore, advance: Callable[[int], None]
-) -> tuple[pd.DataFrame, AreaDraws | None]:
-    """Predict each area; return the table, and the draws unless areas have labels."""
+    config: Config, model: Any, store: JoinedStores, advance: Callable[[int], None]
+) -> tuple[pd.DataFrame, AreaDraws | None, dict[str, Any]]:
+    """Predict each area.
+
+    Returns
+    -------
+    table : DataFrame
+    draws : AreaDraws or None
+        None if areas have labels.
+    uncounted : dict
+        Totals of the areas without a count or label.
+    """
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
         predictions = LabelPredictor(store, interval, n_thread(config)).predict(
             model, advance=advance
         )
-        return tabulate_labels(predictions, ids), None
+        table = tabulate_labels(predictions, ids).assign(in_training=store.in_training)
+        return table, None, sum_labels(table)
     draws = draw_areas(
         model,
         store,
@@ -143,7 +174,9 @@ def _table(
         advance=advance,
         n_thread=n_thread(config),
     )
-    return tabulate_areas(draws, ids, interval, config.output.rate_per), draws
+    table = tabulate_areas(draws, ids, interval, config.output.rate_per)
+    table = blank_unknown(table, store).assign(in_training=store.in_training)
+    return table, draws, sum_draws(draws, store, interval)
 
 
 def _totals(table: pd.DataFrame) -> dict[str, float]:
@@ -163,7 +196,9 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
 
 def _areas(config: Config) -> Any:
     problems: list[Problem] = []
-    areas = read_areas(config.areas.path, config.areas.layer, config.areas.id, "areas", problems)
+    spec = config.areas
+    repairs = Repairs() if spec.repair else None
+    areas = read_areas(spec.path, spec.layer, spec.id, "areas", problems, repairs=repairs)
     if areas is None:
         raise InputError(problems)
     return areas

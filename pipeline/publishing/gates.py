@@ -102,6 +102,20 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "evaluate.schemes",
             )
         )
+    absent = stages.get("ingest", {}).get("summary", {}).get("areas_without_counts", {})
+    if absent or "min_counted" in gates.model_fields_set:
+        fewest = gates.min_counted
+        counted = 1.0 - absent.get("share", 0.0) if "ingest" in stages else None
+        checks.append(
+            _check(
+                "areas with counts",
+                counted,
+                f"at least {fewest:g}",
+                lambda v: v >= fewest,
+                f"{_say(counted)} of the areas have a count, at least {fewest:g} required",
+                "",
+            )
+        )
     if gates.max_change is not None and before is not None:
         per = config.output.rate_per  # the published map may have another unit
         scale = per / _read_json(before / "version.json").get("rate_per", per)

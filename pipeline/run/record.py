@@ -58,7 +58,9 @@ def stage_inputs(
     inputs |= fingerprints.inputs(stage.files)
     if stage.products:
         inputs["products"] = fingerprint_value(list(stage.products))
-    return inputs | {output: fingerprints.output(output) for output in (*stage.needs, *stage.reads)}
+    inputs |= {output: fingerprints.output(output) for output in stage.needs}
+    found = {output: fingerprints.output(output) for output in stage.may_need}
+    return inputs | {output: value for output, value in found.items() if value != "absent"}
 
 
 def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:

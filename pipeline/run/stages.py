@@ -31,8 +31,8 @@ class Stage:
         Outputs of earlier stages, in the output directory.
     leaves : tuple of str
         Outputs for later stages, in the output directory.
-    reads : tuple of str
-        Outputs of earlier stages that it reads if they are there.
+    may_need, may_leave : tuple of str
+        The same, of outputs that some runs have and others have not.
     """
 
     name: str
@@ -41,12 +41,13 @@ class Stage:
     files: tuple[str, ...]
     needs: tuple[str, ...]
     leaves: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()
+    may_need: tuple[str, ...] = ()
+    may_leave: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Glob patterns of all outputs, in the output directory."""
-        return *self.leaves, *self.products
+        return *self.leaves, *self.may_leave, *self.products
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -67,6 +68,7 @@ class Stage:
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _BALANCE = "work/balance.json"
+_WITHOUT_COUNTS = "work/areas_without_counts.zarr"
 
 
 STAGES = {
@@ -90,6 +92,7 @@ STAGES = {
             files=("areas", "counts", "labels", "population", "covariates", "grid"),
             needs=(),
             leaves=(_CUBE, _BAGS),
+            may_leave=(_WITHOUT_COUNTS,),
         ),
         Stage(
             "fit",
@@ -106,6 +109,7 @@ STAGES = {
             files=("areas",),
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
+            may_need=(_WITHOUT_COUNTS,),
         ),
         Stage(
             "evaluate",
@@ -122,7 +126,7 @@ STAGES = {
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
-            reads=(_BALANCE,),
+            may_need=(_BALANCE,),
         ),
     )
 }

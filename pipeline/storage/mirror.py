@@ -25,7 +25,7 @@ MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
 MARK = ".disagg-copy"  # in the local folder: the address of the run
 #: Stages write these stores directly on the object store; the local folder has a link.
-STORES = ("work/bags.zarr", "work/grid.zarr")
+STORES = ("work/bags.zarr", "work/areas_without_counts.zarr", "work/grid.zarr")
 #: Folders whose files are uploaded as soon as they are written.
 KEPT = ("work/checkpoint", "work/evaluate")
 _BYTES_AT_ONCE = 32 << 20

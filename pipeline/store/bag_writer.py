@@ -164,6 +164,8 @@ class NewBags:
         Axes of the coordinates: 3, or 2 in a plane.
     has_coords : bool
         False if pixels have no positions (NaN in ``coords``): the instances of a table.
+    has_responses : bool
+        False if the responses are unknown (NaN in ``y``): areas that are predicted only.
     attrs : mapping
         Further attributes (JSON), such as what was left out.
     """
@@ -179,6 +181,7 @@ class NewBags:
     coords_crs: str | None = None
     n_axis: int = 2
     has_coords: bool = True
+    has_responses: bool = True
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -193,7 +196,7 @@ class NewBags:
             found = f"bag {int(np.argmax(sizes < 1))} has no pixel; leave empty bags out"
         elif y.shape != sizes.shape or len(ids) != n_bag:
             found = f"{n_bag} sizes, {y.shape} responses, {len(ids)} ids; give one for each bag"
-        elif not np.isfinite(y).all():
+        elif self.has_responses and not np.isfinite(y).all():
             found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; leave that bag out"
         elif len(set(ids)) != n_bag:
             found = "two bags have the same id; make ids unique"
@@ -321,6 +324,7 @@ def write_bags(
                 "grid": None if bags.grid is None else dict(bags.grid),
                 "coords_crs": bags.coords_crs,
                 "has_coords": bags.has_coords,
+                "has_responses": bags.has_responses,
                 "seed": seed,
                 "block_pixels": layout.block_pixels,
                 "block_bags": layout.block_bags,

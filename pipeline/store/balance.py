@@ -33,6 +33,7 @@ _PEOPLE = (
     ("inside_areas", "inside areas", False),
     ("counted_twice", "counted twice: areas overlap", True),
     ("no_covariate", "left out: a covariate is missing", True),
+    ("without_counts", "in areas without a count: predicted only", True),
     ("other_areas", "left out: in areas that are not fitted", True),
     ("in_bags", "in bags", False),
     ("mapped", "mapped", False),
@@ -61,7 +62,8 @@ def balance_of(store: Any) -> Balance | None:
     # Weights that are given by area are of another unit: then bags hold what areas do.
     same = store.attrs.get("weight_unit") == unit
     people["in_bags"] = float(store.bag_weight.sum()) if same else counted
-    rest = counted - people["in_bags"]
+    people["without_counts"] = store.attrs.get("exposure_without_counts", 0.0) if same else 0.0
+    rest = counted - people["in_bags"] - people["without_counts"]
     # Fractions are single precision.
     people["other_areas"] = rest if rest > 1e-5 * max(counted, 1.0) else 0.0
     cases = {**begun["cases"], "in_bags": float(store.y.sum())}
@@ -74,6 +76,7 @@ def add_results(
     balance: Balance,
     fitted: dict[str, Any] | None,
     mapped: dict[str, Any] | None,
+    uncounted: dict[str, Any] | None = None,
     *,
     everywhere: bool,
 ) -> None:
@@ -88,12 +91,16 @@ def add_results(
     mapped : dict or None
         Sums of the maps: ``people`` and ``people_outside``, ``cases``, ``cases_outside`` and
         ``counted_twice``.
+    uncounted : dict, optional
+        Totals of the areas without a count: ``people``, ``expected``.
     everywhere : bool
         Whether the maps show pixels outside all areas.
     """
     people, cases = balance["people"], balance["cases"]
     if fitted is not None:
         cases["fitted"] = fitted
+    if uncounted:
+        cases["without_counts"] = uncounted.get("expected")
     if mapped is None:
         return
     people["mapped"] = mapped["people"]
@@ -142,6 +149,7 @@ def render_balance(balance: Balance, title: str, width: int = 100) -> str:
     people, cases = balance["people"], balance["cases"]
     of_cases = {
         "inside_areas": cases.get("given"),
+        "without_counts": cases.get("without_counts"),
         "other_areas": cases.get("left_out"),
         "counted_twice": cases.get("counted_twice"),
         "in_bags": cases.get("in_bags"),

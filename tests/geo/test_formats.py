@@ -96,10 +96,10 @@ def test_a_table_of_no_format_says_which_there_are(tmp_path):
     TABLES.register(Feather(), ".feather")
     path = tmp_path / "t.feather"
     path.write_text("no feather")
-    with pytest.raises(InputError, match=r"give a CSV or Parquet or Feather file"):
+    with pytest.raises(InputError, match=r"CSV or Parquet or Excel \(.xlsx\) or vector or Feather"):
         read_table(path, "counts")
-    with pytest.raises(InputError, match="a spreadsheet; save it as CSV"):
-        read_table(tmp_path / "t.xlsx", "counts")
+    with pytest.raises(InputError, match=r"spreadsheet in the format .xls, .*; save it as .xlsx"):
+        read_table(tmp_path / "t.xls", "counts")
 
 
 def test_boundaries_of_another_format(tmp_path):

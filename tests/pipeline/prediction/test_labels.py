@@ -130,7 +130,8 @@ def test_labels_may_be_words_and_a_column_of_the_areas(labelled):
     ("change", "says"),
     [
         ({"M03": "2"}, r"outbreaks.csv\) row 5 \(id M03: '2'\): column 'outbreak' is not a label"),
-        ({"M03": ""}, r"row 5 \(id M03\): column 'outbreak' is missing"),
+        ({"M03": "?"}, r"row 5 \(id M03: '\?'\): column 'outbreak' is not a label"),
+        (dict.fromkeys(LABELS, ""), "column 'outbreak' has no label for any area"),
         (dict.fromkeys(LABELS, "1"), "column 'outbreak' is 1 for every area"),
         ({"M99": "1"}, r"1 label\(s\) match no area: M99 \(row 11\)"),
     ],

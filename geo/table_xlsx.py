@@ -1,0 +1,105 @@
+"""Sheets of Excel workbooks (``.xlsx``).
+
+A cell that looks like a number or like nothing may be neither: a formula that was never computed,
+an error value, a part of a merged cell. Each becomes a text that names the cell, so that the checks
+of numbers refuse it where it matters.
+"""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pandas as pd
+from openpyxl.utils import get_column_letter
+from openpyxl.utils.exceptions import InvalidFileException
+
+from geo.columns import suggest
+from geo.errors import InputError, Problem, one_line
+from geo.table_format import TableFormat
+
+
+class Xlsx(TableFormat):
+    """Reads sheets of Excel workbooks; the first row with any value has the names."""
+
+    name = "Excel (.xlsx)"
+    part = "sheet"
+
+    def read(self, path: str | Path) -> pd.DataFrame:
+        """Read the first sheet."""
+        return self.read_part(path, None)
+
+    def read_part(self, path: str | Path, part: str | None) -> pd.DataFrame:
+        """Read a sheet."""
+        # Values and formulas are in two views of a workbook; merged cells are known to whole ones.
+        values, formulas = (_sheet(path, part, values=values) for values in (True, False))
+        merged = {
+            (row, column): area
+            for area in formulas.merged_cells.ranges
+            if formulas.cell(area.min_row, area.min_col).value is not None
+            for row in range(area.min_row, area.max_row + 1)
+            for column in range(area.min_col, area.max_col + 1)
+            if (row, column) != (area.min_row, area.min_col)
+        }
+        rows = [
+            [_value(cell, formula, merged) for cell, formula in zip(own, of, strict=True)]
+            for own, of in zip(values.iter_rows(), formulas.iter_rows(), strict=True)
+        ]
+        numbered = [(k, row) for k, row in enumerate(rows, values.min_row) if any(map(_given, row))]
+        if not numbered:
+            raise InputError(Problem(str(path), "is empty", "give a table with a header"))
+        number, header = numbered[0]
+        for area in formulas.merged_cells.ranges:
+            if area.min_row <= number <= area.max_row:
+                found = f"cells {area.coord} of the header (row {number}) are merged"
+                remedy = "begin the sheet with one row that names each column in a cell of its own"
+                raise InputError(Problem(str(path), found, remedy))
+        # As in a CSV file, the second of two equal names becomes "name.1".
+        names: list[str] = []
+        for place, cell in enumerate(header, values.min_column):
+            text = str(cell).strip() if _given(cell) else f"column {get_column_letter(place)}"
+            names.append(text if text not in names else f"{text}.{names.count(text)}")
+        table = pd.DataFrame([row for _, row in numbered[1:]], columns=names, dtype=object)
+        table.index = pd.Index([k for k, _ in numbered[1:]], dtype="int64")
+        return table
+
+
+def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of extensions, such as drop-down lists
+            book = openpyxl.load_workbook(path, data_only=values)
+    except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
+        raise ValueError(one_line(error)) from error
+    names = [sheet.title for sheet in book.worksheets]
+    if part is None and names:
+        return book.worksheets[0]
+    if part not in names:
+        found, remedy = f"has no sheet {part!r}", suggest(part or "", names, "sheet")
+        raise InputError(Problem(str(path), found, remedy))
+    return book[part]
+
+
+def _value(cell: Any, formula: Any, merged: dict[tuple[int, int], Any]) -> Any:
+    """Return the value of a cell, or a text that says what it is instead."""
+    area = merged.get((cell.row, cell.column))
+    if area is not None:
+        return f"part of the merged cells {area.coord}"
+    value = cell.value
+    if cell.data_type == "e":
+        return f"{value} in cell {cell.coordinate}"
+    if value is None and formula.data_type == "f":
+        return f"formula without a value in cell {cell.coordinate}: open the file and save it"
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date().isoformat()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return value
+
+
+def _given(value: Any) -> bool:
+    return value is not None and str(value).strip() != ""

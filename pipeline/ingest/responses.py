@@ -1,0 +1,125 @@
+"""Read the counts or labels of the areas, and what belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import geopandas as gpd
+import pandas as pd
+
+from geo.counts import read_counts, read_labels
+from geo.errors import Problem, name_first
+from geo.repair import Repairs
+from pipeline.config.input_schema import Counts, Labels
+from pipeline.config.schema import Config
+from pipeline.ingest.without_counts import check_merged, own_file
+
+N_NAMED = 5  # areas that a problem names
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Columns of the responses, each by area, None where it is not given or cannot be read.
+
+    Attributes
+    ----------
+    counts : Series or None
+        Counts, values or labels; NaN for areas without one.
+    tested : Series or None
+        Numbers tested.
+    weights : Series or None
+        Exposures.
+    """
+
+    counts: pd.Series | None = None
+    tested: pd.Series | None = None
+    weights: pd.Series | None = None
+
+
+def read_responses(
+    config: Config, areas: gpd.GeoDataFrame, repairs: Repairs, problems: list[Problem]
+) -> Responses:
+    """Read the responses of a configuration, and check each against the others.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+        From :func:`geo.boundary.read_areas`.
+    repairs : Repairs
+        What was done to the areas: features that were merged must agree.
+    problems : list of Problem
+        Appended to.
+    """
+    spec = config.response
+    path, id_column = spec.path, spec.id or config.areas.id
+    name = f"{config.model.responses} ({path})"
+    if own_file(config):
+        path, name = None, f"{config.model.responses} (column of the areas)"
+        check_merged(config, repairs, name, problems)
+    read: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer, "partial": True}
+    if isinstance(spec, Labels):
+        return Responses(read_labels(path, areas, id_column, spec.value, problems, **read))
+    signed = config.model.response.responses[0] < 0
+    n_before = len(problems)
+    read["row_filter"] = period_filter(config)
+    counts = read_counts(path, areas, id_column, spec.value, problems, signed=signed, **read)
+    all_zero = counts is not None and not signed and not (counts > 0).any()
+    if all_zero and len(problems) == n_before:
+        found = f"column {spec.value!r} is 0 for every area"
+        problems.append(Problem(name, found, "give the column of the cases"))
+    if counts is None:
+        return Responses()
+
+    def column(wanted: str | None) -> pd.Series | None:
+        if wanted is None:
+            return None
+        again: list[Problem] = []
+        values = read_counts(path, areas, id_column, wanted, again, **read)
+        problems.extend(problem for problem in again if problem not in problems)
+        return values
+
+    tested = column(spec.tested)
+    if tested is not None:
+        _check_tested(counts, tested, name, problems)
+        # Nobody tested tells nothing: such an area has no count.
+        counts = counts.where(tested > 0)
+    weights = column(spec.weight)
+    if weights is not None:
+        _check_weights(config, spec, counts, weights, name, problems)
+        counts = counts.where(weights.notna())
+    return Responses(counts, tested, weights)
+
+
+def period_filter(config: Config) -> tuple[str, str] | None:
+    """Return column and text of the counts' rows of the run's period; None for all rows."""
+    column = None if config.counts is None else config.counts.period
+    return None if column is None or config.period is None else (column, config.period)
+
+
+def _check_tested(counts: pd.Series, tested: pd.Series, name: str, problems: list[Problem]) -> None:
+    over = (counts > tested).to_numpy()
+    if over.any():
+        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
+        more = f"more positives than tested in {name_first(each, N_NAMED)}"
+        problems.append(Problem(name, more, "correct the counts or the numbers tested"))
+
+
+def _check_weights(
+    config: Config,
+    spec: Counts,
+    counts: pd.Series,
+    weights: pd.Series,
+    name: str,
+    problems: list[Problem],
+) -> None:
+    if not (weights > 0).any():
+        found = f"column {spec.weight!r} is 0 or missing for every area"
+        problems.append(Problem(name, found, "give the column of the areas' exposure"))
+    elif not config.averages:
+        wrong = ((weights == 0) & (counts != 0) & counts.notna()).to_numpy()
+        if wrong.any():
+            each = [f"{i} ({counts[i]:g})" for i in counts.index[wrong]]
+            found = f"a value, but a weight of 0 in {name_first(each, N_NAMED)}"
+            problems.append(Problem(name, found, "correct the value or the weight"))

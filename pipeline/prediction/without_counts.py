@@ -1,0 +1,92 @@
+"""Areas without a count (or label): their part of the table, and what is expected in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress
+from pipeline.prediction.areas import AreaDraws
+from pipeline.store.joined_stores import JoinedStores
+
+#: Columns that still have a meaning if the exposure of an area's total is unknown.
+_RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+
+
+def blank_unknown(table: pd.DataFrame, store: JoinedStores) -> pd.DataFrame:
+    """Leave only the rates of areas whose number tested, or whose exposure, is unknown.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`pipeline.prediction.areas.tabulate_areas`; computed for one person tested, or
+        for the people of the pixels.
+    store : JoinedStores
+        The areas, in the same order.
+    """
+    known = store.known_trials & store.known_exposure
+    blank = [column for column in table.columns if column not in (*_RATES, "people")]
+    return table.assign(
+        people=table["people"].where(store.known_exposure),
+        **{column: table[column].where(known) for column in blank},
+    )
+
+
+def sum_draws(draws: AreaDraws, store: JoinedStores, interval: float) -> dict[str, Any]:
+    """Sum the joint draws over the areas without a count.
+
+    Returns
+    -------
+    dict
+        ``n`` areas and their ``people``; ``expected`` cases with the ends ``lower`` and ``upper``
+        of the central ``interval`` of the joint posterior. Empty if every area has a count. The
+        sums are None if the number tested is unknown in one.
+    """
+    chosen = ~store.in_training[draws.bag]
+    if not chosen.any():
+        return {}
+    known_exposure = store.known_exposure[draws.bag[chosen]].all()
+    if not (known_exposure and store.known_trials[draws.bag[chosen]].all()):
+        nothing = dict.fromkeys(("expected", "lower", "upper"))
+        people = float(draws.people[chosen].sum()) if known_exposure else None
+        return {"n": int(chosen.sum()), "people": people, **nothing}
+    total = draws.expected[:, chosen].sum(axis=1)
+    lower, upper = np.quantile(total, [(1 - interval) / 2, (1 + interval) / 2])
+    return {
+        "n": int(chosen.sum()),
+        "people": float(draws.people[chosen].sum()),
+        "expected": float(draws.mean[chosen].sum()),
+        "lower": float(lower),
+        "upper": float(upper),
+    }
+
+
+def sum_labels(table: pd.DataFrame) -> dict[str, Any]:
+    """Return number ``n`` and ``expected`` positives of the areas without a label, if any."""
+    rows = table[~table["in_training"]]
+    return {"n": len(rows), "expected": float(rows["probability"].sum())} if len(rows) else {}
+
+
+def log_without_counts(config: Config, found: dict[str, Any], progress: Progress) -> None:
+    """Log the result of `sum_draws` or `sum_labels`."""
+    if not found:
+        return
+    if config.labels is not None:
+        progress.log(
+            f"predict: {found['n']:,} areas without a label, {found['expected']:.3g} of them "
+            "expected to be positive"
+        )
+    elif found["expected"] is None:
+        progress.log(f"predict: rates of {found['n']:,} areas without a count")
+    else:
+        words = ResponseWords.of(config)
+        unit, noun = words.weight_unit, words.total
+        progress.log(
+            f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} {noun} "
+            f"expected ({config.output.interval:.0%} interval {found['lower']:,.0f} to "
+            f"{found['upper']:,.0f}), {found['people']:,.0f} {unit}"
+        )

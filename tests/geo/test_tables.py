@@ -1,0 +1,194 @@
+"""Counts in workbooks and vector files: their traps are named with the cell or row."""
+
+from __future__ import annotations
+
+import datetime
+
+import geopandas as gpd
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+import shapely
+
+from geo.counts import read_counts
+from geo.errors import InputError
+from geo.tables import column_texts, read_table
+
+
+def areas(ids=("1", "2", "3")):
+    shapes = [shapely.box(i, 0, i + 1, 1) for i in range(len(ids))]
+    return gpd.GeoDataFrame({"id": list(ids)}, geometry=shapes, crs="EPSG:4326")
+
+
+def workbook(path, rows, change=None, title="cases"):
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = title
+    for row in rows:
+        sheet.append(row)
+    if change is not None:
+        change(book, sheet)
+    book.save(path)
+    return path
+
+
+def counts_of(path, **options):
+    problems = []
+    counts = read_counts(path, areas(), "code", "cases", problems, **options)
+    return counts, problems
+
+
+ROWS = [["code", "cases"], [3, 30], [1, 10], [2, 20.5]]
+
+
+def test_a_sheet_reads_as_the_csv_does(tmp_path):
+    path = workbook(tmp_path / "c.xlsx", ROWS)
+    pd.DataFrame(ROWS[1:], columns=ROWS[0]).to_csv(tmp_path / "c.csv", index=False)
+    counts, problems = counts_of(path)
+    assert problems == []
+    pd.testing.assert_series_equal(counts, counts_of(tmp_path / "c.csv")[0])
+    # Another reader of the same file.
+    other = pd.read_excel(path).set_index("code")["cases"]
+    np.testing.assert_array_equal(counts, other.loc[[1, 2, 3]])
+
+
+def test_a_sheet_may_be_named_and_begin_lower_down(tmp_path):
+    def more(book, sheet):
+        other = book.create_sheet("2024")
+        for row in [[], [], [None, "code", "cases"], [None, "1", " 7 "], [], [None, "2", "NA"]]:
+            other.append(row)
+
+    path = workbook(tmp_path / "c.xlsx", ROWS, more)
+    counts, problems = counts_of(path, sheet="2024")
+    assert problems == []
+    np.testing.assert_array_equal(counts, [7, np.nan, np.nan])
+    _, rows = read_table(path, "t", sheet="2024")
+    assert list(rows) == [4, 6]
+    _, (problem,) = counts_of(path, sheet="2023")
+    assert problem.found == "has no sheet '2023'"
+    assert "did you mean '2024'?" in problem.remedy
+    _, (problem,) = counts_of(path, layer="x")
+    assert "have no layers" in problem.found
+    assert "give `sheet` instead" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "found"),
+    [
+        ("B3", "=1+9", "row 3 (id 1: 'formula without a value in cell B3"),
+        ("B3", "#N/A", "row 3 (id 1: '#N/A in cell B3')"),
+        ("B3", "#DIV/0!", "row 3 (id 1: '#DIV/0! in cell B3')"),
+        ("B3", datetime.datetime(2024, 3, 1), "row 3 (id 1: '2024-03-01')"),
+        ("B3", "1 000", "row 3 (id 1: '1 000')"),
+        ("B3", True, "row 3 (id 1: 'True')"),
+        ("B3", -1, "row 3 (id 1: -1)"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named(tmp_path, cell, value, found):
+    def change(book, sheet):
+        sheet[cell] = value
+        if str(value).startswith("#"):
+            assert sheet[cell].data_type == "e"
+
+    _, (problem,) = counts_of(workbook(tmp_path / "c.xlsx", ROWS, change))
+    assert found in problem.place
+
+
+def test_a_merged_cell_is_no_missing_count(tmp_path):
+    """One count for two areas must not become a count of the first, and none of the second."""
+    path = workbook(tmp_path / "c.xlsx", ROWS, lambda book, sheet: sheet.merge_cells("B3:B4"))
+    _, (problem,) = counts_of(path)
+    assert "row 4 (id 2: 'part of the merged cells B3:B4')" in problem.place
+    path = workbook(
+        tmp_path / "d.xlsx",
+        [["Cases by district", None], *ROWS],
+        lambda book, sheet: sheet.merge_cells("A1:B1"),
+    )
+    _, (problem,) = counts_of(path)
+    assert problem.found == "cells A1:B1 of the header (row 1) are merged"
+
+
+def test_a_computed_formula_has_its_value(tmp_path):
+    """As Excel stores it: the formula and its last value."""
+    import zipfile
+
+    path = workbook(tmp_path / "c.xlsx", [*ROWS[:2], [1, "=5+5"], ROWS[3]])
+    out = tmp_path / "d.xlsx"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            data = old.read(name).replace(b"<f>5+5</f><v />", b"<f>5+5</f><v>10</v>")
+            data = data.replace(b"<f>5+5</f><v></v>", b"<f>5+5</f><v>10</v>")
+            new.writestr(name, data)
+    counts, problems = counts_of(out)
+    assert problems == []
+    assert counts["1"] == 10
+
+
+def test_dates_may_be_periods(tmp_path):
+    day = datetime.datetime(2024, 3, 1)
+    rows = [["code", "cases", "day"], [1, 5, day], [1, 6, datetime.datetime(2024, 4, 1)]]
+    path = workbook(tmp_path / "c.xlsx", rows)
+    assert column_texts(path, "day") == ["2024-03-01", "2024-04-01"]
+    counts, problems = counts_of(path, row_filter=("day", "2024-04-01"))
+    assert problems == []
+    np.testing.assert_array_equal(counts, [6, np.nan, np.nan])
+
+
+def test_periods_without_any_count_are_no_periods(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text("code,cases,month\n1,5,03\n2,,03\n1,,04\n2,NA,04\n")
+    assert set(column_texts(path, "month")) == {"03", "04"}
+    assert set(column_texts(path, "month", given="cases")) == {"03"}
+
+
+def test_files_that_are_no_workbook_are_told(tmp_path):
+    path = tmp_path / "c.xlsx"
+    path.write_text("area,cases\n1,1\n")
+    _, (problem,) = counts_of(path)
+    assert problem.found.startswith("cannot be read as a table")
+    _, (problem,) = counts_of(workbook(tmp_path / "e.xlsx", []))
+    assert problem.found == "is empty"
+    with pytest.raises(InputError, match=r"format \.xls, which is not read; save it as \.xlsx"):
+        read_table(tmp_path / "old.xls", "counts")
+
+
+@pytest.mark.parametrize("name", ["c.gpkg", "c.shp", "c.geojson", "c.fgb", "c.parquet"])
+def test_counts_of_any_vector_file(tmp_path, name):
+    frame = gpd.GeoDataFrame(
+        {"code": ["3", "1", "2"], "cases": [30.0, 10.0, np.nan]},
+        geometry=gpd.points_from_xy([0, 1, 2], [0, 0, 0]),
+        crs="EPSG:4326",
+    )
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_file(path, engine="pyogrio")
+    counts, problems = counts_of(path)
+    assert problems == []
+    np.testing.assert_array_equal(counts, [10, np.nan, 30])
+
+
+def test_layers_and_rows_of_vector_files(tmp_path):
+    path = tmp_path / "two.gpkg"
+    frame = areas().rename(columns={"id": "code"}).assign(cases=[1, -2, 3])
+    frame.to_file(path, layer="districts", engine="pyogrio")
+    frame.assign(cases=[4, 5, 6]).to_file(path, layer="cases", engine="pyogrio")
+    _, (problem,) = counts_of(path)
+    assert problem.found == "has 2 layers (districts, cases)"
+    counts, problems = counts_of(path, layer="cases")
+    assert problems == []
+    assert list(counts) == [4, 5, 6]
+    _, (problem,) = counts_of(path, layer="districts")
+    assert problem.place.endswith("feature 2 (id 2: -2)")
+    _, (problem,) = counts_of(path, layer="case")
+    assert "did you mean 'cases'?" in problem.remedy
+    _, (problem,) = counts_of(path, sheet="x")
+    assert "give `layer` instead" in problem.remedy
+    (tmp_path / "c.csv").write_text("code,cases\n1,1\n")
+    _, (problem,) = counts_of(tmp_path / "c.csv", sheet="x")
+    assert problem.found == "`sheet: x` is given, but CSV files have no sheets"
+    (tmp_path / "bad.gpkg").write_text("no")
+    _, (problem,) = counts_of(tmp_path / "bad.gpkg")
+    assert "cannot be read as vector data" in problem.found

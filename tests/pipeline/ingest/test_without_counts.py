@@ -1,0 +1,275 @@
+"""Areas without a count: a store of their own, and a training that does not know of them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import shapely
+
+from geo.errors import InputError
+from pipeline.config.context import StageContext
+from pipeline.core.errors import StoreError
+from pipeline.core.progress import Silent
+from pipeline.ingest.inputs import describe_inputs, open_inputs
+from pipeline.ingest.stage import check, ingest
+from pipeline.run.record import stage_inputs
+from pipeline.run.stages import STAGES
+from pipeline.storage.fingerprint import fingerprint_value
+from pipeline.store.bag_store import BagStore
+from pipeline.store.joined_stores import JoinedStores, open_without_counts
+
+ARRAYS = ("x", "weight", "coords", "pixel")
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def run(files: Any, out: str = "out") -> tuple[BagStore, BagStore | None, dict[str, Any], str]:
+    files.options = {**files.options, "output": {"dir": str(files.directory / out)}}
+    config, notes = files.config(), Notes()
+    key = fingerprint_value(stage_inputs(STAGES["ingest"], config))
+    summary = ingest(StageContext(config, notes, key))
+    work = files.directory / out / "work"
+    store = BagStore.open(work / "bags.zarr")
+    others = open_without_counts(store, work / "areas_without_counts.zarr")
+    return store, others, json.loads(json.dumps(summary)), "\n".join(notes.lines)
+
+
+def same(one: BagStore, other: BagStore) -> None:
+    assert one.ids == other.ids
+    for name in ("y", "offsets", "block_offsets", "bag_weight"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    a, b = one.read_rows(0, one.n_pix), other.read_rows(0, other.n_pix)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for a, b in zip(one.scaling(), other.scaling(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_training_is_that_of_the_counted_areas_alone(files: Any) -> None:
+    whole, none, summary, _ = run(files, "whole")
+    assert none is None
+    assert "areas_without_counts" not in summary
+    files.cases["M04"] = ""
+    del files.cases["M07"]
+    files.counts()
+    store, others, summary, log = run(files, "some")
+    assert others is not None
+    assert sorted(others.ids) == ["M04", "M07"]
+    assert np.isnan(others.y).all()
+    assert others.attrs["has_responses"] is False
+    assert summary["n_areas"] == 7
+    people = sum(
+        float(whole.bag_weight[whole.ids.index(area)]) for area in ("M04", "M07")
+    )  # of the run that had their counts
+    assert summary["areas_without_counts"] == {
+        "n": 2,
+        "share": pytest.approx(2 / 9),
+        "exposure": pytest.approx(people, rel=1e-12),
+        "unpredicted": [],
+    }
+    assert "warning: 2 of 9 areas (22.2 %) have no count or label" in log
+    assert "predicted only: M04, M07" in log
+    # The same, from files that know nothing of the two.
+    keep = [k for k, area in enumerate(files.ids) if area not in ("M04", "M07")]
+    files.ids, files.polygons = ([row[k] for k in keep] for row in (files.ids, files.polygons))
+    files.areas()
+    del files.cases["M04"]
+    files.counts()
+    alone, none, _, _ = run(files, "alone")
+    assert none is None
+    same(store, alone)
+
+
+def test_few_missing_counts_are_no_warning(files: Any) -> None:
+    files.cases["M04"] = "NA"
+    files.counts()
+    _, _, _, log = run(files)
+    assert "ingest: 1 of 9 areas (11.1 %)" in log
+    assert "warning" not in log
+    inputs = open_inputs(files.config(), [])
+    assert "1 of 9 areas (11.1 %)" in describe_inputs(files.config(), inputs)["counts"]
+
+
+def test_a_second_run_writes_nothing_and_a_full_table_removes_the_store(files: Any) -> None:
+    files.cases["M04"] = ""
+    files.counts()
+    run(files)
+    path = files.directory / "out/work/areas_without_counts.zarr"
+    written = (path / "complete.json").stat().st_mtime_ns
+    run(files)
+    assert (path / "complete.json").stat().st_mtime_ns == written
+    (path / "complete.json").unlink()
+    store, others, _, _ = run(files)
+    assert others is not None
+    files.cases["M04"] = "7"
+    files.counts()
+    store, others, _, _ = run(files)
+    assert others is None
+    assert store.n_bag == 9
+    assert not path.exists()
+
+
+def test_a_store_of_another_run_is_refused(files: Any) -> None:
+    files.cases["M04"] = ""
+    files.counts()
+    _, _, _, _ = run(files, "one")
+    files.cases["M05"] = "77"
+    files.counts()
+    store, _, _, _ = run(files, "two")
+    with pytest.raises(StoreError, match="of another run"):
+        open_without_counts(store, files.directory / "one/work/areas_without_counts.zarr")
+
+
+def test_joined_stores_are_the_one_and_then_the_other(files: Any) -> None:
+    files.cases["M04"] = files.cases["M01"] = ""
+    files.counts()
+    store, others, _, _ = run(files)
+    assert others is not None
+    joined = JoinedStores([store, others])
+    assert joined.ids == (*store.ids, *others.ids)
+    assert joined.n_bag == 9
+    blocks = [joined.read_block(k) for k in range(joined.n_block)]
+    np.testing.assert_array_equal(np.concatenate([b.bag for b in blocks]), np.arange(9))
+    np.testing.assert_array_equal(joined.block_offsets, np.cumsum([0, *(b.n_bag for b in blocks)]))
+    np.testing.assert_array_equal(joined.in_training, [True] * 7 + [False] * 2)
+    for number in range(store.n_block):
+        np.testing.assert_array_equal(blocks[number].x, store.read_block(number).x)
+    weight = np.concatenate([b.weight for b in blocks])
+    everything = [s.read_rows(0, s.n_pix).weight for s in (store, others)]
+    np.testing.assert_array_equal(weight, np.concatenate(everything))
+
+
+def test_an_area_without_count_and_pixel_is_named_and_no_error(files: Any) -> None:
+    at = files.pixels(4)
+    files.population[at] = np.nan
+    files.raster("population.tif", files.population)
+    with pytest.raises(InputError, match="M04: cases, but no people"):
+        ingest(StageContext(files.config()))
+    files.cases["M04"] = ""
+    files.counts()
+    store, others, summary, log = run(files)
+    assert others is None
+    assert store.n_bag == 8
+    assert summary["areas_without_counts"]["unpredicted"] == ["M04"]
+    assert "not predicted, for want of a pixel with all values: M04" in log
+
+
+def test_some_counted_area_must_be_usable(files: Any) -> None:
+    files.population[files.pixels(0)] = np.nan
+    files.raster("population.tif", files.population)
+    files.cases = {"M00": "0"}
+    files.counts()
+    with pytest.raises(InputError, match=r"is 0 for every area"):
+        ingest(StageContext(files.config()))
+    files.cases = dict.fromkeys(files.ids, "")
+    files.counts()
+    with pytest.raises(InputError, match="has no count for any area"):
+        ingest(StageContext(files.config()))
+
+
+def test_nobody_tested_is_no_count(files: Any) -> None:
+    rows = ["code,cases,n"]
+    rows += [f"{area},{k},{10 * k}" for k, area in enumerate(files.ids)]
+    rows[3], rows[4], rows[5] = "M02,2,", "M03,,30", "M04,4,40"
+    (files.directory / "cases.csv").write_text("\n".join(rows) + "\n")
+    files.options = {
+        "counts": {"path": "cases.csv", "value": "cases", "tested": "n"},
+        "model": {"likelihood": "binomial", "area_effect": False, "link": "probit"},
+    }
+    store, others, _, _ = run(files)
+    assert others is not None
+    assert sorted(others.ids) == ["M00", "M02", "M03"]  # 0 of 0, 2 of unknown, unknown of 30
+    found = dict(zip(others.ids, others.trials, strict=True))
+    assert found["M00"] == 0
+    assert np.isnan(found["M02"])
+    assert found["M03"] == 30
+    joined = JoinedStores([store, others])
+    known = dict(zip(joined.ids, joined.known_trials, strict=True))
+    assert [area for area in files.ids if not known[area]] == ["M00", "M02"]
+    trials = np.concatenate([joined.read_block(k).trials for k in range(joined.n_block)])
+    assert dict(zip(joined.ids, trials, strict=True))["M02"] == 1
+
+
+def test_counts_may_be_the_areas_own_file(files: Any) -> None:
+    """It was refused as 'not UTF-8 text'."""
+    expected, _, _, _ = run(files, "table")
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    frame["cases"] = [float(files.cases[area]) for area in frame["code"]]
+    path = files.directory / "areas.gpkg"
+    path.unlink()
+    frame.to_file(path, layer="districts")
+    files.options = {"counts": {"path": "areas.gpkg", "value": "cases"}}
+    own, _, _, _ = run(files, "own")
+    same(expected, own)
+    frame.drop(columns="geometry").to_excel(files.directory / "c.xlsx", sheet_name="c", index=False)
+    files.options = {"counts": {"path": "c.xlsx", "sheet": "c", "value": "cases"}}
+    sheet, _, _, _ = run(files, "sheet")
+    same(expected, sheet)
+    frame.loc[frame["code"] == "M03", "cases"] = np.nan
+    frame.to_file(files.directory / "points.gpkg", layer="all")
+    files.options = {"counts": {"path": "points.gpkg", "layer": "all", "value": "cases"}}
+    _, others, _, _ = run(files, "other")
+    assert others is not None
+    assert others.ids == ("M03",)
+
+
+def test_islands_that_share_an_id_are_merged_on_request(files: Any) -> None:
+    expected, _, _, _ = run(files, "before")
+    west, south, east, north = files.polygons[4].bounds
+    halves = [
+        shapely.box(west, south, west + 4000, north),
+        shapely.box(west + 4000, south, east, north),
+    ]
+    files.polygons[4:5], files.ids[4:5] = halves, ["M04", "M04"]
+    files.areas()
+    (problem,) = check(files.config())
+    assert "1 id(s) are repeated: M04 (feature 5 and 6)" in problem.found
+    assert "set `areas: {repair: true}`, which merges them" in problem.remedy
+    files.options = {
+        "areas": {"path": "areas.gpkg", "layer": "districts", "id": "code", "repair": True}
+    }
+    store, _, summary, log = run(files, "after")
+    same(expected, store)
+    assert summary["repairs"]["merged"] == {"M04": 2}
+    assert "areas.repair: merged 2 features into 1 area (M04 (2))" in log
+    found = describe_inputs(files.config(), open_inputs(files.config(), []))
+    assert "merged 2 features" in found["areas.repair"]
+
+
+def test_parts_with_counts_of_their_own_are_refused(files: Any) -> None:
+    """The first part's count must not be taken for that of the whole area."""
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    frame["cases"] = np.arange(9.0) + 1
+    frame.loc[8, "code"] = "M07"
+    path = files.directory / "areas.gpkg"
+    path.unlink()
+    frame.to_file(path, layer="districts")
+    files.options = {
+        "areas": {"path": "areas.gpkg", "layer": "districts", "id": "code", "repair": True},
+        "counts": {"value": "cases"},
+    }
+    (problem,) = check(files.config())
+    assert "column 'cases' differs between the merged features of M07" in problem.found
+    frame.loc[8, "cases"] = frame.loc[7, "cases"]
+    path.unlink()
+    frame.to_file(path, layer="districts")
+    assert check(files.config()) == []
+
+
+def test_no_count_makes_no_warning_of_numpy(files: Any) -> None:
+    files.cases["M04"] = ""
+    files.counts()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(files)

@@ -1,0 +1,189 @@
+"""Areas without a count, through every stage: predicted jointly with the others, and no more."""
+
+from __future__ import annotations
+
+import json
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pyogrio
+import pytest
+import rasterio
+import shapely
+import yaml
+
+import models
+from models import Bags
+from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.demo.country import simulate_country
+from pipeline.demo.country_spec import CountrySpec
+from pipeline.publishing.gates import check_gates
+from pipeline.store.bag_store import BagStore
+
+SPEC = CountrySpec(
+    (48, 52), 1 / 12, 1400, 40, 8, 8e5, covariates=("elevation", "temperature"), n_inducing=30
+)
+N_ABSENT, INTERVAL = 6, 0.9
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Run a country without some counts, and the same country without these areas."""
+    directory = tmp_path_factory.mktemp("absent")
+    config = simulate_country(directory, SPEC, seed=3)
+    table, areas = pd.read_csv(directory / "cases.csv"), gpd.read_file(directory / "areas.gpkg")
+    absent = sorted(np.random.default_rng(1).choice(table["area_id"], N_ABSENT, replace=False))
+    known = table[~table["area_id"].isin(absent)]
+    # Half of them have an empty cell, half no row at all.
+    empty = table[table["area_id"].isin(absent[::2])].assign(cases="")
+    pd.concat([known, empty]).to_csv(directory / "some.csv", index=False)
+    known.to_csv(directory / "known.csv", index=False)
+    areas[~areas["area_id"].isin(absent)].to_file(directory / "fewer.gpkg", layer="areas")
+    mapping = yaml.safe_load(config.read_text())
+    mapping["model"]["inducing"] = 40
+    mapping["fit"]["max_epochs"] = 60
+    mapping["output"] |= {"draws": 400, "interval": INTERVAL}
+    mapping["evaluate"] = {"folds": 2, "schemes": ["area"], "seed": 1}
+    for name, sections in (
+        ("some", {}),
+        ("fewer", {"areas": {**mapping["areas"], "path": "fewer.gpkg"}}),
+    ):
+        mapping["counts"]["path"] = "some.csv" if name == "some" else "known.csv"
+        mapping["output"]["dir"] = name
+        (directory / f"{name}.yaml").write_text(yaml.safe_dump({**mapping, **sections}))
+        assert main(["run", str(directory / f"{name}.yaml"), "--quiet"]) == 0
+    return directory, absent, table.set_index("area_id")["cases"]
+
+
+def read(directory, name="areas.csv"):
+    return pd.read_csv(directory / name, dtype={"area_id": str}).set_index("area_id")
+
+
+def test_the_fit_knows_nothing_of_them(ran):
+    directory, _, _ = ran
+    for name in ("some", "fewer"):
+        assert (directory / name / "work/model").is_dir()
+    one, other = (
+        {p.name: p.read_bytes() for p in (directory / name / "work/model").rglob("*.np*")}
+        for name in ("some", "fewer")
+    )
+    assert one
+    assert one == other
+
+
+def test_the_other_rows_and_the_scores_are_those_of_a_run_without_them(ran):
+    directory, absent, _ = ran
+    table, fewer = read(directory / "some"), read(directory / "fewer")
+    assert list(fewer.index) == [area for area in table.index if area not in absent]
+    pd.testing.assert_frame_equal(table.loc[fewer.index], fewer, check_dtype=False)
+    one, other = (
+        json.loads((directory / name / "evaluation.json").read_text()) for name in ("some", "fewer")
+    )
+    assert one["n_areas"] == SPEC.n_area - N_ABSENT
+    assert one["in_sample"] == other["in_sample"]
+    assert one["held_out"] == other["held_out"]
+    assert one["truth"] == other["truth"]
+
+
+def test_their_rows_are_marked_and_near_the_truth(ran):
+    directory, absent, cases = ran
+    table = read(directory / "some")
+    assert len(table) == SPEC.n_area
+    assert sorted(table.index[~table["in_training"]]) == absent
+    rows = table.loc[absent]
+    assert rows[["observed", "observed_rate", "residual"]].isna().all().all()
+    wanted = ["fitted", "fitted_sd", "people", "fitted_rate", "count_lower", "count_upper"]
+    assert rows[wanted].notna().all().all()
+    truth = cases.loc[absent]
+    inside = (rows["count_lower"] <= truth) & (truth <= rows["count_upper"])
+    # Of six with a chance of 0.9 each, fewer than four are inside once in sixty times.
+    assert inside.sum() >= 4
+    assert (rows["count_upper"] < 20 * truth).all()  # intervals that say something
+    frame = pyogrio.read_dataframe(directory / "some/areas.gpkg").set_index("area_id")
+    assert frame["in_training"].dtype == bool
+    assert sorted(frame.index[~frame["in_training"]]) == absent
+    assert (directory / "some/preview.png").stat().st_size > 10_000
+
+
+def test_their_pixels_add_up_to_their_rows(ran):
+    """Two ways to the same number: the raster, cut by the polygons, and the joint draws."""
+    directory, absent, _ = ran
+    table = read(directory / "some")
+    with rasterio.open(directory / "some/cases_mean.tif") as tif:
+        cases, transform, crs = tif.read(1).astype(float), tif.transform, tif.crs
+    areas = gpd.read_file(directory / "areas.gpkg").set_index("area_id").to_crs(crs)
+    row, col = np.nonzero(np.isfinite(cases))
+    left, top = transform.c + transform.a * col, transform.f + transform.e * row
+    boxes = shapely.box(left, top + transform.e, left + transform.a, top)
+    for area in absent:
+        share = shapely.area(shapely.intersection(boxes, areas.geometry[area])) / shapely.area(
+            boxes
+        )
+        assert (share > 0.999).any()
+        mapped = float(share @ cases[row, col])
+        # The map has exact means, the table those of 400 draws.
+        error = table.loc[area, "fitted_sd"] / np.sqrt(400)
+        assert abs(mapped - table.loc[area, "fitted"]) < 4 * error
+
+
+def test_the_total_is_of_the_joint_posterior(ran):
+    """The sum over areas, and one area that has the pixels of all."""
+    directory, absent, _ = ran
+    out = directory / "some"
+    summary = json.loads((out / "work/stages.json").read_text())["predict"]["summary"]
+    total = summary["areas_without_counts"]
+    store = BagStore.open(out / "work/areas_without_counts.zarr")
+    assert sorted(store.ids) == absent
+    rows = store.read_rows(0, store.n_pix)
+    whole = Bags(rows.x, [0, store.n_pix], [0.0], weight=rows.weight, coords=rows.coords)
+    model = models.load(out / "work/model")
+    seed = load_config(directory / "some.yaml").fit.seed
+    functions = model.sample_functions(400, np.random.default_rng([seed, 1]))
+    draws = model.predict_bags(whole, draws=functions).draws[:, 0]
+    assert total["n"] == N_ABSENT
+    assert total["people"] == pytest.approx(rows.weight.sum())
+    low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+    assert total["lower"] == pytest.approx(low, rel=1e-9)
+    assert total["upper"] == pytest.approx(high, rel=1e-9)
+    table = read(out).loc[absent]
+    assert total["expected"] == pytest.approx(table["fitted"].sum(), rel=1e-5)
+    assert summary["observed_total"] == read(directory / "some")["observed"].sum()
+    trained = read(out).query("in_training")
+    assert summary["fitted_total"] == pytest.approx(trained["fitted"].sum(), rel=1e-5)
+    # Areas near each other err together: not the root of the sum of squares.
+    apart = np.sqrt((table["fitted_sd"] ** 2).sum())
+    assert total["upper"] - total["lower"] > 2 * apart
+
+
+def test_nothing_runs_twice_and_a_damaged_store_is_made_again(ran, capsys):
+    directory, absent, _ = ran
+    config = directory / "some.yaml"
+    assert main(["run", str(config), "--json", "--quiet"]) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert all(stage["skipped"] for stage in stages)
+    store = directory / "some/work/areas_without_counts.zarr"
+    shard = next(path for path in sorted(store.rglob("*")) if path.parent.name == "0")
+    shard.write_bytes(bytes(len(shard.read_bytes())))
+    assert main(["run", str(config), "--json", "--quiet"]) == 0
+    stages = {each["name"]: each for each in json.loads(capsys.readouterr().out)["stages"]}
+    assert not stages["ingest"]["skipped"]
+    assert stages["fit"]["skipped"]
+    assert sorted(BagStore.open(store).ids) == absent
+
+
+def test_an_incomplete_period_is_not_published_by_itself(ran):
+    directory, _, _ = ran
+    config = load_config(directory / "some.yaml")
+    (check,) = check_gates(config, None)
+    assert check.gate == "areas with counts"
+    assert check.value == pytest.approx(1 - N_ABSENT / SPEC.n_area)
+    assert check.passed
+    strict = config.model_copy(
+        update={"gates": config.gates.model_copy(update={"min_counted": 0.9})}
+    )
+    (check,) = check_gates(strict, None)
+    assert not check.passed
+    assert "0.85 of the areas have a count, at least 0.9 required" in check.reason
+    assert check_gates(load_config(directory / "fewer.yaml"), None) == []
