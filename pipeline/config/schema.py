@@ -30,9 +30,9 @@ from pipeline.config.input_schema import (
     Population,
     Truth,
 )
-from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
+from pipeline.config.model_schema import AreaPixels, Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
-from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole
+from pipeline.config.values import InputPath, LocalDir, Number, ObjectAddress, Seed, Whole, whole_or
 from pipeline.storage.location import Storage, is_object_address
 
 
@@ -116,6 +116,25 @@ class Evaluate(Section):
         description="hold out areas at random, or in spatial blocks; [] for no cross-validation",
     )
     seed: Seed = Field(0, description="seed of the folds")
+    area_pixels: AreaPixels = Field(
+        "auto",
+        description="pixels that represent an area in the folds' fits and in the scores of areas, "
+        "as fit.area_pixels",
+    )
+    start: Literal["auto", "cold", "warm"] = Field(
+        "auto",
+        description="start of the folds' fits: cold as the fit's own, warm at its kernel, noise "
+        "and inducing points, with nothing known of the surface; auto follows the size",
+    )
+    epochs: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
+        "auto", description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60"
+    )
+    leave_out: Literal["auto", "refit", "importance"] = Field(
+        "auto",
+        description="how scheme area leaves areas out: refit without each fold, or weigh the "
+        "draws of the posterior (one area at a time, PSIS), with refits where weights fail; auto "
+        "follows the size",
+    )
 
 
 def _work_locally(data: dict[str, Any]) -> None:
@@ -242,6 +261,30 @@ class Config(Section):
         if ignored:
             raise config_error(
                 found=f"fit.{ignored[0]} is set, but {self.model.kind} does not use it",
+                remedy="remove it",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluated(self) -> Config:
+        for key, word in (("start", "warm"), ("leave_out", "importance")):
+            if getattr(self.evaluate, key) == word and self.model.kind != "vbagg":
+                raise config_error(
+                    found=f"evaluate.{key}: {word} with model.kind: {self.model.kind}",
+                    remedy="remove it; only vbagg can do so",
+                )
+        by_file = isinstance(self.evaluate.folds, FoldsFile)
+        if self.evaluate.leave_out == "importance" and by_file:
+            raise config_error(
+                found="evaluate.leave_out: importance with a file of folds",
+                remedy="give leave_out: refit, or a number of folds",
+            )
+        if self.labels is not None and {self.fit.area_pixels, self.evaluate.area_pixels} - {
+            "auto",
+            "all",
+        }:
+            raise config_error(
+                found="area_pixels with labels: one pixel may decide the label of its area",
                 remedy="remove it",
             )
         return self

@@ -22,6 +22,7 @@ from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
+from pipeline.config.size_defaults import sized
 from pipeline.core.code import installed_version
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.areas import draw_areas, tabulate_areas, write_areas
@@ -59,6 +60,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     work = out / "work"
     model = models.load(work / "model")
     store = BagStore.open(context.place("work/bags.zarr"))
+    config = sized(config, store.sizes)
     tags = _tags(config, store, model)
     with _staging(out) as staging:
         n_pix = 0
