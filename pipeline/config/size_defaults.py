@@ -112,6 +112,7 @@ def settings(config: Config) -> dict[str, dict[str, Any]]:
     if not isinstance(config.evaluate.folds, FoldsFile):
         found["evaluate"]["folds"] = config.evaluate.folds
     found["evaluate"]["schemes"] = list(config.evaluate.schemes)
+    found["output"] = {"draws": config.output.draws}
     return found
 
 

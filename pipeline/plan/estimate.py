@@ -158,7 +158,7 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
     """
     sizes = measure_inputs(config)
     config = sized(config, sizes.area_pixels)
-    return foresee(config, sizes, probe(config, _mean_pixels(config, sizes)), workers)
+    return foresee(config, sizes, probe(config, mean_pixels(config, sizes)), workers)
 
 
 def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None = None) -> RunPlan:
@@ -235,7 +235,8 @@ def _ingest(sizes: Sizes, n: int) -> float:
     return alone + shared / _speed(n)
 
 
-def _mean_pixels(config: Config, sizes: Sizes) -> float:
+def mean_pixels(config: Config, sizes: Sizes) -> float:
+    """Return the pixels of an area in the fit, on average."""
     fitted = passage(config, sizes, config.fit.area_pixels)
     return fitted.n_pixels / fitted.n_areas
 
