@@ -78,7 +78,7 @@ def describe(proposal: Proposal) -> dict[str, Any]:
         "seconds": proposal.within,
         "foreseen": round(proposal.seconds, 1),
         "settings": proposal.changes,
-        "gives_up": proposal.loss,
+        "saves_by": proposal.loss,
         "kept": list(proposal.kept),
     }
 
@@ -96,7 +96,7 @@ def print_settings(found: RunPlan, proposal: Proposal | None) -> None:
     print(
         f"\nWithin {_time(proposal.within)} ends (foreseen: {_time(proposal.seconds)}, all stages, "
         f"all epochs) a run with these settings; put them into the configuration, or give "
-        f"`disagg run --within`:\n\n{proposal.yaml}\nThey give up: {proposal.loss}."
+        f"`disagg run --within`:\n\n{proposal.yaml}\nThey save time by: {proposal.loss}."
     )
     if proposal.kept:
         print(f"Kept as you set them: {', '.join(proposal.kept)}.")

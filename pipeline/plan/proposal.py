@@ -7,7 +7,7 @@ one of the ladder, of what is foreseen for a rung, and of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,9 @@ class Rung:
     ----------
     values : mapping
         By section and key, as in a configuration.
-    loss : str
-        What they give up, for users.
     """
 
     values: Values
-    loss: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Proposal:
     seconds, within : float
         Foreseen for all stages, and given.
     loss : str
-        What the settings give up.
+        Settings that save time at the cost of accuracy.
     kept : tuple of str
         Keys of the ladder that users set, and that were left.
     """
@@ -136,7 +133,7 @@ def propose(
             )
         if MARGIN * seconds <= within:
             kept = tuple(_kept(config, rung.values))
-            return Proposal(tried, planned, seconds, within, rung.loss, kept)
+            return Proposal(tried, planned, seconds, within, loss(rung.values, kept), kept)
         least = min(least, MARGIN * seconds)
     fixed = sorted({key for rung in rungs for key in _kept(config, rung.values)})
     own = f", or leave {', '.join(fixed)} to it" if fixed else ""
@@ -169,11 +166,8 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Rung]:
     double = {"precision": "float64", "pair_pixels": 256}
     single = {"precision": "float32", "pair_pixels": 128}
     refits = {"area_pixels": "all", "start": "cold", "leave_out": "refit"}
-    yield Rung({"model": double, "fit": {"area_pixels": "all"}, "evaluate": refits}, "nothing")
-    yield Rung(
-        {"model": single, "fit": {"area_pixels": "all"}, "evaluate": refits},
-        "single precision, coarser sums over pairs of pixels",
-    )
+    yield Rung({"model": double, "fit": {"area_pixels": "all"}, "evaluate": refits})
+    yield Rung({"model": single, "fit": {"area_pixels": "all"}, "evaluate": refits})
     quick: dict[str, Any] = {"start": "cold", "leave_out": "refit"}
     if config.model.kind in WARM_KINDS:
         by_weights = isinstance(config.evaluate.folds, int)
@@ -191,7 +185,7 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Rung]:
             "evaluate": {"area_pixels": scored} | quick | more.get("evaluate", {}),
             "output": more.get("output", {}),
         }
-        yield Rung(values, _loss(fitted, scored, more))
+        yield Rung(values)
 
 
 _FEWER = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}
@@ -222,16 +216,25 @@ _STEPS: tuple[tuple[float, float, dict[str, dict[str, Any]]], ...] = (
 )
 
 
-def _loss(fitted: int | str, scored: int | str, more: dict[str, dict[str, Any]]) -> str:
-    parts = ["single precision"]
-    if fitted != "all":
-        parts.append(f"at most {fitted} pixels of an area in the fit")
-    if scored != "all":
-        parts.append(f"{scored} in the evaluation")
-    parts.append("folds begin at the fit's kernel")
-    for section, keys in more.items():
-        parts.extend(f"{section}.{key}: {value}" for key, value in keys.items())
-    return ", ".join(parts)
+_PLAIN = {  # values that give nothing up
+    "model.precision": "float64",
+    "model.pair_pixels": 256,
+    "fit.area_pixels": "all",
+    "evaluate.area_pixels": "all",
+    "evaluate.start": "cold",
+    "evaluate.leave_out": "refit",
+}
+
+
+def loss(values: Values, kept: Sequence[str]) -> str:
+    """Return what settings give up, as text: those that differ from a run without a limit."""
+    named = {f"{name}.{key}": value for name, keys in values.items() for key, value in keys.items()}
+    parts = [
+        f"{key}: {value}"
+        for key, value in named.items()
+        if key not in kept and _PLAIN.get(key) != value
+    ]
+    return ", ".join(parts) or "nothing"
 
 
 def applied(config: Config, values: Values) -> Config:
