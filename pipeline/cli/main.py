@@ -29,7 +29,7 @@ from pipeline.cli.console import (
     reported_errors,
     with_output_options,
 )
-from pipeline.cli.plan import plan
+from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.versions import ConfigFile, Period, add_commands
 from pipeline.core.signals import signals_raise
 
@@ -135,8 +135,22 @@ _RUN = """Run all stages: ingest, fit, predict, evaluate. Skip those that are up
 \b
 Examples:
   disagg run demo/disagg.yaml
+  disagg run demo/disagg.yaml --within 2h
   disagg run demo/disagg.yaml --json --quiet > result.json
 """
+
+
+@app.command(name="run", help=_RUN)
+@with_output_options
+def _run(
+    config: ConfigFile,
+    force: Force = False,
+    within: Within = None,
+    *,
+    period: Period = None,
+    output: Output,
+) -> None:
+    _run_stages(config, ("ingest", "fit", "predict", "evaluate"), force, output, period, within)
 
 
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
@@ -152,7 +166,6 @@ def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
 
 
 for _name, _stages, _text in (
-    ("run", ("ingest", "fit", "predict", "evaluate"), _RUN),
     (
         "ingest",
         ("ingest",),
@@ -281,7 +294,12 @@ def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config
 
 
 def _run_stages(
-    path: Path, names: tuple[str, ...], force: bool, output: Output, period: str | None = None
+    path: Path,
+    names: tuple[str, ...],
+    force: bool,
+    output: Output,
+    period: str | None = None,
+    within: str | None = None,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
     at: list[str] = []
@@ -295,7 +313,11 @@ def _run_stages(
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages
 
-        progress, fingerprints = output.progress(), Fingerprints(config)
+        progress = output.progress()
+        chosen: dict[str, Any] = {}
+        if within is not None:
+            config, chosen = _within(path, config, within, progress, period)
+        fingerprints = Fingerprints(config)
         if "ingest" not in names:
             for stale in stale_stages(config, names[0], fingerprints):
                 progress.log(
@@ -312,8 +334,25 @@ def _run_stages(
                 "output": place,
                 "maps": maps,
                 "stages": summarise_stages(results),
+                **chosen,
             }
         )
         if "predict" in names and maps:
             output.print("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
         output.print(f"All results: {place}")
+
+
+def _within(
+    path: Path, config: Config, within: str, progress: Any, period: str | None
+) -> tuple[Config, dict[str, Any]]:
+    """Return the configuration with settings that end in time, and their description."""
+    from pipeline.config.local_inputs import local_inputs
+    from pipeline.config.reader import load_config
+
+    with local_inputs(config) as local:
+        proposal = propose_within(local, within, None)
+    if proposal is None:
+        return config, {}
+    settings = ". ".join(proposal.yaml.splitlines())
+    progress.log(f"run: {proposal.seconds:.0f} s foreseen for all stages with {settings}")
+    return load_config(path, period, proposal.changes), {"within": describe(proposal)}

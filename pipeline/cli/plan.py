@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,18 @@ from pipeline.cli.console import Output, reported_errors, with_output_options
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from pipeline.config.schema import Config
     from pipeline.plan.estimate import RunPlan
+    from pipeline.plan.proposal import Proposal
+
+Within = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Choose settings whose run ends within this time (90m, 2h, 1h30m); what the "
+        "configuration sets is kept.",
+    ),
+]
 
 
 @with_output_options
@@ -22,6 +33,7 @@ def plan(
         int | None,
         typer.Option(min=1, help="One-core workers; as configured by default."),
     ] = None,
+    within: Within = None,
     *,
     output: Output,
 ) -> None:
@@ -31,6 +43,7 @@ def plan(
     Examples:
       disagg plan demo/disagg.yaml
       disagg plan demo/disagg.yaml --workers 8
+      disagg plan demo/disagg.yaml --within 2h
       disagg plan demo/disagg.yaml --json
     """  # noqa: D301
     with reported_errors(output, f"disagg plan {config}", resumable=False):
@@ -40,10 +53,53 @@ def plan(
 
         loaded = load_config(config)
         with local_inputs(loaded) as local:
-            found = plan_run(local, workers)
-        output.print_json(found.to_dict())
+            proposal = propose_within(local, within, workers)
+            found = plan_run(local, workers) if proposal is None else proposal.plan
+        chosen = {} if proposal is None else {"within": describe(proposal)}
+        output.print_json(found.to_dict() | chosen)
         if not (output.quiet or output.as_json):
             _print(found)
+            print_settings(found, proposal)
+
+
+def propose_within(config: Config, within: str | None, workers: int | None) -> Proposal | None:
+    """Return the settings that end within a time; None without one."""
+    if within is None:
+        return None
+    from pipeline.plan.duration import parse_duration
+    from pipeline.plan.proposal import propose
+
+    return propose(config, parse_duration(within), workers)
+
+
+def describe(proposal: Proposal) -> dict[str, Any]:
+    """Return a proposal as JSON takes it."""
+    return {
+        "seconds": proposal.within,
+        "foreseen": round(proposal.seconds, 1),
+        "settings": proposal.changes,
+        "saves_by": proposal.loss,
+        "kept": list(proposal.kept),
+    }
+
+
+def print_settings(found: RunPlan, proposal: Proposal | None) -> None:
+    """Print what was chosen by the size or for a time, and what it gives up."""
+    if proposal is None:
+        part = found.fitted.n_pixels
+        if part < found.sizes.n_pixels:
+            print(
+                f"By the size of the problem the fit uses {part:,} pixels that bear the exposure "
+                f"of all: {found.settings}. docs/plan.md says what that costs."
+            )
+        return
+    print(
+        f"\nWithin {_time(proposal.within)} ends (foreseen: {_time(proposal.seconds)}, all stages, "
+        f"all epochs) a run with these settings; put them into the configuration, or give "
+        f"`disagg run --within`:\n\n{proposal.yaml}\nThey save time by: {proposal.loss}."
+    )
+    if proposal.kept:
+        print(f"Kept as you set them: {', '.join(proposal.kept)}.")
 
 
 def _print(found: RunPlan) -> None:

@@ -9,7 +9,7 @@ from pipeline.config.catalogue import (
     constructor_names,
     model_class,
 )
-from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, is_changed
+from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, UNSIZED, is_changed
 
 if TYPE_CHECKING:
     from models.training.estimator import Estimator
@@ -20,7 +20,9 @@ def new_model(config: Config) -> Estimator:
     """Build the unfitted model that a configuration describes.
 
     A model receives the settings that its constructor has. The configuration's defaults suit
-    models of counts: a classifier receives only values that differ from them.
+    models of counts: a classifier receives only values that differ from them. What follows the
+    size must have been settled (:mod:`pipeline.config.size_defaults`); what has not stands for the
+    values of a small problem.
     """
     spec, fit = config.model, config.fit
     known = constructor_names(spec.kind)
@@ -30,12 +32,22 @@ def new_model(config: Config) -> Estimator:
             name = CONSTRUCTOR_NAMES.get(key, key)
             use_default = spec.responses == "counts" or key == "seed"
             if name in known and (use_default or is_changed(section, key)):
-                settings[name] = getattr(section, key)
+                value = getattr(section, key)
+                settings[name] = UNSIZED.get(key, value) if value == "auto" else value
     if "area_effect" in settings:
         settings["area_effect"] = spec.has_area_effect
     if settings.get("kernel") == "auto":
         settings["kernel"] = "additive"
     return model_class(spec.kind)(**{**settings, **spec.options})
+
+
+def resolved(config: Config, key: str) -> Any:
+    """Return a setting of ``model``; where it is ``auto``, what that stands for in small problems.
+
+    A classifier keeps its own default instead: the value is then no more than a measure.
+    """
+    value = getattr(config.model, key)
+    return UNSIZED[key] if value == "auto" else value
 
 
 def model_settings(config: Config, model: Estimator) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -17,7 +17,7 @@ from pipeline.config.catalogue import (
     unusable_options,
 )
 from pipeline.config.suggestions import suggest_value
-from pipeline.config.values import Number, Seed, Whole
+from pipeline.config.values import Number, Seed, Whole, whole_or
 
 if TYPE_CHECKING:
     from models.likelihoods.likelihood import Likelihood
@@ -89,7 +89,9 @@ class ModelSpec(Section):
         description="log-normal random effect of each area, for overdispersed counts; auto: "
         "with the poisson likelihood",
     )
-    inducing: Annotated[Whole, Field(ge=1)] = Field(200, description="number of inducing points")
+    inducing: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
+        "auto", description="number of inducing points; auto: 200"
+    )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "auto",
         description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'; "
@@ -99,11 +101,15 @@ class ModelSpec(Section):
         "weak", description="priors of the kernel's and the likelihood's parameters"
     )
     learn_inducing: bool = Field(True, description="optimise the positions of the inducing points")
-    pair_pixels: Annotated[Whole, Field(ge=2)] = Field(
-        256, description="pixels of an area in pairwise sums; larger areas are sampled"
+    pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
+        "auto",
+        description="pixels of an area in pairwise sums; larger areas are sampled; auto follows "
+        "the size: 256, or 128",
     )
-    precision: Literal["float64", "float32"] = Field(
-        "float64", description="precision of the pixel matrices; sums are always float64"
+    precision: Literal["auto", "float64", "float32"] = Field(
+        "auto",
+        description="precision of the pixel matrices; sums are always float64; auto follows the "
+        "size: float64, or float32",
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
@@ -141,6 +147,13 @@ class ModelSpec(Section):
         if wrong:
             raise config_errors([(_own_key(key), found, remedy) for key, found, remedy in wrong])
         return self
+
+
+AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
+"""Pixels of an area, ``all`` of them, or ``auto``."""
+
+UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 256, "precision": "float64"}
+"""What ``auto`` stands for in ``model`` where the size asks for nothing else."""
 
 
 def _own_key(name: str) -> str:
@@ -199,6 +212,12 @@ class Fit(Section):
         description="rise of the bound, nats an area and epoch, below which the fit stops",
     )
     seed: Seed = Field(0, description="seed of the fit")
+    area_pixels: AreaPixels = Field(
+        "auto",
+        description="pixels that represent an area in the fit, one from each of as many parts of "
+        "equal population; areas with fewer keep all; all: no area is thinned; auto follows the "
+        "size",
+    )
 
 
 MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))
@@ -246,5 +265,6 @@ def ignored_fit_keys(kind: str, fit: Fit) -> list[str]:
 
 
 def is_changed(section: Any, key: str) -> bool:
-    """Return whether a key of a section differs from its default."""
-    return bool(getattr(section, key) != type(section).model_fields[key].default)
+    """Return whether a key of a section differs from its default, or what that stands for."""
+    default = type(section).model_fields[key].default
+    return getattr(section, key) not in (default, UNSIZED.get(key, default))

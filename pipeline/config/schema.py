@@ -32,9 +32,18 @@ from pipeline.config.input_schema import (
     Population,
     Truth,
 )
-from pipeline.config.model_schema import Fit, ModelSpec, ignored_fit_keys
+from pipeline.config.model_schema import AreaPixels, Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
-from pipeline.config.values import InputPath, LocalDir, Name, Number, ObjectAddress, Seed, Whole
+from pipeline.config.values import (
+    InputPath,
+    LocalDir,
+    Name,
+    Number,
+    ObjectAddress,
+    Seed,
+    Whole,
+    whole_or,
+)
 from pipeline.storage.location import Storage, is_object_address
 
 
@@ -123,6 +132,25 @@ class Evaluate(Section):
         description="hold out areas at random, or in spatial blocks; [] for no cross-validation",
     )
     seed: Seed = Field(0, description="seed of the folds")
+    area_pixels: AreaPixels = Field(
+        "auto",
+        description="pixels that represent an area in the folds' fits and in the scores of areas, "
+        "as fit.area_pixels",
+    )
+    start: Literal["auto", "cold", "warm"] = Field(
+        "auto",
+        description="start of the folds' fits: cold as the fit's own, warm at its kernel, noise "
+        "and inducing points, with nothing known of the surface; auto follows the size",
+    )
+    epochs: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
+        "auto", description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60"
+    )
+    leave_out: Literal["auto", "refit", "importance"] = Field(
+        "auto",
+        description="how scheme area leaves areas out: refit without each fold, or weigh the "
+        "draws of the posterior (one area at a time, PSIS), with refits where weights fail; auto "
+        "follows the size",
+    )
 
 
 def _work_locally(data: dict[str, Any]) -> None:
@@ -327,6 +355,22 @@ def _wrong_weight(config: Config) -> Wrong | None:
     return None
 
 
+def _wrong_evaluation(config: Config) -> Wrong | None:
+    for key, word in (("start", "warm"), ("leave_out", "importance")):
+        if getattr(config.evaluate, key) == word and config.model.kind != "vbagg":
+            found = f"evaluate.{key}: {word} with model.kind: {config.model.kind}"
+            return "", found, "remove it; only vbagg can do so"
+    by_file = isinstance(config.evaluate.folds, FoldsFile)
+    if config.evaluate.leave_out == "importance" and by_file:
+        found = "evaluate.leave_out: importance with a file of folds"
+        return "", found, "give leave_out: refit, or a number of folds"
+    thinned = {config.fit.area_pixels, config.evaluate.area_pixels} - {"auto", "all"}
+    if config.labels is not None and thinned:
+        found = "area_pixels with labels: one pixel may decide the label of its area"
+        return "", found, "remove it"
+    return None
+
+
 def _wrong_fit_keys(config: Config) -> Wrong | None:
     if config.model.responses != "labels":
         return None
@@ -346,6 +390,7 @@ _CROSS_CHECKS = (
     _wrong_security,
     _wrong_trials,
     _wrong_weight,
+    _wrong_evaluation,
     _wrong_fit_keys,
 )
 

@@ -81,6 +81,19 @@ def _workers(value: Any) -> Any:
     raise config_error(remedy="give 'auto' or a whole number of at least 1")
 
 
+def whole_or(*words: str, least: int) -> BeforeValidator:
+    """Return a validator of whole numbers of at least ``least``, and of some words."""
+    named = ", ".join(f"'{word}'" for word in words)
+
+    def check(value: Any) -> Any:
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if whole or value in words:
+            return value
+        raise config_error(remedy=f"give {named} or a whole number of at least {least}")
+
+    return BeforeValidator(check)
+
+
 def _memory(value: Any) -> Any:
     if value == "auto" or (isinstance(value, str) and _BYTES.match(value)):
         return value

@@ -26,9 +26,11 @@ from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.config.size_defaults import sized
 from pipeline.core.code import code_inputs
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
+from pipeline.evaluation.leave_out import leave_areas_out, leave_each_out
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import EvaluationTask, compare_held_out, evaluation_task
 from pipeline.evaluation.verdict import KEY, verdict
@@ -36,7 +38,9 @@ from pipeline.prediction.products import EVALUATION
 from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
+from pipeline.store.thinning import thinned_store
 from pipeline.training.fit import fit as fit_model
+from pipeline.training.warm import start_key
 
 
 def evaluate_stage(context: StageContext) -> dict[str, Any]:
@@ -63,8 +67,11 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
-    store = BagStore.open(context.place("work/bags.zarr"))
+    whole = BagStore.open(context.place("work/bags.zarr"))
     model = models.load(work / "model")
+    config = sized(config, whole.sizes)
+    cap, thinned = config.evaluate.area_pixels, context.place("work/thinned-evaluate.zarr")
+    store = thinned_store(whole, thinned, cap, config.fit.seed)
     evaluation = evaluation_task(config, store)
     folds = {scheme: _folds(config, store, scheme) for scheme in config.evaluate.schemes}
     source = None if config.truth is None else raster_source(config.truth.path)
@@ -82,15 +89,18 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         "in_sample": evaluation.score(seen),
         "held_out": {},
     }
+    if store is not whole:
+        report["thinned"] = {"area_pixels": cap, "n_pixels": store.n_pix, "of": whole.n_pix}
     for scheme, fold in folds.items():
         report["held_out"][scheme] = _hold_out(
-            config, store, evaluation, scheme, fold, work / "evaluate" / scheme, progress
+            config, store, evaluation, scheme, fold, work / "evaluate" / scheme, progress, model
         )
     schemes = config.evaluate.schemes or ("area", "block")
     report[KEY] = verdict(report["held_out"], schemes, evaluation.against)
     if source is not None:
         with progress.task("truth", store.n_bag) as task:
-            truth = evaluation.truth(model, source, task.advance)
+            # Every pixel counts alike, or by its people: not those of the sample.
+            truth = evaluation_task(config, whole).truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
     balance = read_balance(out, store)
@@ -111,6 +121,7 @@ def _hold_out(
     fold: np.ndarray,
     directory: Path,
     progress: Any,
+    model: Any,
 ) -> dict[str, Any]:
     """Cross-validate the model and a constant by one scheme; score all folds and each fold."""
     n_fold = int(fold.max()) + 1
@@ -131,14 +142,23 @@ def _hold_out(
         open_cluster(config.compute) as client,
         progress.task(f"hold out by {scheme}", n_fold) as task,
     ):
-        predictions, fold_of = cross_validate(
-            fold,
-            evaluation.predictor,
-            _fit_fold(config, store, client, progress),
-            directory,
-            _fingerprint(config, store),
-            task.advance,
-        )
+        start = model if config.evaluate.start == "warm" else None
+
+        def refit(fold: np.ndarray) -> Any:
+            return cross_validate(
+                fold,
+                evaluation.predictor,
+                _fit_fold(config, store, client, progress, start),
+                directory,
+                _fingerprint(config, store, start),
+                task.advance,
+            )
+
+        if scheme == "area" and config.evaluate.leave_out == "importance":
+            left = leave_each_out(model, store, config.output.draws, config.evaluate.seed)
+            predictions, fold_of, result["leave_out"] = leave_areas_out(left, fold, refit)
+        else:
+            predictions, fold_of = refit(fold)
     constant = evaluation.constant(fold)
     # The areas of a region held out whole fail together.
     groups = fold_of if scheme == "block" else None
@@ -152,10 +172,12 @@ def _hold_out(
 
 
 def _fit_fold(
-    config: Config, store: BagStore, client: Any, progress: Any
+    config: Config, store: BagStore, client: Any, progress: Any, start: Any
 ) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
+        if config.evaluate.epochs != config.fit.max_epochs:
+            model.set_params(max_epochs=config.evaluate.epochs)
         fit_model(
             model,
             store,
@@ -166,18 +188,21 @@ def _fit_fold(
             n_thread=n_thread(config),
             **block_device(config),
             wait=config.compute.wait,
+            start=start,
         )
         return model
 
     return fit
 
 
-def _fingerprint(config: Config, store: BagStore) -> str:
+def _fingerprint(config: Config, store: BagStore, start: Any) -> str:
     """Return the fingerprint of everything that predictions depend on, except the fold."""
     parts = {
         "store": store.fingerprint,
         "model": config.model.model_dump(mode="json"),
         "fit": config.fit.model_dump(mode="json"),
+        "epochs": config.evaluate.epochs,
+        "start": "" if start is None else start_key(start),
         "code": code_inputs(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from models.core.block import BLOCK_PIXELS
-from pipeline.config.model_factory import new_model
+from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
+from pipeline.config.size_defaults import settings, sized
 from pipeline.plan.probe import Probe, probe
-from pipeline.plan.sizes import PIXEL_BYTES, Sizes, measure_inputs
+from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.raster import CHUNK_PIXELS
 from pipeline.store.aligned_grid import TILE
 
@@ -36,6 +37,8 @@ MEMBER_S, MEMBER_AREA_S = 3e-7, 1e-4  # a pixel in an area, an area
 CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
 GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an area and column
 READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
+THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
+WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
 START_S = 2.5  # of a stage: imports, files opened and closed
@@ -82,6 +85,10 @@ class RunPlan:
     epoch_seconds : dict of int to float
         Of one pass over all areas, by number of workers.
     max_epochs : int
+    settings : dict
+        What ``auto`` stands for, and what else a time to keep may change.
+    fitted : Passage
+        What an epoch of the fit reads.
     step_flops, epoch_flops, fit_flops : float or None
         ``4 n M^2`` for the pixels of a step, of an epoch, of as many epochs as are allowed.
     worker_bytes : int
@@ -101,6 +108,8 @@ class RunPlan:
     stages: tuple[Stage, ...]
     epoch_seconds: dict[int, float]
     max_epochs: int
+    settings: dict[str, dict[str, Any]]
+    fitted: Passage
     step_flops: float | None
     epoch_flops: float | None
     fit_flops: float | None
@@ -122,7 +131,7 @@ class RunPlan:
             "largest_area_pixels": round(float(sizes.area_pixels.max())),
             "covariates": sizes.n_covariates,
             "blocks": sizes.n_blocks,
-            "steps_an_epoch": sizes.n_steps,
+            "steps_an_epoch": self.fitted.n_steps,
             "bytes": dict(sizes.bytes),
             "stages": {stage.name: asdict(stage) for stage in self.stages},
             **figures,
@@ -148,30 +157,47 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
         With everything that headers and tables show to be wrong.
     """
     sizes = measure_inputs(config)
-    measured = probe(config, sizes.n_pixels / sizes.n_areas)
+    config = sized(config, sizes.area_pixels)
+    return foresee(config, sizes, probe(config, mean_pixels(config, sizes)), workers)
+
+
+def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None = None) -> RunPlan:
+    """Estimate what a run needs from its sizes and a measurement: no input is read.
+
+    Parameters
+    ----------
+    config : Config
+        What follows the size is settled (:func:`pipeline.config.size_defaults.sized`).
+    sizes : Sizes
+    measured : Probe
+        Of this configuration.
+    workers : int, optional
+    """
     cores = len(os.sched_getaffinity(0))
     given = config.compute.workers
     n = workers or (cores if given == "auto" else int(given))
     tried = sorted({1, 2, 4, cores, n})
     model: Any = new_model(config)
     epochs = getattr(model, "max_epochs", 1)
-    epoch = {k: s for k in tried if (s := _epoch(config, sizes, measured, k)) is not None}
+    fitted = passage(config, sizes, config.fit.area_pixels)
+    epoch = {k: s for k in tried if (s := _epoch(config, fitted, measured, k)) is not None}
+    thinning = _thinning(sizes, fitted)
     seconds = {
         "ingest": {k: _ingest(sizes, k) for k in tried},
-        "fit": {k: _start(config, sizes) + epochs * s for k, s in epoch.items()},
+        "fit": {k: _start(config, fitted) + thinning + epochs * s for k, s in epoch.items()},
     }
     if measured.predict is not None or measured.draw is not None:
-        seconds["predict"] = {k: _predict(sizes, measured, k) for k in tried}
+        seconds["predict"] = {k: _predict(config, sizes, measured, k) for k in tried}
         seconds["evaluate"] = {
-            k: _evaluate(config, sizes, measured, k, epoch, epochs) for k in epoch
+            k: s for k in epoch if (s := _evaluate(config, sizes, measured, k)) is not None
         }
     peaks = _peaks(config, sizes, model, n)
     stages = tuple(
         Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peaks[name])
         for name in ("ingest", "fit", "predict", "evaluate")
     )
-    flops = 4.0 * config.model.inducing**2 if measured.pixel is not None else None
-    epoch_flops = None if flops is None else flops * sizes.n_pixels
+    flops = 4.0 * resolved(config, "inducing") ** 2 if measured.pixel is not None else None
+    epoch_flops = None if flops is None else flops * fitted.n_pixels
     found = RunPlan(
         sizes=sizes,
         probe=measured,
@@ -179,14 +205,16 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
         stages=stages,
         epoch_seconds={k: round(s, 3) for k, s in epoch.items()},
         max_epochs=epochs,
-        step_flops=None if epoch_flops is None else epoch_flops / sizes.n_steps,
+        step_flops=None if epoch_flops is None else epoch_flops / fitted.n_steps,
         epoch_flops=epoch_flops,
         fit_flops=None if epoch_flops is None else epoch_flops * epochs,
+        settings=settings(config),
+        fitted=fitted,
         worker_bytes=_fit_bytes(config, sizes, model, 1),
         disk_bytes=_disk(sizes),
         disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
         memory=_memory(config),
-        pays=_pays(config, sizes, measured),
+        pays=_pays(config, fitted, measured),
         warnings=(),
     )
     return RunPlan(**{**vars(found), "warnings": tuple(_warnings(config, found, cores, model))})
@@ -207,62 +235,81 @@ def _ingest(sizes: Sizes, n: int) -> float:
     return alone + shared / _speed(n)
 
 
-def _start(config: Config, sizes: Sizes) -> float:
+def mean_pixels(config: Config, sizes: Sizes) -> float:
+    """Return the pixels of an area in the fit, on average."""
+    fitted = passage(config, sizes, config.fit.area_pixels)
+    return fitted.n_pixels / fitted.n_areas
+
+
+def _thinning(sizes: Sizes, kept: Passage) -> float:
+    """Seconds to choose the pixels that represent large areas, and to write them."""
+    if kept.n_pixels == sizes.n_pixels:
+        return 0.0
+    return sizes.n_pixels * THIN_S * (sizes.n_covariates + 2) + kept.store_bytes / HASH_BYTES_S
+
+
+def _start(config: Config, read: Passage) -> float:
     """Seconds before the first step: the store's fingerprint, and landmarks clustered."""
     cluster = 0.0 if config.compute.scheduler == "local" else CLUSTER_S
-    return START_S + 1.0 + sizes.bytes["bags.zarr"] / HASH_BYTES_S + cluster
+    return START_S + 1.0 + read.store_bytes / HASH_BYTES_S + cluster
 
 
-def _epoch(config: Config, sizes: Sizes, measured: Probe, n: int) -> float | None:
+def _epoch(config: Config, read: Passage, measured: Probe, n: int) -> float | None:
     """Seconds of an epoch: steps of blocks that workers share, and of what the driver does."""
     if measured.pixel is None or measured.update is None:
         return None
     local = config.compute.scheduler == "local"
     message = THREAD_STEP_S if local else CLUSTER_STEP_S
-    blocks = sizes.n_blocks / sizes.n_steps  # of a step
+    blocks = read.n_blocks / read.n_steps  # of a step
     # The last round of a step leaves workers idle, and more of them than blocks do nothing.
     rounds = min(1.0, np.ceil(blocks / n) / blocks)
-    pixels = sizes.n_pixels * measured.pixel + _reading(sizes, 1 if local else n)
-    return sizes.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
+    pixels = read.n_pixels * measured.pixel + _reading(read, 1 if local else n)
+    return read.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
 
 
-def _reading(sizes: Sizes, n_cache: int) -> float:
-    fits = sizes.bytes["bags.zarr"] <= CACHE_BYTES * n_cache
-    return sizes.n_blocks * (READ_CHUNK_S if fits else READ_BLOCK_S)
+def _reading(read: Passage, n_cache: int) -> float:
+    fits = read.store_bytes <= CACHE_BYTES * n_cache
+    return read.n_blocks * (READ_CHUNK_S if fits else READ_BLOCK_S)
 
 
-def _predict(sizes: Sizes, measured: Probe, n: int) -> float:
+def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
     alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
     alone += sizes.n_maps * MAP_S * sizes.n_tile_pixels
     shared = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
-    shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(sizes, 1)
+    whole = passage(config, sizes, "all")
+    shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(whole, 1)
     return alone + shared / _speed(n)
 
 
-def _evaluate(
-    config: Config,
-    sizes: Sizes,
-    measured: Probe,
-    n: int,
-    epoch: dict[int, float],
-    epochs: int,
-) -> float:
-    draw = sizes.n_pixels * (measured.draw or 0.0) + _reading(sizes, 1)
+def _evaluate(config: Config, sizes: Sizes, measured: Probe, n: int) -> float | None:
+    """Seconds at most: where areas are left out by weights, all of them may need refits."""
+    read = passage(config, sizes, config.evaluate.area_pixels)
+    epoch = _epoch(config, read, measured, n)
+    if epoch is None:
+        return None
+    draw = read.n_pixels * (measured.draw or 0.0) + _reading(read, 1)
     truth = sizes.n_pixels * (measured.predict or 0.0) if config.truth is not None else 0.0
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
-    seconds = START_S + held / HASH_BYTES_S + (draw + truth) / _speed(n)
+    seconds = START_S + held / HASH_BYTES_S + (draw + truth) / _speed(n) + _thinning(sizes, read)
     folds = config.evaluate.folds
     k = folds if isinstance(folds, int) else 5
-    fits = k * (epochs * epoch[n] * (1 - 1 / k) + 1.0)
-    return seconds + len(config.evaluate.schemes) * (fits + draw / _speed(n))
+    epochs = config.evaluate.epochs
+    most = getattr(new_model(config), "max_epochs", 1) if epochs == "auto" else epochs
+    fits = k * (most * epoch * (1 - 1 / k) + 1.0)
+    for scheme in config.evaluate.schemes:
+        seconds += fits + draw / _speed(n)
+        if scheme == "area" and config.evaluate.leave_out == "importance":
+            weighed = config.output.draws * sizes.n_areas * WEIGH_S
+            seconds += (draw + weighed) / _speed(n)
+    return seconds
 
 
-def _pays(config: Config, sizes: Sizes, measured: Probe) -> int:
+def _pays(config: Config, read: Passage, measured: Probe) -> int:
     n = 1
     while n < 1024:
-        now, twice = (_epoch(config, sizes, measured, k) for k in (n, 2 * n))
+        now, twice = (_epoch(config, read, measured, k) for k in (n, 2 * n))
         if now is None or twice is None or twice > 0.9 * now:
             break
         n *= 2
@@ -277,13 +324,13 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     ingest = BASE["ingest"] * GIB + MEMBER_BYTES * sizes.n_pixels
     ingest += local * tile * (16 * sizes.n_covariates + 64)
     ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
-    width = np.dtype(config.model.precision).itemsize
+    width = np.dtype(resolved(config, "precision")).itemsize
     fit = _fit_bytes(config, sizes, model, threads)
     draws = 0
     if config.labels is None:  # of all areas, and of the pixels of the blocks in hand
         draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
     predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
-    chunk = min(CHUNK_PIXELS, tile) * config.model.inducing * width * AHEAD
+    chunk = min(CHUNK_PIXELS, tile) * resolved(config, "inducing") * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
     peaks = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
@@ -291,12 +338,15 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
 
 
 def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
-    m, f = config.model.inducing, sizes.n_covariates
+    m, f = resolved(config, "inducing"), sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
     if model.sweep == "single":
-        return round(found + 3 * sizes.n_pixels * (4 * f + PIXEL_BYTES))
-    block = max(BLOCK_PIXELS, float(sizes.area_pixels.max()))
-    width = np.dtype(config.model.precision).itemsize
+        kept = passage(config, sizes, config.fit.area_pixels).n_pixels
+        return round(found + 3 * kept * (4 * f + PIXEL_BYTES))
+    cap = config.fit.area_pixels
+    largest = float(sizes.area_pixels.max())
+    block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
+    width = np.dtype(resolved(config, "precision")).itemsize
     found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
     return round(found + n_thread * block * (m * width * ARENA + 8 * f))
 
@@ -355,10 +405,10 @@ def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str
     if plan.epoch_seconds and plan.workers > plan.pays:
         warnings.append(
             f"{plan.workers} workers: more than {plan.pays} do not pay, for a step has only "
-            f"{sizes.n_blocks / sizes.n_steps:.1f} blocks to share out and a part that the driver "
-            "does alone; larger fit.batch_areas give a step more"
+            f"{plan.fitted.n_blocks / plan.fitted.n_steps:.1f} blocks to share out and a part that "
+            "the driver does alone; larger fit.batch_areas give a step more"
         )
-    step = plan.epoch_seconds.get(plan.workers, 0.0) / sizes.n_steps
+    step = plan.epoch_seconds.get(plan.workers, 0.0) / plan.fitted.n_steps
     if config.compute.scheduler != "local" and 0 < step < 5 * CLUSTER_STEP_S:
         warnings.append(
             f"a step takes {1000 * step:.0f} ms, of which some {1000 * CLUSTER_STEP_S:.0f} are "

@@ -13,7 +13,7 @@ from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_PIXELS, Bags
 from models.core.errors import ModelError
 from models.training.loop import BagsSource, Training, start_training
-from pipeline.config.model_factory import new_model
+from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.prediction.products import layers
 
@@ -58,7 +58,7 @@ def probe(config: Config, mean_pixels: float) -> Probe:
     """
     model: Any = new_model(config)
     with one_blas_thread():
-        flops = _product_rate(np.dtype(config.model.precision))
+        flops = _product_rate(np.dtype(resolved(config, "precision")))
         if model.sweep == "single":
             return Probe(flops, None, None, None, None)
         try:
@@ -68,7 +68,7 @@ def probe(config: Config, mean_pixels: float) -> Probe:
 
 
 def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -> Probe:
-    m = config.model.inducing
+    m: int = resolved(config, "inducing")
     n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
     n_bag = max(1, round(n_pix / mean_pixels))
     bags = _synthetic_bags(config, n_pix, n_bag, m)

@@ -38,6 +38,24 @@ MAP_BYTES = 4.0  # a pixel in an area, of a cloud-optimised map with its overvie
 
 
 @dataclass(frozen=True)
+class Passage:
+    """What one pass over the areas reads, all pixels or those that represent large areas.
+
+    Attributes
+    ----------
+    n_pixels, n_areas : int
+    n_blocks, n_steps : int
+    store_bytes : int
+    """
+
+    n_pixels: int
+    n_areas: int
+    n_blocks: int
+    n_steps: int
+    store_bytes: int
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a run consists of.
 
@@ -138,6 +156,18 @@ def measure_inputs(config: Config) -> Sizes:
             "drafts": 4 * n_maps * n_tile,
         },
     )
+
+
+def passage(config: Config, sizes: Sizes, cap: int | str) -> Passage:
+    """Return what a pass reads if areas keep ``cap`` pixels at most (``all``: every one)."""
+    if cap == "all" or int(cap) >= float(sizes.area_pixels.max()):
+        held = sizes.bytes["bags.zarr"]
+        return Passage(sizes.n_pixels, sizes.n_areas, sizes.n_blocks, sizes.n_steps, held)
+    kept = np.maximum(1, np.rint(np.minimum(sizes.area_pixels, int(cap)))).astype(np.int64)
+    cuts = cut_blocks(kept[bag_order(kept.size, config.fit.seed)])
+    n_pix = int(kept.sum())
+    held = store_bytes(n_pix, kept.size, sizes.n_covariates)
+    return Passage(n_pix, kept.size, cuts.size - 1, _steps(config, np.diff(cuts)), held)
 
 
 def store_bytes(n_pix: int, n_bag: int, n_feat: int) -> int:

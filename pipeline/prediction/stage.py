@@ -21,6 +21,7 @@ from geo.repair import Repairs
 from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
+from pipeline.config.size_defaults import sized
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.area_description import describe_areas
@@ -75,6 +76,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     work = out / "work"
     model = models.load(work / "model")
     store = BagStore.open(context.place("work/bags.zarr"))
+    config = sized(config, store.sizes)
     tags = run_tags(config, store, model)
     with _staging(out) as staging:
         n_pix, mapped = 0, None

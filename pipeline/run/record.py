@@ -94,6 +94,8 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
         "code": code_hashes(),
         "config_file": None if config.source is None else str(config.source),
         "config": redacted_values(config.model_dump(mode="json")),
+        # What `auto` stood for, and everything else that --within may choose.
+        "settings": record.get("fit", {}).get("summary", {}).get("settings"),
         "fingerprints": dict(fingerprints),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),

@@ -30,6 +30,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 from pipeline.training.dask_executor import WAIT_SECONDS, DaskExecutor
+from pipeline.training.warm import start_key, warm_training
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,6 +48,7 @@ def fit(
     device: Wanted = "cpu",
     device_memory: int | None = None,
     wait: float = WAIT_SECONDS,
+    start: Estimator | None = None,
 ) -> Training:
     """Fit a model to the bags of a store.
 
@@ -72,6 +74,9 @@ def fit(
         Bytes of a GPU's memory to use.
     wait : float, optional
         Seconds to wait for a worker if the client's cluster has none left.
+    start : Estimator, optional
+        A fitted VBAgg at whose kernel, noise and inducing points the fit begins, see
+        :func:`pipeline.training.warm.warm_training`.
 
     Returns
     -------
@@ -91,13 +96,15 @@ def fit(
     if model.sweep == "single":  # type: ignore[attr-defined]
         return _fit_whole(model, source, client, progress or Silent(), n_thread)
     directory = None if checkpoint is None else Path(checkpoint)
-    fingerprint = _fit_fingerprint(model, source)
+    fingerprint = _fit_fingerprint(model, source, start)
     progress = progress or Silent()
     training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
     if training is not None:
         progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
     else:
         training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
+        if start is not None:
+            training = warm_training(training, start)
     blocks: AbstractContextManager[Executor]
     if client is None:
         blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
@@ -199,8 +206,11 @@ def _reporter(task: Task, n_bag: int) -> Any:
     return report
 
 
-def _fit_fingerprint(model: Estimator, source: StoreBlockSource) -> str:
+def _fit_fingerprint(
+    model: Estimator, source: StoreBlockSource, start: Estimator | None = None
+) -> str:
     # Without max_epochs, which users may raise to continue a fit.
     params = {k: v for k, v in model.get_params().items() if k != "max_epochs"}
-    text = json.dumps([type(model).__name__, params, source.fingerprint()], sort_keys=True)
+    begun = [] if start is None else [start_key(start)]
+    text = json.dumps([type(model).__name__, params, source.fingerprint(), *begun], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,9 @@ from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import work_dir
+from pipeline.config.size_defaults import settings, sized
 from pipeline.store.bag_store import BagStore
+from pipeline.store.thinning import thinned_store
 from pipeline.training.fit import fit
 
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
@@ -28,11 +30,20 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     -------
     dict
         ``bound`` (nats), ``epochs``, ``converged``, the fitted ``hyperparameters`` by name, and
-        the ``coefficients`` of the kernel's linear part with their posterior standard deviations.
+        the ``coefficients`` of the kernel's linear part with their posterior standard deviations;
+        ``n_pixels`` fitted to, and the ``settings`` that ``auto`` stands for.
     """
-    config, progress = context.config, context.progress
-    work = work_dir(config)
-    store = BagStore.open(context.place("work/bags.zarr"))
+    progress = context.progress
+    work = work_dir(context.config)
+    whole = BagStore.open(context.place("work/bags.zarr"))
+    config = sized(context.config, whole.sizes)
+    place, cap = context.place("work/thinned-fit.zarr"), config.fit.area_pixels
+    store = thinned_store(whole, place, cap, config.fit.seed)
+    if store is not whole:
+        progress.log(
+            f"fit: {store.n_pix:,} of {whole.n_pix:,} pixels, {cap:,} an area at most, bear the "
+            "exposure of all (fit.area_pixels)"
+        )
     model = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:
@@ -67,6 +78,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "converged": training.converged,
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
         "coefficients": slopes,
+        "n_pixels": store.n_pix,
+        "settings": settings(config),
     }
 
 

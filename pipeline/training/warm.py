@@ -1,0 +1,59 @@
+"""Begin a fit at the kernel, the noise and the inducing points of another."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from models.training.estimator import Estimator
+from models.training.loop import Training
+from models.training.optim import Plateau
+
+SURFACE = ("v_mean", "root")  # of q(u): what the fit has learnt of the surface itself
+
+
+def warm_training(training: Training, fitted: Estimator) -> Training:
+    """Return a fit before its first step that begins at another's parameters.
+
+    All but the surface is taken over: the posterior of the inducing values begins at its start, so
+    that counts which the new fit leaves out reach it through the kernel, the noise and the inducing
+    points alone, and these go on being learnt. The rate begins at a third, where it would be after
+    its first fall.
+
+    Parameters
+    ----------
+    training : Training
+        A fit before its first step.
+    fitted : Estimator
+        A fitted model with the same settings.
+    """
+    params = dict(training.state.params)
+    own = fitted.fitted_state().params
+    for name in params:
+        if name not in SURFACE:
+            params[name] = np.array(own[name])
+    n_landmark = params["w"].shape[0]  # of the fitted model: a fold may have had fewer of its own
+    for name in SURFACE:
+        start = training.state.params[name]
+        if start.shape[0] != n_landmark:
+            params[name] = _resized(start, n_landmark)
+    plateau = Plateau(training.plateau.tolerance, factor=1 / 3, drops=1)
+    rate = training.state.rate / 3
+    return Training(replace(training.state, params=params, rate=rate), plateau)
+
+
+def start_key(fitted: Estimator) -> str:
+    """Return the fingerprint of what a fit takes over from a fitted model."""
+    digest = hashlib.sha256()
+    for name, value in sorted(fitted.fitted_state().params.items()):
+        if name not in SURFACE:
+            digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
+
+
+def _resized(start: np.ndarray, n: int) -> np.ndarray:
+    if start.ndim == 1:
+        return np.zeros(n)
+    return np.diag(np.full(n, start[0, 0]))

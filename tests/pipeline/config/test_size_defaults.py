@@ -1,0 +1,129 @@
+"""What `auto` stands for, by size: nothing changes in small problems, nothing that users set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geo.errors import InputError
+from pipeline.config.model_factory import new_model
+from pipeline.config.reader import load_config
+from pipeline.config.size_defaults import (
+    EVALUATE_PIXELS,
+    FIT_PIXELS,
+    SMALL_PIXELS,
+    cap_for,
+    settings,
+    sized,
+)
+from pipeline.demo.country import simulate_country
+
+SMALL, LARGE = np.full(1000, 1000.0), np.full(1600, 18_000.0)
+
+
+@pytest.fixture(scope="module")
+def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = simulate_country(tmp_path_factory.mktemp("country"), "small")
+    path.write_text(path.read_text().replace("inducing: 200, ", ""))
+    return path
+
+
+def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
+    found = settings(sized(load_config(country), SMALL))
+    assert found["model"] == {"inducing": 200, "precision": "float64", "pair_pixels": 256}
+    assert found["fit"] == {"area_pixels": "all", "max_epochs": 200}
+    assert found["evaluate"]["area_pixels"] == "all"
+    assert found["evaluate"]["start"] == "cold"
+    assert found["evaluate"]["leave_out"] == "refit"
+    assert found["evaluate"]["epochs"] == 200
+    # What has not been settled stands for the same.
+    settled = new_model(sized(load_config(country), SMALL)).get_params()
+    assert settled == new_model(load_config(country)).get_params()
+    assert settled["n_inducing"] == 200
+
+
+def test_in_a_large_problem_areas_are_thinned_and_folds_begin_warm(country: Path) -> None:
+    found = settings(sized(load_config(country), LARGE))
+    assert found["model"] == {"inducing": 200, "precision": "float32", "pair_pixels": 128}
+    assert found["fit"]["area_pixels"] == 620  # 1,000,000 pixels of 1,600 areas: 625, two digits
+    assert found["evaluate"]["area_pixels"] == 150
+    assert found["evaluate"]["start"] == "warm"
+    assert found["evaluate"]["leave_out"] == "importance"
+    assert found["evaluate"]["epochs"] == 60
+
+
+def test_what_users_set_is_kept(country: Path) -> None:
+    own: dict[str, Any] = {
+        "model": {"inducing": 300, "precision": "float64", "pair_pixels": 64},
+        "fit": {"area_pixels": "all"},
+        "evaluate": {"area_pixels": 90, "start": "cold", "leave_out": "refit", "epochs": 7},
+    }
+    found = settings(sized(load_config(country, None, own), LARGE))
+    for section, keys in own.items():
+        assert {key: found[section][key] for key in keys} == keys
+
+
+def test_thinning_set_in_a_small_problem_holds_for_its_folds(country: Path) -> None:
+    config = load_config(country, None, {"fit": {"area_pixels": 50}})
+    assert settings(sized(config, SMALL))["evaluate"]["area_pixels"] == 50
+
+
+def test_sizing_twice_changes_nothing(country: Path) -> None:
+    once = sized(load_config(country), LARGE)
+    assert sized(once, SMALL) == once
+
+
+def test_classifiers_keep_their_own_defaults(tmp_path: Path) -> None:
+    config = load_config(simulate_country(tmp_path, "small", labels=True))
+    before = new_model(config).get_params()
+    after = sized(config, LARGE)
+    assert new_model(after).get_params() == before
+    assert after.fit.area_pixels == "all"
+
+
+@pytest.mark.parametrize("total", [1.0e6, 2.5e5, 3e4])
+def test_the_cap_is_the_largest_whose_pixels_fit(total: float) -> None:
+    sizes = np.random.default_rng(0).lognormal(6.0, 1.5, 2000)
+
+    def kept(cap: float) -> float:
+        return float(np.minimum(sizes, cap).sum())
+
+    cap = cap_for(sizes, total)
+    if cap > 16:
+        # Two digits of the number that bisection finds.
+        low, high = 1.0, float(sizes.max())
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if kept(middle) <= total else (low, middle)
+        assert cap <= low < 1.1 * cap
+        assert kept(cap) <= total
+    else:
+        assert kept(17) > total
+
+
+def test_a_country_of_a_million_pixels_is_small() -> None:
+    assert SMALL_PIXELS > 1_107_000  # what the plan estimates for the simulated country
+    assert EVALUATE_PIXELS < FIT_PIXELS < SMALL_PIXELS
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"fit": {"area_pixels": 0}}, ["fit.area_pixels", "'all'", "at least 1"]),
+        ({"evaluate": {"start": "hot"}}, ["evaluate.start", "hot"]),
+        (
+            {"model": {"kind": "nystrom", "area_effect": False}, "evaluate": {"start": "warm"}},
+            ["evaluate.start: warm", "nystrom"],
+        ),
+    ],
+)
+def test_impossible_settings_are_refused(
+    country: Path, changes: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(InputError) as error:
+        load_config(country, None, changes)
+    for word in words:
+        assert word in str(error.value)

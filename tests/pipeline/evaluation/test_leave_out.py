@@ -1,0 +1,116 @@
+"""Areas left out by weights, against closed forms, SciPy and refits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import genpareto, norm
+
+from pipeline.evaluation.leave_out import (
+    LeftOut,
+    fit_pareto,
+    leave_areas_out,
+    resample,
+    smooth_weights,
+    trusted,
+)
+from pipeline.prediction.areas import AreaDraws
+
+
+@pytest.mark.parametrize("shape", [-0.2, 0.3, 0.8])
+def test_the_pareto_fit_is_near_that_of_scipy(shape: float) -> None:
+    x = np.sort(genpareto.rvs(shape, scale=2.0, size=2000, random_state=1))
+    k, scale = fit_pareto(x)
+    mle, _, mle_scale = genpareto.fit(x, shape, loc=0, scale=2.0, floc=0)
+    assert k == pytest.approx(mle, abs=0.03)
+    assert scale == pytest.approx(mle_scale, rel=0.03)
+
+
+def test_weights_of_a_known_tail_have_its_shape() -> None:
+    # Weights r^(-k) of uniform r have a Pareto tail of shape k.
+    rng = np.random.default_rng(0)
+    for true in (0.3, 0.5, 1.2):
+        found = [smooth_weights(-true * np.log(rng.random(4000)))[1] for _ in range(30)]
+        assert np.mean(found) == pytest.approx(true, abs=0.08)
+
+
+def test_smoothed_weights_sum_to_one_and_keep_the_order_of_draws() -> None:
+    raw = 2.0 * np.random.default_rng(0).standard_normal(500)
+    smooth, _ = smooth_weights(raw)
+    assert logsumexp(smooth) == pytest.approx(0.0, abs=1e-12)
+    assert (np.argsort(smooth, kind="stable") == np.argsort(raw, kind="stable")).all()
+    body = np.argsort(raw)[: 500 - 70]
+    assert np.ptp(smooth[body] - raw[body]) < 1e-9  # those outside the tail stay as they are
+
+
+def test_equal_weights_stay_equal_and_too_few_draws_are_not_trusted() -> None:
+    smooth, k = smooth_weights(np.zeros(100))
+    assert smooth == pytest.approx(-np.log(100))
+    assert k < 0
+    assert smooth_weights(np.arange(10.0))[1] == np.inf
+    assert trusted(500) == pytest.approx(1 - 1 / np.log10(500))
+    assert trusted(10**6) == 0.7
+
+
+def test_the_mean_without_an_observation_is_that_of_the_closed_form() -> None:
+    # y_i ~ N(mu, 1), flat prior: mu | y ~ N(mean, 1/n), and without y_a ~ N(mean_-a, 1/(n - 1)).
+    rng = np.random.default_rng(2)
+    y = rng.standard_normal(20)
+    mu = rng.normal(y.mean(), np.sqrt(1 / 20), 20_000)
+    for a in range(20):
+        each = norm.logpdf(y[a], mu)
+        smooth, k = smooth_weights(-each)
+        others = np.delete(y, a).mean()
+        assert k < 0.5
+        assert np.exp(smooth) @ mu == pytest.approx(others, abs=0.02)
+        exact = norm.logpdf(y[a], others, np.sqrt(1 + 1 / 19))
+        assert logsumexp(smooth + each) == pytest.approx(exact, abs=0.02)
+
+
+def test_resampled_rows_are_as_many_as_their_weights_say() -> None:
+    weight = np.array([[0.5, 0.0], [0.25, 0.1], [0.25, 0.2], [0.0, 0.7]])
+    weight = np.vstack([weight, np.zeros((96, 2))])
+    rows = resample(weight, np.random.default_rng(0))
+    for column in range(2):
+        count = np.bincount(rows[:, column], minlength=100)
+        assert np.abs(count - 100 * weight[:, column]).max() <= 1
+    assert (np.diff(rows[:, 0]) != 0).sum() > 30  # in random order
+
+
+def _left(k: np.ndarray, n_draws: int = 500) -> LeftOut:
+    n = k.size
+    flat = np.ones((n_draws, n))
+    return LeftOut(np.arange(n), np.ones(n), np.ones(n), np.ones(n), flat, flat, np.zeros(n), k)
+
+
+def test_areas_whose_weights_fail_are_refitted_together() -> None:
+    k = np.full(20, 0.2)
+    k[[3, 7, 8, 15, 19]] = [0.9, np.inf, 0.8, 3.0, np.nan]
+    fold = np.arange(20) % 5  # four areas a fold: five need two refits
+    asked = []
+
+    def refit(again: np.ndarray) -> tuple[AreaDraws, np.ndarray]:
+        asked.append(again)
+        bag = np.flatnonzero(again >= 0)
+        one, draws = np.ones(bag.size), np.ones((500, bag.size))
+        return AreaDraws(bag, one, one, 5.0 * one, draws, draws, -one), again[bag]
+
+    found, fold_of, about = leave_areas_out(_left(k), fold, refit)
+    assert np.flatnonzero(asked[0] >= 0).tolist() == [3, 7, 8, 15, 19]
+    assert asked[0].max() == 1
+    assert about["above"] == 5
+    assert about["refits"] == 2
+    assert sorted(found.bag.tolist()) == list(range(20))
+    assert (np.diff(fold_of) >= 0).all()
+    assert (fold[found.bag] == fold_of).all()
+    assert set(found.bag[found.mean == 5.0].tolist()) == {3, 7, 8, 15, 19}
+
+
+def test_without_such_areas_nothing_is_refitted() -> None:
+    def refit(_: np.ndarray) -> tuple[AreaDraws, np.ndarray]:
+        pytest.fail("a model was fitted")
+
+    found, _, about = leave_areas_out(_left(np.full(6, 0.1)), np.arange(6) % 3, refit)
+    assert about["refits"] == 0
+    assert len(found) == 6

@@ -1,0 +1,168 @@
+"""Fits of thinned areas, and fits that begin at another's kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+from models import Bags, VBAgg
+from models.training.loop import BagsSource, start_training
+from pipeline.cli.main import main
+from pipeline.demo.country import simulate_country
+from pipeline.evaluation.leave_out import leave_each_out
+from pipeline.prediction.areas import draw_areas
+from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
+from pipeline.training.fit import fit
+from pipeline.training.warm import start_key, warm_training
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
+    """Thirty areas of 8 to 20 pixels, their counts around a smooth rate."""
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(8, 21, 30)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    x = rng.standard_normal((offsets[-1], 2)).astype(np.float32)
+    x += np.repeat(rng.standard_normal((30, 2)), sizes, axis=0).astype(np.float32)
+    weight = rng.uniform(10, 100, offsets[-1])
+    mean = np.add.reduceat(0.05 * weight * np.exp(0.6 * np.sin(x[:, 0])), offsets[:-1])
+    y = rng.poisson(mean * rng.gamma(10, 0.1, 30)).astype(float)
+
+    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        spans = [
+            np.arange(offsets[b] + s, offsets[b] + e)
+            for b, s, e in zip(bag, start, stop, strict=True)
+        ]
+        at = np.concatenate(spans)
+        return PixelRows(x[at], weight[at], np.repeat(at[:, None], 2, 1).astype(float), at)
+
+    path = tmp_path_factory.mktemp("store") / "bags.zarr"
+    ids = [f"a{i}" for i in range(30)]
+    write_bags(path, NewBags(sizes=sizes, rows=rows, y=y, ids=ids, covariates=["a", "b"]), seed=1)
+    return BagStore.open(path)
+
+
+def model(**params: Any) -> VBAgg:
+    settings = {"kernel": "ard(x)", "link": "exp", "n_inducing": 12, "area_effect": True}
+    return VBAgg(**{**settings, "priors": "weak", "batch_bags": 8, **params})
+
+
+@pytest.fixture(scope="module")
+def fitted(store: BagStore) -> VBAgg:
+    found = model()
+    fit(found, store)
+    return found
+
+
+def test_a_warm_fit_takes_all_but_the_surface(store: BagStore, fitted: VBAgg) -> None:
+    block = store.read_block(0)
+    bags = Bags(block.x, block.offsets, block.y, block.weight, block.coords)
+    cold = start_training(model(n_inducing=7), BagsSource(bags, 0), **model().loop_params("start"))
+    warm = warm_training(cold, fitted)
+    own, start = fitted.fitted_state().params, warm.state.params
+    for name in ("theta", "w", "mean"):
+        assert (start[name] == own[name]).all()
+    assert (start["v_mean"] == 0).all()
+    assert start["v_mean"].shape == own["v_mean"].shape
+    assert start["root"].shape == own["root"].shape
+    assert warm.state.rate == pytest.approx(cold.state.rate / 3)
+    assert start["w"] is not own["w"]
+    assert not warm.history
+
+
+def test_a_fold_does_not_see_its_counts_but_through_the_start(
+    store: BagStore, fitted: VBAgg, tmp_path: Path
+) -> None:
+    train = np.arange(store.n_bag) % 5 != 0
+    one, other = model(max_epochs=3), model(max_epochs=3)
+    fit(one, store, bags=train, start=fitted)
+    changed = VBAgg(**fitted.get_params())
+    state = fitted.fitted_state()
+    surface = {"v_mean": state.params["v_mean"] + 9, "root": state.params["root"] * 3}
+    changed.state_ = type(state)({**state.params, **surface}, state.fixed)
+    fit(other, store, bags=train, start=changed)
+    for name, value in one.fitted_state().params.items():
+        assert (value == other.fitted_state().params[name]).all(), name
+    assert start_key(fitted) == start_key(changed)
+
+
+def test_a_warm_fit_resumes_and_is_no_cold_one(
+    store: BagStore, fitted: VBAgg, tmp_path: Path
+) -> None:
+    straight, stopped = model(max_epochs=4), model(max_epochs=2)
+    fit(straight, store, start=fitted)
+    fit(stopped, store, start=fitted, checkpoint=tmp_path)
+    again = model(max_epochs=4)
+    fit(again, store, start=fitted, checkpoint=tmp_path)
+    assert again.bound_ == straight.bound_
+    cold = model(max_epochs=4)
+    fit(cold, store, checkpoint=tmp_path)  # its checkpoint is another's
+    assert cold.history_[0]["bound"] != again.history_[0]["bound"]
+
+
+def test_weights_give_what_fits_without_each_area_give(store: BagStore, fitted: VBAgg) -> None:
+    left = leave_each_out(fitted, store, 2000, 5)
+    assert (left.k < 0.7).mean() > 0.8
+    log_density = np.empty(store.n_bag)
+    for area in range(store.n_bag):
+        out = np.arange(store.n_bag) == area
+        other = model()
+        fit(other, store, bags=~out, start=fitted)
+        log_density[area] = draw_areas(other, store, 2000, 5, out).log_density[0]
+    seen = draw_areas(fitted, store, 2000, 5).log_density
+    good = left.k < 0.7
+    error = (left.log_density - log_density)[good]
+    optimism = (seen - log_density)[good]
+    # On average a small part of what the in-sample scores are too good by.
+    assert optimism.mean() > 0.02
+    assert abs(error.mean()) < 0.5 * optimism.mean()
+    assert np.corrcoef(left.log_density[good], log_density[good])[0, 1] > 0.97
+
+
+def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = simulate_country(tmp_path, "small")
+    text = path.read_text().replace("inducing: 200", "inducing: 20")
+    text = text.replace("fit:         {", "fit:         {area_pixels: 30, ")
+    text = text.replace("max_epochs: 200", "max_epochs: 4").replace("draws: 500", "draws: 100")
+    quick = "evaluate:    {start: warm, epochs: 3, leave_out: importance, folds: 2, "
+    path.write_text(text.replace("evaluate:    {folds: 5, ", quick))
+    assert main(["run", str(path), "--quiet"]) == 0
+    out = tmp_path / "out"
+    run = json.loads((out / "run.json").read_text())
+    assert run["settings"]["fit"]["area_pixels"] == 30
+    assert run["settings"]["evaluate"]["area_pixels"] == 30
+    thinned = BagStore.open(out / "work/thinned-fit.zarr")
+    whole = BagStore.open(out / "work/bags.zarr")
+    assert thinned.n_pix == run["stages"]["fit"]["summary"]["n_pixels"] <= 30 * whole.n_bag
+    report = json.loads((out / "evaluation.json").read_text())
+    assert report["thinned"]["of"] == whole.n_pix
+    by_area = report["held_out"]["area"]
+    assert by_area["leave_out"]["refits"] >= 0
+    assert by_area["model"]["n_areas"] == whole.n_bag
+    assert "leave_out" not in report["held_out"]["block"]
+    first = (out / "rate_mean.tif").read_bytes()
+    # The settings of the record, given as a configuration, change nothing.
+    capsys.readouterr()
+    before = models.load(out / "work/model").fitted_state().params
+    settled = tmp_path / "settled.yaml"
+    settled.write_text(_with(path, run["settings"]))
+    assert main(["run", str(settled), "--quiet", "--force"]) == 0
+    after = models.load(out / "work/model").fitted_state().params
+    assert all((before[name] == after[name]).all() for name in before)
+    assert (out / "rate_mean.tif").read_bytes() == first
+
+
+def _with(path: Path, settings: dict[str, Any]) -> str:
+    import yaml
+
+    values = yaml.safe_load(path.read_text())
+    for name, keys in settings.items():
+        values[name] = {**values.get(name, {}), **keys}
+    return yaml.safe_dump(values)
