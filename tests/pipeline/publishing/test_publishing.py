@@ -21,6 +21,7 @@ from geo.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
+from pipeline.evaluation.verdict import paired_gain
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
 from pipeline.publishing.summary import headline, page
@@ -34,6 +35,8 @@ from pipeline.publishing.versions import (
 )
 from pipeline.run.fingerprints import output_fingerprint
 
+SURE = np.arange(9.0)  # log densities of nine areas under a map
+
 
 def report(gain=1.0, correlation=0.8, coverage=0.9):
     model = {
@@ -41,7 +44,10 @@ def report(gain=1.0, correlation=0.8, coverage=0.9):
         "rates": {"correlation": correlation},
         "intervals": {"0.9": {"coverage": coverage}},
     }
-    return {"held_out": {"area": {"model": model, "constant": {"nll": 5.0}}}}
+    return {
+        "better_than_constant": dict.fromkeys(("area", "block"), paired_gain(SURE, SURE - 1.0)),
+        "held_out": {"area": {"model": model, "constant": {"nll": 5.0}}},
+    }
 
 
 def leave_run(config, rate, converged=True, evaluation=None):
@@ -162,7 +168,11 @@ def test_a_version_is_a_copy(tmp_path):
         ({"min_correlation": 0.6}, {"evaluation": report(correlation=0.59)}, "held-out corr"),
         ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=0.5)}, "coverage: intervals"),
         ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=1.0)}, "coverage: intervals"),
-        ({"min_gain": 0.5}, {"evaluation": {"held_out": {}}}, "held-out gain: was not measured"),
+        (
+            {"min_gain": 0.5, "better_than_constant": False},
+            {"evaluation": {"held_out": {}}},
+            "held-out gain: was not measured",
+        ),
         ({"min_gain": 0.5, "scheme": "block"}, {}, "held-out gain: was not measured"),
     ],
 )
@@ -230,7 +240,8 @@ def test_a_map_that_has_lost_its_pixels_is_not_taken_for_unchanged(tmp_path):
     rate = np.full((4, 5), np.nan)
     rate[0, 0] = 0.05
     leave_run(b, rate)
-    (check,) = check_gates(b, a.output.dir)
+    check = check_gates(b, a.output.dir)[0]
+    assert check.gate == "change"
     assert not check.passed
 
 
