@@ -17,6 +17,7 @@ from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, 
 
 SIDE = 3  # pixels along an area
 N_ROW, N_COL = 8, 9  # areas
+KERNEL = "linear(x) + matern32(space)"
 
 
 @dataclass
@@ -55,7 +56,9 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
     level = ndtri(0.3) + 0.35 * rng.standard_normal(region.max() + 1)[region]
     mean = ndtr(level)
     tested = rng.integers(50, 401, n_area).astype(float)
-    positive = rng.binomial(tested.astype(int), rng.beta(200 * mean, 200 * (1 - mean))).astype(float)
+    positive = rng.binomial(tested.astype(int), rng.beta(200 * mean, 200 * (1 - mean))).astype(
+        float
+    )
 
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
         of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
@@ -82,7 +85,11 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
         "counts": {"path": "survey.csv", "value": "positive", "tested": "tested"},
         "population": {"path": "population.tif"},
         "covariates": {"wave": {"path": "w.tif"}, "north": {"path": "n.tif"}},
-        "model": {"likelihood": "binomial", "kernel": "linear(x) + matern32(space)", "inducing": 15},
+        "model": {
+            "likelihood": "binomial",
+            "kernel": "linear(x) + matern32(space)",
+            "inducing": 15,
+        },
         "fit": {"max_epochs": 25, "batch_areas": 72, "learning_rate": 0.1},
         "output": {"dir": str(directory / "out"), "draws": 200},
         "evaluate": {"folds": 4},
@@ -93,8 +100,6 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
     bags = Bags(
         everything.x, store.offsets, store.y, everything.weight, everything.coords, store.trials
     )
-    model = VBAgg(
-        likelihood="binomial", kernel=config.model.kernel, n_inducing=15, max_epochs=25
-    )
+    model = VBAgg(likelihood="binomial", kernel=KERNEL, n_inducing=15, max_epochs=25)
     model.fit(bags, n_thread=1).save(work / "model")
     return Survey(config, store, people, tested, positive)

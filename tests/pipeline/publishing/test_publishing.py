@@ -21,7 +21,8 @@ from geo.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
-from pipeline.evaluation.verdict import paired_gain
+from pipeline.evaluation.stage import jsonable
+from pipeline.evaluation.verdict import paired_gain, verdict
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
 from pipeline.publishing.summary import headline, page
@@ -485,3 +486,69 @@ def test_the_commands(tmp_path, capsys):
     assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"
     assert main(["rollback", str(path)]) == 2
     assert "no version before" in capsys.readouterr().err
+
+
+# -- better than one rate, which is asked without being configured
+
+
+def against_one_rate(**gains):
+    held_out = {
+        scheme: {"gain": paired_gain(np.asarray(gain, float), np.zeros(len(gain)))}
+        for scheme, gain in gains.items()
+    }
+    own = verdict(held_out, ("area", "block"), "one rate")
+    return jsonable({**report(), "better_than_constant": own})
+
+
+WON, LOST, UNCLEAR = [0.4, 0.5, 0.6], [-0.4, -0.5, -0.6], [1.5, -1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "sections", "reasons"),
+    [
+        (against_one_rate(area=WON, block=WON), {}, []),
+        (against_one_rate(area=WON, block=UNCLEAR), {}, []),
+        (against_one_rate(area=WON, block=LOST), {}, ["by region: gain on held-out areas is -0.5"]),
+        (against_one_rate(area=LOST, block=LOST), {}, ["by area: gain", "by region: gain"]),
+        (against_one_rate(area=WON, block=[0.1, -np.inf]), {}, ["by region: gain on held-out are"]),
+        (against_one_rate(area=WON, block=[0.1, np.inf]), {}, []),
+        (against_one_rate(area=WON), {"evaluate": {"schemes": ["area"]}}, []),
+        (against_one_rate(area=WON), {}, ["by region: was not measured; block was not held out; "]),
+        (against_one_rate(block=LOST), {"gates": {"better_than_constant": False}}, []),
+        (
+            against_one_rate(area=WON, block=LOST),
+            {"gates": {"better_than_constant": ["area"]}},
+            [],
+        ),
+        (
+            {"held_out": {}},
+            {"evaluate": {"schemes": []}},
+            ["better_than_constant: was not measured; set evaluate.schemes: [area, block], or set"],
+        ),
+        (
+            report() | {"better_than_constant": None},  # of an earlier version
+            {"evaluate": {"schemes": ["area"]}},
+            ["by area: was not measured; run `disagg evaluate` again, or set gates.better_than_c"],
+        ),
+    ],
+)
+def test_without_gates_a_map_must_beat_one_rate(tmp_path, evaluation, sections, reasons):
+    config = build(tmp_path, **sections)
+    leave_run(config, 0.05, evaluation=evaluation)
+    done = publish(config)
+    assert done.status == ("held" if reasons else "published")
+    assert len(done.reasons) == len(reasons)
+    for found, wanted in zip(done.reasons, reasons, strict=True):
+        assert wanted in found
+        assert "\n" not in found
+
+
+def test_an_unclear_gain_passes_and_says_so(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=UNCLEAR))
+    by_area, by_region = publish(config).checks
+    assert by_area.asked == "a gain above 0"
+    assert by_region.asked == "a gain above 0 (unclear: its 90 % interval has 0)"
+    assert by_region.value == pytest.approx(0.2)
+    sentence = "better than one rate for the whole country: by area yes (+0.5 +- 0.058 nats an area"
+    assert sentence in page(config, publish(config))
