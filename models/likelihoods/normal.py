@@ -99,14 +99,16 @@ class ValueRate(OneRate):
         y, exposure, noise = y[used], exposure[used], noise[used]
         if not used.any():
             return cls(0.0, 1.0, 0.0)
+        pooled = float(y.sum() / exposure.sum())
+        if np.abs(y - pooled * exposure).max() <= 1e-9 * np.abs(y).max():
+            # Equal rates tell nothing of a spread: take one as large as the rate.
+            return cls(pooled, 0.0, pooled**2 or 1.0)
         scale = float(noise.mean() / (exposure**2).mean())
 
         def at(share: float) -> tuple[float, ValueRate]:
             shape = (1 - share) * noise + share * scale * exposure**2
             rate = float((exposure * y / shape).sum() / (exposure**2 / shape).sum())
             level = float(((y - rate * exposure) ** 2 / shape).mean())
-            # Values without any spread are as sure as rounding lets them be.
-            level = max(level, 1e-12 * float((y**2 / shape).mean()), np.finfo(np.float64).tiny)
             loss = 0.5 * float(np.log(level * shape).sum())
             return loss, cls(rate, level * (1 - share), level * share * scale)
 

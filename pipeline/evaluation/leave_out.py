@@ -9,7 +9,7 @@ Gelman, Yao & Gabry 2024). No model is fitted, except for the areas whose weight
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np

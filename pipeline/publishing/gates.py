@@ -56,7 +56,6 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         checks.append(
             _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
         )
-    checks += _better_than_constant(config, report)
     held_out = report.get("held_out", {}).get(gates.scheme, {})
     score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
     if gates.min_gain is not None:
@@ -130,7 +129,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "the grid",
             )
         )
-    return checks
+    return checks + _better_than_constant(config, report)
 
 
 def _better_than_constant(config: Config, report: dict[str, Any]) -> list[Check]:
@@ -147,16 +146,15 @@ def _better_than_constant(config: Config, report: dict[str, Any]) -> list[Check]
         return [Check(KEY, None, "yes", False, f"{KEY}: {why}")]
     checks = []
     for scheme in schemes:
-        gate = f"better than one rate {SCHEMES[scheme]}"
+        gate = f"better than a constant {SCHEMES[scheme]}"
         found = (report.get(KEY) or {}).get(scheme) or {}
         gain, better = found.get("gain"), found.get("better")
         about = "a gain above 0"
         if better is None:
-            why = (
-                found.get("reason")
-                or f"see evaluate.schemes, and run `disagg evaluate` again; {off}"
-            )
-            checks.append(Check(gate, None, about, False, f"{gate}: was not measured: {why}"))
+            again, add = "run `disagg evaluate` again", f"add {scheme} to evaluate.schemes"
+            why = found.get("reason") or (again if scheme in config.evaluate.schemes else add)
+            said = f"{gate}: was not measured; {why}, {off}"
+            checks.append(Check(gate, None, about, False, said))
             continue
         error = found.get("standard_error")
         around = "" if error is None else f", standard error {error:.2g}"

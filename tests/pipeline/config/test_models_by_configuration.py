@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import Any
 
@@ -80,9 +81,13 @@ def test_positives_of_tested_make_a_map_of_proportions(files):
         rate = tif.read(1)
     # A quarter is positive everywhere, told per 1000.
     assert np.nanmean(rate) == pytest.approx(250, abs=60)
-    table = (files.directory / "out/areas.csv").read_text().splitlines()
-    people = table[0].split(",").index("people")
-    assert float(table[1].split(",")[people]) == tested[table[1].split(",")[0]]
+    with (files.directory / "out/areas.csv").open(encoding="utf-8") as file:
+        rows = {row["code"]: row for row in csv.DictReader(file)}
+    people = dict(zip(store.ids, store.bag_weight, strict=True))
+    for area, row in rows.items():
+        assert float(row["tested"]) == tested[area]
+        assert float(row["people"]) == pytest.approx(people[area], rel=1e-5)
+        assert float(row["observed_rate"]) == pytest.approx(250)
 
 
 def test_more_positives_than_tested_is_told_by_area(files):

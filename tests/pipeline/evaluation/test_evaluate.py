@@ -14,16 +14,9 @@ from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
 from pipeline.evaluation import stage as evaluate
-from pipeline.evaluation.cross_validation import (
-    CountPredictor,
-    cross_validate,
-    hold_out_constant,
-    negative_binomial_size,
-)
+from pipeline.evaluation.cross_validation import CountPredictor, cross_validate
 from pipeline.evaluation.report import render_report
-from pipeline.evaluation.scores import moment_log_density
 from pipeline.evaluation.stage import evaluate_stage, jsonable
-from pipeline.evaluation.tasks import score
 from pipeline.evaluation.truth import compare_with_truth
 
 
@@ -109,37 +102,6 @@ def test_other_data_or_folds_are_never_taken_for_these(world, tmp_path):
         run(world, fit, tmp_path, fold, fingerprint)
         assert len(fit.trained) == 3
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_the_constant_rate_is_that_of_the_training_areas(world):
-    y, people = world.store.y, np.asarray(world.store.bag_weight)
-    draws = hold_out_constant(FOLD, y, people, 4000, 0)
-    first = draws.select(FOLD[draws.bag] == 0)
-    rate = y[FOLD != 0].sum() / people[FOLD != 0].sum()
-    np.testing.assert_allclose(first.mean, rate * people[FOLD == 0])
-    np.testing.assert_allclose(first.counts.mean(axis=0), first.mean, rtol=0.05)
-    by_moments = moment_log_density(first.y, first.expected)
-    np.testing.assert_allclose(by_moments, first.log_density, atol=0.2)
-
-
-def test_the_size_is_found_and_is_infinite_for_poisson_counts():
-    rng = np.random.default_rng(0)
-    mean = rng.gamma(3, 30, 3000)
-    assert negative_binomial_size(rng.negative_binomial(5, 5 / (5 + mean)), mean) == pytest.approx(
-        5, rel=0.1
-    )
-    assert negative_binomial_size(rng.poisson(mean), mean) > 500
-    assert negative_binomial_size(np.full(50, 10.0), np.full(50, 10.0)) == np.inf
-
-
-@pytest.mark.parametrize("y", [np.zeros(6), np.full(6, 4.0), np.array([0, 0, 0, 0, 0, 9.0])])
-def test_constant_and_zero_counts_have_scores(y):
-    fold = np.arange(6) % 2
-    draws = hold_out_constant(fold, y, np.full(6, 100.0), 50, 0)
-    report = jsonable(score(draws, [0.9]))
-    json.dumps(report, allow_nan=False)
-    assert report["nll"] is not None
-    assert report["n_impossible"] == 0
 
 
 def test_json_gets_no_numbers_that_it_lacks():
@@ -250,6 +212,16 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits,
         assert set(held_out["model"]["intervals"]) == {"0.5", "0.8", "0.9", "0.95"}
     assert report["truth"]["pixels"]["log_rate"]["correlation"] > 0.5
     assert summary["area_nll"] == report["held_out"]["area"]["model"]["nll"]
+    assert next(iter(report)) == "better_than_constant"
+    first = report["better_than_constant"]["sentence"]
+    assert said[0].splitlines()[0] == first
+    assert first.startswith("better than one rate for the whole country: by area ")
+    for scheme, held_out in report["held_out"].items():
+        gain = report["better_than_constant"][scheme]
+        nll = held_out["constant"]["nll"] - held_out["model"]["nll"]
+        assert gain["gain"] == pytest.approx(nll)
+        assert gain["answer"] == summary[f"{scheme}_better_than_constant"]
+        assert gain["n_groups"] == (12 if scheme == "area" else 3)
     assert "held out" in said[0]
     assert "NLL per area" in said[0]
 

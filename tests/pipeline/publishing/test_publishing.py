@@ -21,6 +21,8 @@ from geo.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
+from pipeline.evaluation.stage import jsonable
+from pipeline.evaluation.verdict import paired_gain, verdict
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
 from pipeline.publishing.summary import headline, page
@@ -34,6 +36,8 @@ from pipeline.publishing.versions import (
 )
 from pipeline.run.fingerprints import output_fingerprint
 
+SURE = np.arange(9.0)  # log densities of nine areas under a map
+
 
 def report(gain=1.0, correlation=0.8, coverage=0.9):
     model = {
@@ -41,7 +45,10 @@ def report(gain=1.0, correlation=0.8, coverage=0.9):
         "rates": {"correlation": correlation},
         "intervals": {"0.9": {"coverage": coverage}},
     }
-    return {"held_out": {"area": {"model": model, "constant": {"nll": 5.0}}}}
+    return {
+        "better_than_constant": dict.fromkeys(("area", "block"), paired_gain(SURE, SURE - 1.0)),
+        "held_out": {"area": {"model": model, "constant": {"nll": 5.0}}},
+    }
 
 
 def leave_run(config, rate, converged=True, evaluation=None):
@@ -162,7 +169,11 @@ def test_a_version_is_a_copy(tmp_path):
         ({"min_correlation": 0.6}, {"evaluation": report(correlation=0.59)}, "held-out corr"),
         ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=0.5)}, "coverage: intervals"),
         ({"coverage": [0.8, 0.97]}, {"evaluation": report(coverage=1.0)}, "coverage: intervals"),
-        ({"min_gain": 0.5}, {"evaluation": {"held_out": {}}}, "held-out gain: was not measured"),
+        (
+            {"min_gain": 0.5, "better_than_constant": False},
+            {"evaluation": {"held_out": {}}},
+            "held-out gain: was not measured",
+        ),
         ({"min_gain": 0.5, "scheme": "block"}, {}, "held-out gain: was not measured"),
     ],
 )
@@ -230,7 +241,8 @@ def test_a_map_that_has_lost_its_pixels_is_not_taken_for_unchanged(tmp_path):
     rate = np.full((4, 5), np.nan)
     rate[0, 0] = 0.05
     leave_run(b, rate)
-    (check,) = check_gates(b, a.output.dir)
+    check = check_gates(b, a.output.dir)[0]
+    assert check.gate == "change"
     assert not check.passed
 
 
@@ -474,3 +486,69 @@ def test_the_commands(tmp_path, capsys):
     assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"
     assert main(["rollback", str(path)]) == 2
     assert "no version before" in capsys.readouterr().err
+
+
+# -- better than one rate, which is asked without being configured
+
+
+def against_one_rate(**gains):
+    held_out = {
+        scheme: {"gain": paired_gain(np.asarray(gain, float), np.zeros(len(gain)))}
+        for scheme, gain in gains.items()
+    }
+    own = verdict(held_out, ("area", "block"), "one rate")
+    return jsonable({**report(), "better_than_constant": own})
+
+
+WON, LOST, UNCLEAR = [0.4, 0.5, 0.6], [-0.4, -0.5, -0.6], [1.5, -1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "sections", "reasons"),
+    [
+        (against_one_rate(area=WON, block=WON), {}, []),
+        (against_one_rate(area=WON, block=UNCLEAR), {}, []),
+        (against_one_rate(area=WON, block=LOST), {}, ["by region: gain on held-out areas is -0.5"]),
+        (against_one_rate(area=LOST, block=LOST), {}, ["by area: gain", "by region: gain"]),
+        (against_one_rate(area=WON, block=[0.1, -np.inf]), {}, ["by region: gain on held-out are"]),
+        (against_one_rate(area=WON, block=[0.1, np.inf]), {}, []),
+        (against_one_rate(area=WON), {"evaluate": {"schemes": ["area"]}}, []),
+        (against_one_rate(area=WON), {}, ["by region: was not measured; block was not held out; "]),
+        (against_one_rate(block=LOST), {"gates": {"better_than_constant": False}}, []),
+        (
+            against_one_rate(area=WON, block=LOST),
+            {"gates": {"better_than_constant": ["area"]}},
+            [],
+        ),
+        (
+            {"held_out": {}},
+            {"evaluate": {"schemes": []}},
+            ["better_than_constant: was not measured; set evaluate.schemes: [area, block], or set"],
+        ),
+        (
+            report() | {"better_than_constant": None},  # of an earlier version
+            {"evaluate": {"schemes": ["area"]}},
+            ["by area: was not measured; run `disagg evaluate` again, or set gates.better_than_c"],
+        ),
+    ],
+)
+def test_without_gates_a_map_must_beat_one_rate(tmp_path, evaluation, sections, reasons):
+    config = build(tmp_path, **sections)
+    leave_run(config, 0.05, evaluation=evaluation)
+    done = publish(config)
+    assert done.status == ("held" if reasons else "published")
+    assert len(done.reasons) == len(reasons)
+    for found, wanted in zip(done.reasons, reasons, strict=True):
+        assert wanted in found
+        assert "\n" not in found
+
+
+def test_an_unclear_gain_passes_and_says_so(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=UNCLEAR))
+    by_area, by_region = publish(config).checks
+    assert by_area.asked == "a gain above 0"
+    assert by_region.asked == "a gain above 0 (unclear: its 90 % interval has 0)"
+    assert by_region.value == pytest.approx(0.2)
+    sentence = "better than one rate for the whole country: by area yes (+0.5 +- 0.058 nats an area"
+    assert sentence in page(config, publish(config))
