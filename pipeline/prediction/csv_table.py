@@ -24,8 +24,8 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     written = table.copy(deep=False)
     for place, dtype in enumerate(table.dtypes):
         if pd.api.types.is_float_dtype(dtype):
-            column = table.iloc[:, place]
-            written.isetitem(place, [_shortest(value) for value in column])
+            values = table.iloc[:, place].to_numpy()  # its items keep their type
+            written.isetitem(place, [_shortest(value) for value in values])
     written.to_csv(path, index=index, lineterminator="\n")
 
 
