@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+WHOLE = 1e16  # beyond it, digits of a whole number say nothing
+
 
 def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     """Write a table as CSV, numbers in full.
@@ -32,5 +34,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
 def _shortest(value: np.floating | float) -> str | None:
     if pd.isna(value):
         return None
+    if abs(value) < WHOLE and value == int(value):
+        return str(int(value))
     # NumPy's text is the shortest of the number's own type: float32 needs fewer digits.
-    return str(value).removesuffix(".0")
+    return str(value)
