@@ -9,6 +9,8 @@ import pandas as pd
 
 from geo.text_safety import spreadsheet_safe, spreadsheet_safe_frame
 
+WHOLE = 1e16  # beyond it, digits of a whole number say nothing
+
 
 def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     """Write a table as CSV, numbers in full, texts harmless in spreadsheets.
@@ -28,13 +30,15 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
         written.index = written.index.map(spreadsheet_safe)
     for place, dtype in enumerate(table.dtypes):
         if pd.api.types.is_float_dtype(dtype):
-            column = table.iloc[:, place]
-            written.isetitem(place, [_shortest(value) for value in column])
+            values = table.iloc[:, place].to_numpy()  # its items keep their type
+            written.isetitem(place, [_shortest(value) for value in values])
     written.to_csv(path, index=index, lineterminator="\n")
 
 
 def _shortest(value: np.floating | float) -> str | None:
     if pd.isna(value):
         return None
+    if abs(value) < WHOLE and value == int(value):
+        return str(int(value))
     # NumPy's text is the shortest of the number's own type: float32 needs fewer digits.
-    return str(value).removesuffix(".0")
+    return str(value)

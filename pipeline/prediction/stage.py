@@ -143,7 +143,14 @@ def _balance(
     balance = balance_of(store)
     if balance is None:
         return None
-    add_results(balance, total, mapped, uncounted, everywhere=config.output.mask == "all")
+    add_results(
+        balance,
+        total,
+        mapped,
+        uncounted,
+        everywhere=config.output.mask == "all",
+        tested=config.model.response.needs_trials,
+    )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance
 

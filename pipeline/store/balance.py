@@ -79,6 +79,7 @@ def add_results(
     uncounted: dict[str, Any] | None = None,
     *,
     everywhere: bool,
+    tested: bool = False,
 ) -> None:
     """Add the fitted total and the sums of the maps to a balance.
 
@@ -95,6 +96,9 @@ def add_results(
         Totals of the areas without a count: ``people``, ``expected``.
     everywhere : bool
         Whether the maps show pixels outside all areas.
+    tested : bool, optional
+        Whether responses are positives among people tested: the maps then have those among all
+        people, another number.
     """
     people, cases = balance["people"], balance["cases"]
     if fitted is not None:
@@ -105,6 +109,8 @@ def add_results(
         return
     people["mapped"] = mapped["people"]
     cases["mapped"], cases["counted_twice"] = mapped["cases"], mapped["counted_twice"]
+    if tested:
+        cases["mapped_of"] = "all people, not only those tested"
     if everywhere:
         people["mapped_outside"] = mapped["people_outside"]
         cases["mapped_outside"] = mapped["cases_outside"]
@@ -164,6 +170,7 @@ def render_balance(balance: Balance, title: str, width: int = 100) -> str:
             continue
         if key == "mapped":
             _add_fitted(table, cases)
+            words += f", of {cases['mapped_of']}" if "mapped_of" in cases else ""
         table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
     if people.get("mapped") is None:
         _add_fitted(table, cases)
@@ -181,7 +188,8 @@ def _add_fitted(table: Table, cases: dict[str, Any]) -> None:
     table.add_row("fitted, sum of the table", "", _number(fitted["mean"]))
     table.add_row(f"  {interval} interval, from", "", _number(fitted["lower"]))
     table.add_row("  to", "", _number(fitted["upper"]))
-    if cases.get("counted_twice"):
+    table.add_row("  Monte Carlo standard error", "", _number(fitted["monte_carlo_se"]))
+    if cases.get("counted_twice") and "mapped_of" not in cases:
         table.add_row("  counted twice: areas overlap", "", _number(cases["counted_twice"]))
 
 

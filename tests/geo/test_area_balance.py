@@ -57,7 +57,8 @@ def test_holes_and_parts_count_as_geographiclib_says():
 def test_areas_add_up_in_every_crs(crs, res):
     rng = np.random.default_rng(3)
     polygons = [
-        shapely.Point(x, y).buffer(r) for x, y, r in rng.uniform([13, 57, 0.05], [17, 60, 0.4], (20, 3))
+        shapely.Point(x, y).buffer(r)
+        for x, y, r in rng.uniform([13, 57, 0.05], [17, 60, 0.4], (20, 3))
     ]
     bounds = gpd.GeoSeries(polygons, crs=4326).to_crs(crs).total_bounds
     found = balance(polygons, Grid.from_bounds(crs, tuple(bounds), res))
@@ -87,14 +88,18 @@ def test_an_area_past_the_grid_adds_up_with_what_is_outside():
     assert found.pixels[2] == 0  # wholly outside: another problem
 
 
-def test_an_area_drawn_the_wrong_way_round_the_world_is_torn():
-    drawn = shapely.Polygon(FIJI)
-    found = balance([drawn, box(10, 10, 20, 20)], WORLD)
+def test_an_area_that_the_plane_reads_the_wrong_way_round_the_world_is_torn():
+    drawn = gpd.GeoSeries([shapely.Polygon(FIJI), box(10, 10, 20, 20)], crs=4326)
+    read = gpd.GeoSeries([box(-178, -19, 177, -16).segmentize(1), drawn[1]], crs=4326)
+    found = area_balance(drawn, read, membership(read, WORLD), WORLD)
     assert found.torn.tolist() == [True, False]
     assert found.polygon[0] == pytest.approx(zone_km2(-19, -16, 5), rel=1e-5)
     assert found.pixels[0] == pytest.approx(zone_km2(-19, -16, 355), rel=1e-5)
     # A grid that ends at 180 degrees hides the rest: it counts as outside.
-    assert balance([drawn], Grid.from_bounds("EPSG:4326", (176, -20, 180, -15), 0.1)).torn.all()
+    cut = Grid.from_bounds("EPSG:4326", (176, -20, 180, -15), 0.1)
+    found = area_balance(drawn, read, membership(read, cut), cut)
+    assert found.torn.tolist() == [True, False]
+    assert found.outside[0] == pytest.approx(zone_km2(-19, -16, 354), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,246 @@
+"""The balance of people and cases: every number by another route than ingest's."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import exactextract
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import zarr
+from affine import Affine
+from shapely.geometry import box
+
+from geo.errors import InputError
+from geo.membership import Membership
+from pipeline.config.context import StageContext
+from pipeline.config.schema import Config
+from pipeline.core.progress import Silent
+from pipeline.ingest import balance, stage
+from pipeline.ingest.stage import check, ingest
+from pipeline.store.bag_store import BagStore
+
+SHARED = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
+real = pytest.mark.skipif(
+    not (SHARED / "madagascar").is_dir(),
+    reason=f"real data not found: {SHARED / 'madagascar'} (set DISAGG_SHARED_DATA)",
+)
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def balanced(files: Any) -> tuple[dict[str, Any], str]:
+    notes = Notes()
+    summary = ingest(StageContext(files.config(), notes))
+    return summary["balance"], "\n".join(notes.lines)
+
+
+def extracted(raster: Path, areas: Path, **options: Any) -> np.ndarray:
+    """Return exactextract's own sum of a raster over each polygon of a file, both as given."""
+    frame = gpd.read_file(areas, **options)
+    table = exactextract.exact_extract(str(raster), frame, ["sum"], output="pandas")
+    return np.nan_to_num(table["sum"].to_numpy())
+
+
+def shares(files: Any) -> np.ndarray:
+    """Share of each pixel inside each area, by GEOS: (n_area, n_row, n_col)."""
+    found = np.zeros((len(files.polygons), *files.shape))
+    for row, col in np.ndindex(files.shape):
+        left, top = 5e5 + 1000 * col, 8e6 - 1000 * row
+        pixel = box(left, top - 1000, left + 1000, top)
+        found[:, row, col] = [polygon.intersection(pixel).area / 1e6 for polygon in files.polygons]
+    return found
+
+
+def test_people_are_followed_from_the_raster_into_the_bags(files: Any) -> None:
+    files.polygons[4] = files.polygons[4].buffer(700, join_style="mitre")  # overlaps all others
+    files.areas()
+    files.x["wave"][10:13, 11] = np.nan
+    files.raster("wave.tif", files.x["wave"])
+    files.population[4, 4] = np.nan
+    files.population[20, 20] = 0.0
+    files.raster("population.tif", files.population)
+    found, said = balanced(files)
+    people = found["people"]
+
+    share = shares(files)
+    known = np.nan_to_num(files.population)
+    lacks = np.isnan(files.x["wave"])
+    once = np.minimum(share.sum(axis=0), 1)
+    assert people["raster"] == pytest.approx(known.sum(), rel=1e-12)
+    assert people["outside_grid"] == 0
+    assert people["outside_areas"] == pytest.approx((known * (1 - once)).sum(), rel=1e-6)
+    assert people["inside_areas"] == pytest.approx((known * once).sum(), rel=1e-6)
+    twice = (known * (share.sum(axis=0) - once)).sum()
+    assert twice > 1000
+    assert people["counted_twice"] == pytest.approx(twice, rel=1e-5)
+    assert people["no_covariate"] == pytest.approx((share * known)[:, lacks].sum(), rel=1e-6)
+    # The same by exactextract on the files themselves.
+    by_area = extracted(files.directory / "population.tif", files.directory / "areas.gpkg")
+    assert people["inside_areas"] + people["counted_twice"] == pytest.approx(
+        by_area.sum(), rel=1e-6
+    )
+    assert people["in_bags"] == pytest.approx(by_area.sum() - people["no_covariate"], rel=1e-6)
+    assert people["other_areas"] == 0
+    assert found["unit"] == "people"
+    total = sum(int(cases) for cases in files.cases.values())
+    assert found["cases"] == {"unit": "cases", "given": total, "in_bags": total, "left_out": 0}
+    for key, words in (
+        ("raster", "in the raster"),
+        ("counted_twice", "counted twice: areas overlap"),
+        ("no_covariate", "left out: a covariate is missing"),
+        ("in_bags", "in bags"),
+    ):
+        assert re.search(rf"{words} +{people[key]:,.0f}\b", said), words
+    assert "outside the grid" not in said  # nobody is
+
+    cube: Any = zarr.open_group(files.directory / "out/work/grid.zarr", mode="r")
+    np.testing.assert_allclose(cube["overlap"][:], share.sum(axis=0) - once, atol=2e-6)
+
+
+@pytest.mark.parametrize("mask", ["areas", "all"])
+def test_people_past_the_grid_have_a_row_of_their_own(files: Any, mask: str) -> None:
+    window = slice(1, 28), slice(1, 27)
+    files.raster(
+        "north.tif", files.x["north"][window],
+        transform=files.transform @ Affine.translation(1, 1),
+    )  # fmt: skip
+    files.options = {
+        "grid": {"like": "north.tif"},
+        "output": {"mask": mask, "dir": str(files.directory / "out")},
+    }
+    found, said = balanced(files)
+    people = found["people"]
+    inside = extracted(files.directory / "population.tif", files.directory / "areas.gpkg").sum()
+    on_grid = files.population[window].sum()
+    assert people["raster"] == pytest.approx(files.population.sum(), rel=1e-12)
+    assert people["outside_grid"] == pytest.approx(files.population.sum() - on_grid, rel=1e-9)
+    assert people["outside_areas"] == pytest.approx(on_grid - inside, rel=1e-5)
+    assert people["in_bags"] == pytest.approx(inside, rel=1e-6)
+    assert re.search(rf"outside the grid +{people['outside_grid']:,.0f}\b", said)
+
+
+def test_a_density_of_another_crs_keeps_its_people(files: Any) -> None:
+    """People per km2 in degrees: the file's total is what each of its pixels holds."""
+    lon, lat = 44.9 + 0.02 * np.arange(25), -17.9 - 0.02 * np.arange(30)
+    degrees = Affine(0.02, 0, lon[0] - 0.01, 0, -0.02, lat[0] + 0.01)
+    density = np.random.default_rng(1).gamma(1.0, 400, (30, 25))
+    files.raster("density.tif", density, crs="EPSG:4326", transform=degrees)
+    files.options = {
+        "population": {"path": "density.tif", "density": True},
+        "grid": {"like": "wave.tif"},
+    }
+    people = balanced(files)[0]["people"]
+    edges = np.sin(np.radians(np.r_[lat + 0.01, lat[-1] - 0.01]))
+    km2 = 6371.0072**2 * np.radians(0.02) * -np.diff(edges)  # on the sphere of equal surface
+    assert people["raster"] == pytest.approx((density * km2[:, None]).sum(), rel=5e-3)
+    assert people["outside_grid"] > 0
+    assert people["outside_areas"] > 0
+    parts = [people[key] for key in ("outside_grid", "outside_areas", "inside_areas")]
+    assert sum(parts) == pytest.approx(people["raster"], rel=1e-12)
+    assert people["in_bags"] == pytest.approx(people["inside_areas"], rel=1e-6)
+
+
+def test_a_raster_of_the_world_is_not_read_whole(files: Any, monkeypatch: Any) -> None:
+    whole = balanced(files)[0]["people"]
+    monkeypatch.setattr(balance, "N_PIX_COUNTED", 100)
+    files.options = {"output": {"dir": str(files.directory / "other")}}
+    people, said = balanced(files)
+    unknown = ("raster", "outside_grid", "outside_areas")
+    assert [people["people"][key] for key in unknown] == [None] * 3
+    assert "in the raster" not in said
+    assert {k: v for k, v in people["people"].items() if k not in unknown} == {
+        k: v for k, v in whole.items() if k not in unknown
+    }
+
+
+def test_a_nodata_value_that_the_file_does_not_name_counts_nobody_away(files: Any) -> None:
+    files.population[0, :] = -9999.0  # no area is there
+    files.raster("population.tif", files.population, nodata=None)
+    people = balanced(files)[0]["people"]
+    assert people["raster"] == pytest.approx(files.population[1:].sum(), rel=1e-12)
+
+
+def test_without_a_population_the_balance_is_of_km2(files: Any) -> None:
+    files.options = {"population": None}
+    found, said = balanced(files)
+    assert found["unit"] == "km2"
+    assert found["people"]["raster"] is None
+    store = BagStore.open(files.directory / "out/work/bags.zarr")
+    assert found["people"]["inside_areas"] == pytest.approx(store.bag_weight.sum(), rel=1e-6)
+    assert "km2" in said
+
+
+def test_pixels_that_do_not_add_up_to_an_area_are_refused(files: Any, monkeypatch: Any) -> None:
+    measure = stage.membership
+
+    def loses(*arguments: Any) -> Membership:
+        found = measure(*arguments)
+        fraction = found.fraction.copy()
+        fraction[found.offsets[4] : found.offsets[5]] *= 0.9
+        return Membership(found.offsets, found.pixel, fraction)
+
+    assert check(files.config()) == []
+    monkeypatch.setattr(stage, "membership", loses)
+    (problem,) = check(files.config())
+    assert problem.place.startswith("areas (")
+    assert "the pixels of M04 (polygon 64.1 km2, pixels 57.6 km2) do not add up" in problem.found
+    assert "180 degrees" in problem.remedy
+    with pytest.raises(InputError, match="do not add up"):
+        ingest(StageContext(files.config()))
+    assert not list((files.directory / "out").glob("work/*.zarr"))
+
+
+@real
+def test_madagascar_adds_up(tmp_path: Path) -> None:
+    """By GDAL, exactextract and pandas on the original files."""
+    base = SHARED / "madagascar"
+    config = Config.model_validate(
+        {
+            "areas": {"path": "districts.gpkg", "layer": "districts", "id": "district_id"},
+            "counts": {"path": "cases.csv", "value": "cases"},
+            "population": {"path": "population.tif"},
+            "covariates": {name: {"path": f"{name}.tif"} for name in ("elevation", "lst_mean")},
+            "grid": {"like": "population.tif"},
+            "output": {"dir": str(tmp_path)},
+        },
+        context={"base": base},
+    )
+    found = ingest(StageContext(config))["balance"]
+    people = found["people"]
+    with rasterio.open(base / "population.tif") as file:
+        whole = file.read(1, masked=True).filled(0).astype(np.float64)
+        profile = file.profile
+    with rasterio.open(base / "elevation.tif") as one, rasterio.open(base / "lst_mean.tif") as two:
+        bands = [each.read(1).astype(np.float64) for each in (one, two)]
+    usable = np.all([np.isfinite(band) & (np.abs(band) < 1e30) for band in bands], axis=0)
+    assert people["raster"] == pytest.approx(whole.sum(), rel=1e-9)
+    assert people["raster"] == pytest.approx(23_764_992, abs=1)
+    by_area = extracted(base / "population.tif", base / "districts.gpkg", layer="districts")
+    everything = people["inside_areas"] + people["counted_twice"]
+    assert everything == pytest.approx(by_area.sum(), rel=1e-6)
+    with rasterio.open(tmp_path / "usable.tif", "w", **{**profile, "dtype": "float64"}) as file:
+        file.write(np.where(usable, whole, 0.0), 1)
+    in_bags = extracted(tmp_path / "usable.tif", base / "districts.gpkg", layer="districts")
+    store = BagStore.open(tmp_path / "work/bags.zarr")
+    order = gpd.read_file(base / "districts.gpkg", layer="districts")["district_id"].astype(str)
+    by_id = dict(zip(store.ids, store.bag_weight, strict=True))
+    np.testing.assert_allclose([by_id[i] for i in order], in_bags, rtol=2e-6)
+    assert people["in_bags"] == pytest.approx(in_bags.sum(), rel=1e-6)
+    assert people["no_covariate"] == pytest.approx(by_area.sum() - in_bags.sum(), rel=1e-3)
+    outside = people["raster"] - people["inside_areas"]
+    assert people["outside_areas"] == pytest.approx(outside, rel=1e-9)
+    cases = pd.read_csv(base / "cases.csv")["cases"].sum()
+    assert found["cases"]["given"] == found["cases"]["in_bags"] == pytest.approx(cases, rel=1e-12)

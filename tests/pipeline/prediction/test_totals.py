@@ -1,0 +1,190 @@
+"""One exposure in bags, table and maps: they sum to the same cases."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+
+import models
+from pipeline.config.context import StageContext
+from pipeline.core.progress import Silent
+from pipeline.evaluation.stage import evaluate_stage
+from pipeline.ingest.stage import ingest
+from pipeline.prediction.areas import AreaDraws
+from pipeline.prediction.stage import predict_stage
+from pipeline.prediction.totals import explain_difference, fitted_total
+from pipeline.store.bag_store import BagStore
+from pipeline.store.balance import BALANCE, read_balance
+from pipeline.training.stage import fit_stage
+from tests.pipeline.conftest import Files
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def band(path: Path) -> np.ndarray:
+    with rasterio.open(path) as file:
+        return np.asarray(file.read(1), np.float64)
+
+
+@pytest.fixture(scope="module", params=["areas", "all"])
+def mapped(tmp_path_factory: Any, request: Any) -> tuple[Files, Path, dict[str, Any], str]:
+    """Ingest, fit and predict a country whose middle area overlaps all others."""
+    files = Files(tmp_path_factory.mktemp("country"))
+    files.polygons[4] = files.polygons[4].buffer(700, join_style="mitre")
+    files.areas()
+    files.population[4, 4] = np.nan
+    files.population[20, 20] = 0.0
+    files.raster("population.tif", files.population)
+    files.x["wave"][10:12, 11] = np.nan
+    files.raster("wave.tif", files.x["wave"])
+    out = files.directory / "out"
+    files.options = {
+        "model": {"kernel": "additive", "inducing": 10, "likelihood": "poisson", "link": "exp"},
+        "fit": {"max_epochs": 20, "seed": 4},
+        "output": {"dir": str(out), "mask": request.param, "draws": 400},
+        "evaluate": {"schemes": []},
+    }
+    notes = Notes()
+    context = StageContext(files.config(), notes)
+    ingest(context)
+    fit_stage(context)
+    summary = predict_stage(context)
+    return files, out, summary, "\n".join(notes.lines)
+
+
+def test_the_map_sums_to_what_the_model_says_of_the_bags(mapped: Any) -> None:
+    files, out, summary, said = mapped
+    store = BagStore.open(out / "work/bags.zarr")
+    model = models.load(out / "work/model")
+    rows = store.read_rows(0, store.n_pix)
+    # Second route: the bags' own pixels and weights; each overlap counts in both areas there.
+    rate = model.predict_pixels(rows.x, rows.coords).mean
+    fitted = float((rate * rows.weight).sum())
+    cases = summary["balance"]["cases"]
+    total = np.nansum(band(out / "cases_mean.tif"))
+    assert cases["mapped"] == pytest.approx(total, rel=1e-12)
+    assert cases["counted_twice"] > 0.01 * total
+    assert total + cases["counted_twice"] == pytest.approx(fitted, rel=1e-5)
+    # The table: from draws, with their Monte Carlo error.
+    with (out / "areas.csv").open(encoding="utf-8") as file:
+        table = sum(float(row["fitted"]) for row in csv.DictReader(file))
+    assert cases["fitted"]["mean"] == pytest.approx(table, rel=1e-12)
+    error = cases["fitted"]["monte_carlo_se"]
+    assert 0 < error < 0.02 * table
+    assert abs(table - fitted) < 4 * error
+    # Nobody counts twice on the map.
+    people = summary["balance"]["people"]
+    in_bags = np.bincount(rows.pixel, rows.weight, files.population.size)
+    once = np.minimum(in_bags, np.nan_to_num(files.population.ravel()))
+    assert people["in_bags"] == pytest.approx(in_bags.sum(), rel=1e-12)
+    assert people["mapped"] == pytest.approx(once.sum(), rel=1e-6)
+    assert re.search(rf"mapped +{people['mapped']:,.0f} +{cases['mapped']:,.0f}\b", said)
+
+
+def test_people_outside_every_area_are_in_a_map_of_their_own(mapped: Any) -> None:
+    files, out, summary, _ = mapped
+    inside, rate = band(out / "cases_mean.tif"), band(out / "rate_mean.tif") / 1000
+    outside = out / "cases_outside_mean.tif"
+    if files.config().output.mask == "areas":
+        assert not outside.exists()
+        assert "mapped_outside" not in summary["balance"]["cases"]
+        return
+    beyond = band(outside)
+    expected = rate * files.population
+    both = np.nan_to_num(inside) + np.nan_to_num(beyond)
+    known = np.isfinite(expected)
+    np.testing.assert_allclose(both[known], expected[known], rtol=1e-5)
+    assert (both[~known] == 0).all()
+    # Deep inside an area nothing lies outside, and the other way round.
+    assert np.isnan(beyond[6, 6])
+    assert np.isfinite(inside[6, 6])
+    assert np.isfinite(beyond[0, 0])
+    assert np.isnan(inside[0, 0])
+    balance = summary["balance"]
+    assert balance["cases"]["mapped_outside"] == pytest.approx(np.nansum(beyond), rel=1e-12)
+    assert balance["people"]["mapped_outside"] == pytest.approx(
+        balance["people"]["outside_areas"], rel=1e-6
+    )
+
+
+def test_the_evaluation_keeps_the_balance_of_the_model_that_it_scores(mapped: Any) -> None:
+    files, out, summary, _ = mapped
+    context = StageContext(files.config())
+    evaluate_stage(context)
+    report = json.loads((out / "evaluation.json").read_text())
+    assert report["balance"] == json.loads(json.dumps(summary["balance"]))
+    # Of another model the totals of the maps say nothing: ingest's part remains.
+    store = BagStore.open(out / "work/bags.zarr")
+    written = json.loads((out / BALANCE).read_text())
+    written["of"]["model"] = "another"
+    (out / BALANCE).write_text(json.dumps(written))
+    rest = read_balance(out, store)
+    assert rest is not None
+    assert "fitted" not in rest["cases"]
+    assert rest["people"]["raster"] == summary["balance"]["people"]["raster"]
+
+
+def hand_draws() -> AreaDraws:
+    expected = np.array([[10.0, 20.0, 3.0], [14.0, 24.0, 3.0], [12.0, 28.0, 3.0], [8.0, 24.0, 3.0]])
+    return AreaDraws(
+        np.array([2, 0, 1]), np.array([11.0, 9.0, 2.0]), np.ones(3), expected.mean(axis=0),
+        expected, expected + np.array([[1.0], [-1], [2], [0]]), np.zeros(3),
+    )  # fmt: skip
+
+
+def test_the_total_by_hand() -> None:
+    found = fitted_total(hand_draws(), 0.5)
+    # Expected totals are 33, 41, 43 and 35, counts 36, 38, 49 and 35.
+    assert found["mean"] == 38
+    assert found["monte_carlo_se"] == pytest.approx(np.std([33, 41, 43, 35], ddof=1) / 2)
+    assert (found["expected_lower"], found["expected_upper"]) == (34.5, 41.5)
+    assert (found["lower"], found["upper"]) == (35.75, 40.75)
+    assert found["observed"] == 22
+    assert found["share_below"] == 0
+
+
+def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason() -> None:
+    draws = hand_draws()
+    total = fitted_total(draws, 0.5)
+    ids = ["a", "b", "c"]
+
+    def model(**own: float) -> Any:
+        return SimpleNamespace(named_hyperparameters=lambda: own)
+
+    told = explain_difference(total, draws, ids, model(area_sd=0.5))
+    assert told is not None
+    assert "fitted total 38 (50 % interval 36 to 41) does not hold the observed 22" in told
+    assert "area effect (sd 0.5 of the log)" in told
+    assert "below 0.88 of their fitted count" in told  # the median of a log-normal of mean 1
+    assert told.endswith("largest in a +15, b +1, c +0")
+    assert "size 4" in str(explain_difference(total, draws, ids, model(size=4.0)))
+    assert "kernel" in str(explain_difference(total, draws, ids, model()))
+    near = replace(draws, y=np.array([11.0, 25.0, 2.0]))
+    assert explain_difference(fitted_total(near, 0.5), near, ids, model()) is None
+
+
+def test_half_of_the_area_effects_are_below_their_median() -> None:
+    """What the message says of the area effect, by its own draws."""
+    from models.likelihoods.area_effect import AreaEffect
+    from models.likelihoods.poisson import Poisson
+
+    rng = np.random.default_rng(0)
+    eta = np.full(40_000, 1e6)
+    drawn = AreaEffect(Poisson()).draw(eta, {"log_area_sd": np.log(0.5)}, None, rng)
+    assert drawn.mean() / 1e6 == pytest.approx(1.0, abs=0.01)
+    assert np.median(drawn) / 1e6 == pytest.approx(np.exp(-0.125), abs=0.01)
