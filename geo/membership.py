@@ -11,10 +11,9 @@ import geopandas as gpd
 import numpy as np
 import shapely
 from exactextract.raster import RasterSource as ExactRasterSource
-from pyproj import Transformer
 
-from geo.errors import GridError
-from geo.grid import Grid, Tile, same_crs
+from geo.grid import Grid, Tile
+from geo.reproject import reproject
 
 #: Polygons in one call of exactextract; bounds the memory of its tables.
 N_POLYGON_AT_ONCE = 256
@@ -242,45 +241,3 @@ class _Cells(ExactRasterSource):
 
     def read_window(self, x0: int, y0: int, nx: int, ny: int) -> np.ndarray:  # noqa: ARG002
         return np.zeros((ny, nx), np.uint8)
-
-
-def reproject(geometry: gpd.GeoSeries, grid: Grid) -> gpd.GeoSeries:
-    """Return polygons in the grid's CRS.
-
-    A straight edge in one CRS is curved in another. Edges are first split into pieces of about a
-    pixel, so that the error between two points is far below a pixel.
-
-    Raises
-    ------
-    GridError
-        If the polygons have no CRS, or some points cannot be projected to the grid's.
-    """
-    if geometry.crs is None:
-        msg = "the polygons have no CRS; set the one they are in (set_crs)"
-        raise GridError(msg)
-    if same_crs(geometry.crs, grid.crs):
-        return geometry
-    dense = geometry.segmentize(_pixel_in(geometry.crs, grid))
-    moved = dense.to_crs(grid.crs)
-    bounds = shapely.bounds(np.asarray(moved.array))
-    lost = ~np.isfinite(bounds).all(axis=1) & ~np.asarray(geometry.is_empty | geometry.isna())
-    if lost.any():
-        msg = (
-            f"{int(lost.sum())} polygon(s), first number {int(np.argmax(lost))}, lie outside the "
-            f"grid's CRS {grid.crs.name}; choose a grid CRS that covers all areas"
-        )
-        raise GridError(msg)
-    return moved
-
-
-def _pixel_in(crs: Any, grid: Grid) -> float:
-    """Return the size of the grid's central pixel in units of another CRS."""
-    left, bottom, right, top = grid.bounds
-    x, y = 0.5 * (left + right), 0.5 * (bottom + top)
-    there = Transformer.from_crs(grid.crs, crs, always_xy=True)
-    xs, ys = there.transform([x, x + grid.res[0], x], [y, y, y + grid.res[1]])
-    size = min(np.hypot(xs[1] - xs[0], ys[1] - ys[0]), np.hypot(xs[2] - xs[0], ys[2] - ys[0]))
-    if not (np.isfinite(size) and size > 0):
-        msg = f"the grid's centre lies outside the polygons' CRS {crs.name}; check both CRSs"
-        raise GridError(msg)
-    return float(size)

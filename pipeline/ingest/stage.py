@@ -19,7 +19,8 @@ import zarr
 
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
-from geo.membership import Membership, membership, reproject
+from geo.membership import Membership, membership
+from geo.reproject import reproject
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
