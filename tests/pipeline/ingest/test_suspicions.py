@@ -176,7 +176,9 @@ def test_latitude_before_longitude(files: Any, west: float) -> None:
 
 def test_areas_elsewhere_are_not_swapped(files: Any) -> None:
     degrees(files)
-    files.polygons = [shapely.transform(p, lambda xy: np.add(xy, (10.0, 0.0))) for p in files.polygons]
+    files.polygons = [
+        shapely.transform(p, lambda xy: np.add(xy, (10.0, 0.0))) for p in files.polygons
+    ]
     files.areas(crs="EPSG:4326")
     checked = check_inputs(files.config())
     assert checked.problems
