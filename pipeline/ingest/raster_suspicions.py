@@ -198,10 +198,11 @@ def _spikes(inside: np.ndarray, outside: np.ndarray) -> list[_Spike]:
 def _stands_apart(number: np.ndarray, times: np.ndarray, sign: int) -> bool:
     """Return whether the first of ascending numbers stands apart from all others.
 
-    A known number of missing pixels does if the gap to the next is wider than three times the
-    lowest twentieth of the others, and than a hundredth of their range. Any other has to be
-    frequent, and the gap wider than their range and than 20 of their standard deviations,
-    estimated from their quartiles.
+    A known number of missing pixels does if the gap to the next is wider than a hundredth of the
+    range of the others, and either than three times the span of their lowest twentieth, or than
+    four times any gap in it while the number is five times as frequent as any in it. Any other number
+    has to be frequent, and the gap wider than the range of the others and than 20 of their
+    standard deviations, estimated from their quartiles.
     """
     value, rest, n = float(number[0]), number[1:], int(times[0])
     n_rest = int(times[1:].sum())
@@ -215,8 +216,11 @@ def _stands_apart(number: np.ndarray, times: np.ndarray, sign: int) -> bool:
         float(rest[np.searchsorted(below, share)]) for share in (0.05, 0.25, 0.75)
     )
     if sign * value in SENTINELS:
-        tail = fifth - float(rest[0])
-        return n >= N_SENTINEL and gap > 3 * tail and gap > 0.01 * spread
+        tail = int(np.searchsorted(rest, fifth, side="right"))
+        widest = float(np.diff(rest[: max(tail, 2)]).max())
+        sparse = gap > 4 * widest and n >= 5 * int(times[1 : tail + 1].max())
+        apart = gap > 3 * (fifth - float(rest[0])) or sparse
+        return n >= N_SENTINEL and gap > 0.01 * spread and apart
     frequent = n >= max(N_REPEATED, SHARE_REPEATED * (n + n_rest))
     return frequent and rest.size >= 20 and gap > spread and gap > 20 * (upper - lower) / 1.349
 

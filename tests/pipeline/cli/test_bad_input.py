@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from affine import Affine
+from pyproj import CRS
 from shapely.geometry import MultiPolygon, Point, Polygon, box
 
 from geo.errors import InputError, Problem
@@ -462,3 +463,53 @@ def test_odd_but_good_inputs_pass(files: Any) -> None:
     moved.to_file(path, layer="districts")
     files.counts()
     assert check(files.config()) == []
+
+
+def test_more_folds_than_areas(files: Any) -> None:
+    files.options = {"evaluate": {"folds": 10}}
+    the_only(files, "evaluate.folds", "10 folds of 9 areas", "9 folds at most")
+    for fine in ({"folds": 9}, {"folds": 10, "schemes": []}, {}):
+        files.options = {"evaluate": fine}
+        assert check(files.config()) == []
+
+
+def test_a_file_of_folds_that_lacks_areas(files: Any) -> None:
+    rows = "\n".join(f"{area},{n % 3}" for n, area in enumerate(list(files.cases)[2:]))
+    (files.directory / "folds.csv").write_text(f"code,fold\n{rows}\n")
+    files.options = {"evaluate": {"folds": {"path": "folds.csv", "id": "code", "fold": "fold"}}}
+    (line,) = typed(files, "check")
+    assert "2 areas have no row: M00, M01" in line
+
+
+def test_an_output_that_cannot_be_written(files: Any) -> None:
+    (files.directory / "file").write_text("no directory")
+    files.options = {"output": {"dir": str(files.directory / "file" / "out")}}
+    for command in ("check", "ingest"):
+        (line,) = typed(files, command)
+        assert "output.dir" in line
+        assert "cannot be written to (Not a directory)" in line
+    if Path("/proc").is_dir():
+        files.options = {"output": {"dir": "/proc/disagg-out"}}
+        assert "cannot be written to" in typed(files, "check")[0]
+
+
+@pytest.mark.parametrize(
+    "header", ["code, of the district;cases", "code;cases, reported", "code;name;cases"]
+)
+def test_semicolons_with_commas_in_names(files: Any, header: str) -> None:
+    names = header.split(";")
+    cells = ["Foo, Bar"] * (len(names) - 2)
+    rows = [";".join([area, *cells, n]) for area, n in files.cases.items()]
+    (files.directory / "cases.csv").write_text("\n".join([header, *rows]) + "\n")
+    files.options = {"counts": {"path": "cases.csv", "id": names[0], "value": names[-1]}}
+    assert check(files.config()) == []
+
+
+def test_crs_without_a_code_is_named_by_its_projection(files: Any) -> None:
+    from geo.raster_header import crs_text
+
+    sinusoidal = CRS.from_proj4("+proj=sinu +lon_0=0 +R=6371007.181 +units=m +no_defs")
+    assert crs_text(sinusoidal) == "Sinusoidal"
+    assert crs_text(CRS.from_epsg(32738)) == "EPSG:32738"
+    assert crs_text(CRS.from_proj4("+proj=longlat +R=6371007.181 +no_defs")) == "geographic"
+    assert crs_text(None) == "no CRS"

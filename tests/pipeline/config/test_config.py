@@ -107,3 +107,70 @@ def test_environment_variables_are_put_in(write, tmp_path, monkeypatch):
     monkeypatch.setenv("DISAGG_TEST_FOLDER", str(tmp_path))
     text = GOOD.replace("districts.gpkg", '"${DISAGG_TEST_FOLDER}/districts.gpkg"')
     assert load_config(write(text)).areas.path == str(tmp_path / "districts.gpkg")
+
+
+def test_a_variable_that_is_not_set_is_one_problem(write, capsys):
+    from pipeline.cli.main import main
+
+    text = GOOD.replace("districts.gpkg", '"${DISAGG_NOT_SET}/d.gpkg"')
+    path = write(text.replace("cases.csv", '"${DISAGG_NOT_SET}/c.csv"'))
+    (found,) = problems(path)
+    assert "areas.path: environment variable DISAGG_NOT_SET is not set (2 keys name it)" in found
+    for name in FILES:
+        (path.parent / name).unlink()
+    main(["check", str(path), "--quiet"])
+    told = [line for line in capsys.readouterr().err.splitlines() if "DISAGG_NOT_SET" in line]
+    assert len(told) == 1, told
+
+
+def test_all_settings_that_a_model_refuses_are_told_at_once(write):
+    wrong = "{likelihood: normal, link: exp, area_effect: true, options: {n_tres: 1, dtype: f}}"
+    line = next(each for each in GOOD.splitlines() if each.startswith("model:"))
+    text = GOOD.replace(line, f"model: {wrong}")
+    found = problems(write(text))
+    assert [each.split(": ")[1] for each in found] == [
+        "model.options.n_tres",
+        "model.options.dtype",
+        "model.link",
+        "model.area_effect",
+    ]
+    # Those of a classifier, and those of several sections.
+    line_up = "{kind: psi_vgpmil, likelihood: normal, link: exp, priors: none}"
+    found = problems(write(text.replace(wrong, line_up).replace("counts:", "labels:")))
+    assert len([each for each in found if "is for models of counts" in each]) == 3
+    tls = "compute: {scheduler: tcp://x:1, tls: {ca: a.pem, cert: b.pem, key: c.pem}}"
+    old = next(each for each in GOOD.splitlines() if each.startswith("compute:"))
+    several = GOOD.replace(old, tls).replace("value: cases}", "value: cases, tested: n}")
+    said = " ".join(problems(write(several)))
+    assert "counts.tested and model.likelihood" in said
+    assert "compute.tls and a scheduler" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("nodata: much", ["covariates.elevation.nodata", "'much'", "-9999"]),
+        ("nodata: .nan", ["covariates.elevation.nodata", "NaN is always missing"]),
+        ("nodata: yes", ["covariates.elevation.nodata"]),
+        ("crs: EPSG:99", ["covariates.elevation.crs", "EPSG:99"]),
+        ("scale: 0", ["covariates.elevation.scale", "other than 0"]),
+        ("scale: big", ["covariates.elevation.scale", "number"]),
+        ("offset: yes", ["covariates.elevation.offset", "number"]),
+        ("units: [m]", ["covariates.elevation.units", "text"]),
+    ],
+)
+def test_a_raster_is_declared_with_what_it_can_be(write, keys, says):
+    text = GOOD.replace("{path: elevation.tif}", "{path: elevation.tif, " + keys + "}")
+    (found,) = problems(write(text))
+    assert all(word in found for word in says), found
+
+
+def test_what_replaces_the_header_of_a_raster(write):
+    given = "{path: elevation.tif, nodata: [-9999, -3.4e38], scale: 1e-4, offset: 2, units: m}"
+    text = GOOD.replace("{path: elevation.tif}", given)
+    header = load_config(write(text)).covariates["elevation"].header
+    assert header.nodata == (-9999.0, -3.4e38)
+    assert (header.scale, header.offset, header.unit, header.crs) == (1e-4, 2.0, "m", None)
+    config = load_config(write(GOOD.replace("elevation.tif}", "elevation.tif, nodata: []}")))
+    assert config.covariates["elevation"].header.nodata == ()
+    assert Config.model_validate(config.model_dump()).model_dump() == config.model_dump()

@@ -101,3 +101,26 @@ def test_code_that_is_on_record_on_one_side_only_is_a_change():
     now = {**before, "code.plugins": "cccccc"}
     assert code.describe_changes(before, now) == ["code (plugins none -> cccc)"]
     assert code.describe_changes(now, before) == ["code (plugins cccc -> none)"]
+
+
+@pytest.mark.parametrize(
+    "key", [{"nodata": -1}, {"crs": "EPSG:4326"}, {"scale": 10}, {"offset": 1}, {"units": "m"}]
+)
+@pytest.mark.parametrize("section", ["population", "covariates"])
+def test_what_is_declared_of_a_raster_makes_ingest_stale(inputs, section, key):
+    config = build_config(inputs)
+    run(config)
+    assert stale_stages(config, "none") == []
+    given = config.population if section == "population" else next(iter(config.covariates.values()))
+    changed = type(given).model_validate({**given.model_dump(), **key})
+    value = changed if section == "population" else dict.fromkeys(config.covariates, changed)
+    assert "ingest" in stale_stages(config.model_copy(update={section: value}), "none")
+
+
+def test_an_accepted_suspicion_makes_nothing_stale(inputs):
+    from pipeline.config.check_schema import Check
+
+    config = build_config(inputs)
+    run(config)
+    accepted = config.model_copy(update={"check": Check(accept=("scale",))})
+    assert stale_stages(accepted, "none") == []

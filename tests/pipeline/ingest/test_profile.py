@@ -1,0 +1,301 @@
+"""The numbers that check shows, each against another way to compute it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import exactextract
+import geopandas as gpd
+import numpy as np
+import pytest
+import rasterio
+import shapely
+import yaml
+from pyproj import Geod
+from rasterio.features import geometry_mask
+
+from geo.raster import RasterSource
+from geo.raster_header import RasterHeader
+from pipeline.cli.main import main
+from pipeline.ingest import raster_sample
+from pipeline.ingest.profile import Profile, surface_km2
+from pipeline.ingest.raster_sample import sample_raster
+from pipeline.ingest.stage import check_inputs
+
+
+def profile_of(files: Any) -> Profile:
+    checked = check_inputs(files.config())
+    assert checked.problems == []
+    assert checked.examined is not None
+    return checked.examined.profile
+
+
+def areas_of(files: Any) -> gpd.GeoDataFrame:
+    return gpd.read_file(files.directory / "areas.gpkg")
+
+
+def test_people_and_rates_are_those_of_exactextract(files: Any) -> None:
+    files.population[10:14, 10:14] = np.nan
+    files.raster("population.tif", files.population)
+    profile = profile_of(files)
+    each = exactextract.exact_extract(
+        str(files.directory / "population.tif"), areas_of(files), ["sum"], output="pandas"
+    )["sum"].to_numpy()
+    cases = np.array([float(n) for n in files.cases.values()])
+    people, counts = profile.people, profile.counts
+    assert people is not None
+    assert people.each is not None
+    assert people.total == pytest.approx(each.sum(), rel=1e-6)
+    assert (people.each.low, people.each.high) == pytest.approx((each.min(), each.max()), rel=1e-6)
+    assert people.each.low_id == files.ids[int(each.argmin())]
+    assert counts is not None
+    assert counts.rates is not None
+    assert counts.total == cases.sum()
+    assert counts.rate == pytest.approx(1000 * cases.sum() / each.sum(), rel=1e-6)
+    rates = 1000 * cases / each
+    assert counts.rates.low == pytest.approx(rates.min(), rel=1e-6)
+    assert counts.rates.high == pytest.approx(rates.max(), rel=1e-6)
+    assert counts.rates.high_id == files.ids[int(rates.argmax())]
+
+
+def test_without_people_rates_are_per_km2(files: Any) -> None:
+    files.options = {"population": None, "grid": {"like": "wave.tif"}}
+    profile = profile_of(files)
+    assert profile.people is None
+    assert profile.exposure == "km2"
+    assert profile.areas is not None
+    assert profile.counts is not None
+    assert profile.counts.rate == pytest.approx(1000 * 126 / profile.areas.km2, rel=1e-3)
+
+
+def test_a_survey_has_rates_of_people_tested(files: Any) -> None:
+    rows = "\n".join(f"{area},{n},{50 + n}" for n, area in enumerate(files.cases))
+    (files.directory / "cases.csv").write_text(f"code,cases,tested\n{rows}\n")
+    files.options = {
+        "counts": {"path": "cases.csv", "value": "cases", "tested": "tested"},
+        "model": {"likelihood": "binomial"},
+    }
+    counts = profile_of(files).counts
+    assert counts is not None
+    assert (counts.total, counts.tested) == (36, 486)
+    assert counts.rate == pytest.approx(1000 * 36 / 486)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:32738", "EPSG:4326"])
+def test_surface_is_that_on_the_ellipsoid(files: Any, crs: str) -> None:
+    frame = areas_of(files).to_crs(crs)
+    size = surface_km2(frame)
+    geod = Geod(ellps="WGS84")
+    dense = frame.geometry.segmentize(500 if crs != "EPSG:4326" else 0.005).to_crs("EPSG:4326")
+    exact = [abs(geod.geometry_area_perimeter(shape)[0]) / 1e6 for shape in dense]
+    np.testing.assert_allclose(size, exact, rtol=1e-6)
+
+
+def brute_force(path: Path, frame: gpd.GeoDataFrame) -> tuple[np.ndarray, int]:
+    """Return the values inside the areas, and the number of pixels there, by rasterio."""
+    with rasterio.open(path) as raster:
+        inside = ~geometry_mask(frame.to_crs(raster.crs).geometry, raster.shape, raster.transform)
+        values = raster.read(1).astype(float)[inside]
+    return values[np.isfinite(values)], int(inside.sum())
+
+
+def test_a_raster_is_described_inside_the_areas(files: Any) -> None:
+    files.x["wave"][5:9, 5:9] = np.nan
+    files.x["wave"][:2] = 100  # outside
+    path = files.raster("wave.tif", files.x["wave"])
+    values, n = brute_force(path, areas_of(files))
+    population, wave, _ = profile_of(files).rasters
+    assert population.key == "population"
+    assert (wave.low, wave.median, wave.high) == (values.min(), np.median(values), values.max())
+    assert wave.n_pixel == n
+    assert wave.missing == pytest.approx(1 - values.size / n)
+    assert wave.missing > 0
+    assert (wave.crs, wave.resolution, wave.resolution_unit) == (
+        "EPSG:32738",
+        (1000, 1000),
+        "metre",
+    )
+    assert not wave.sampled
+
+
+def test_what_a_raster_does_not_reach_is_missing(files: Any) -> None:
+    files.raster("wave.tif", files.x["wave"][:, :12])
+    wave = next(r for r in check_profile(files).rasters if r.key == "covariates.wave")
+    _, n = brute_force(files.raster("all.tif", files.population), areas_of(files))
+    values, _ = brute_force(files.directory / "wave.tif", areas_of(files))
+    assert wave.n_pixel == n
+    assert wave.missing == pytest.approx(1 - values.size / n)
+    assert wave.missing > 0.4
+
+
+def check_profile(files: Any) -> Profile:
+    """Return the profile of inputs that may have problems."""
+    checked = check_inputs(files.config())
+    assert checked.examined is not None
+    return checked.examined.profile
+
+
+def test_a_south_up_and_a_reprojected_raster(files: Any, tmp_path: Path) -> None:
+    from affine import Affine
+
+    frame = areas_of(files)
+    path = files.raster("wave.tif", files.x["wave"])
+    values, n = brute_force(path, frame)
+    t = files.transform
+    south_up = Affine(t.a, 0, t.c, 0, -t.e, t.f + t.e * files.shape[0])
+    flipped = files.raster("flipped.tif", files.x["wave"][::-1], transform=south_up)
+    found = sample_raster(RasterSource(flipped), frame.geometry)
+    assert found.n_inside == n
+    np.testing.assert_array_equal(np.sort(found.inside), np.sort(values))
+    there = sample_raster(RasterSource(path), frame.to_crs("EPSG:4326").geometry)
+    assert there.n_inside == pytest.approx(n, abs=2)
+
+
+def test_areas_smaller_than_a_pixel_have_values(files: Any) -> None:
+    corner = shapely.box(5e5 + 5100, 8e6 - 5300, 5e5 + 5200, 8e6 - 5200)
+    found = sample_raster(
+        RasterSource(files.directory / "wave.tif"), gpd.GeoSeries([corner], crs=files.crs)
+    )
+    assert found.inside.tolist() == [files.x["wave"][5, 5]]
+    assert found.missing == 0
+
+
+def test_a_large_raster_is_sampled(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raster_sample, "BLOCK", 4)
+    frame = areas_of(files)
+    source = RasterSource(files.directory / "wave.tif")
+    everything = sample_raster(source, frame.geometry)
+    reads: list[int] = []
+    read = RasterSource.read
+
+    def counted(self: RasterSource, window: Any = None) -> np.ndarray:
+        values = read(self, window)
+        reads.append(values.size)
+        return values
+
+    monkeypatch.setattr(RasterSource, "read", counted)
+    some = sample_raster(source, frame.geometry, limit=160)
+    assert some.sampled
+    assert not everything.sampled
+    assert sum(reads) <= 160
+    assert set(some.inside) < set(everything.inside)
+    assert some.inside.size > 50
+    again = sample_raster(source, frame.geometry, limit=160)
+    np.testing.assert_array_equal(some.inside, again.inside)
+
+
+def test_each_period_has_a_line(files: Any, capsys: Any) -> None:
+    months = ["2026-2", "2026-10"]
+    rows = [f"{m},{a},{10 * k + n}" for k, m in enumerate(months) for n, a in enumerate(files.ids)]
+    (files.directory / "cases.csv").write_text("month,code,cases\n" + "\n".join(rows) + "\n")
+    files.options = {
+        "counts": {"path": "cases.csv", "value": "cases", "period": "month"},
+        "period": "2026-10",
+    }
+    profile = profile_of(files)
+    assert [(p.period, p.n_area, p.total) for p in profile.periods] == [
+        ("2026-2", 9, 36.0),
+        ("2026-10", 9, 126.0),
+    ]
+    assert profile.counts is not None
+    assert profile.periods[1].rate == profile.counts.rate
+    assert profile.periods[0].rate == pytest.approx(profile.counts.rate * 36 / 126)
+
+
+def test_periods_in_files_of_their_own(files: Any, capsys: Any) -> None:
+    for month in (1, 2):
+        rows = [f"{area},{month * n}" for n, area in enumerate(files.ids)]
+        text = "code,cases\n" + "\n".join(rows) + "\n"
+        (files.directory / f"cases_2026-0{month}.csv").write_text(text)
+    path = files.directory / "map.yaml"
+    counts = {"path": "cases_{period}.csv", "value": "cases"}
+    path.write_text(yaml.safe_dump({**files.mapping(), "counts": counts}))
+    assert main(["check", str(path), "--json"]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert [(p["period"], p["total"]) for p in profile["periods"]] == [
+        ("2026-01", 36.0),
+        ("2026-02", 72.0),
+    ]
+    assert profile["counts"]["period"] == "2026-02"
+
+
+def test_json_has_all_of_it_also_where_there_are_problems(files: Any, capsys: Any) -> None:
+    path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(files.mapping()))
+    assert main(["check", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["ok"], result["problems"], result["suspicions"]) == (True, [], [])
+    assert result["profile"]["areas"]["n"] == 9
+    assert {r["key"] for r in result["profile"]["rasters"]} == {
+        "population", "covariates.wave", "covariates.north",
+    }  # fmt: skip
+    files.raster("north.tif", np.full(files.shape, 3.0))
+    assert main(["check", str(path), "--json"]) == 2
+    result = json.loads(capsys.readouterr().out)
+    assert not result["ok"]
+    assert len(result["problems"]) == 1
+    north = next(r for r in result["profile"]["rasters"] if r["key"] == "covariates.north")
+    assert north["low"] == north["high"] == 3.0
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_fits_the_terminal(
+    files: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(files.mapping()))
+    assert main(["check", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if str(path) not in line) <= width
+    heading = next(line.split() for line in lines if "median" in line)
+    assert heading == ["inside", "the", "areas", "min", "median", "max", "missing", "nodata",
+                       "pixel", "CRS", "unit"]  # fmt: skip
+
+
+def test_declared_properties_reach_every_number(files: Any) -> None:
+    """The rasters are stored in thousands and tenths, with an undeclared -9999 and a wrong CRS."""
+    good = profile_of(files)
+    stored = np.rint(1000 * files.x["wave"])
+    stored[:2] = -9999
+    files.raster("wave.tif", stored, dtype="int16", nodata=0, crs=None)
+    files.raster("population.tif", files.population / 1000, crs="EPSG:32638", nodata=None)
+    files.options = {
+        "population": {"path": "population.tif", "scale": 1000, "crs": files.crs,
+                       "units": "people"},
+        "covariates": {
+            "wave": {"path": "wave.tif", "nodata": -9999, "scale": 0.001, "offset": 5,
+                     "crs": files.crs, "units": "m"},
+            "north": {"path": "north.tif"},
+        },
+    }  # fmt: skip
+    found = profile_of(files)
+    assert found.people is not None
+    assert good.people is not None
+    assert found.people.total == pytest.approx(good.people.total, rel=1e-12)
+    population, wave, _ = found.rasters
+    assert (population.unit, population.crs) == ("people", "EPSG:32738")
+    assert (wave.unit, wave.nodata, wave.scale) == ("m", (-9999.0,), 0.001)
+    assert wave.low == pytest.approx(good.rasters[1].low + 5, abs=5e-4)
+    assert wave.median == pytest.approx(good.rasters[1].median + 5, abs=5e-4)
+    assert wave.missing == 0  # 0 is a value now, and -9999 lies outside the areas
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        RasterHeader(nodata=(7.0, 9.0)),
+        RasterHeader(nodata=()),
+        RasterHeader(nodata=(7.0,), scale=2.0, offset=1.0),
+    ],
+)
+def test_a_declared_header_against_numpy(files: Any, header: RasterHeader) -> None:
+    values = np.arange(30 * 34).reshape(30, 34) % 11
+    path = files.raster("a.tif", values, dtype="uint8", nodata=5)
+    source = RasterSource(path)
+    header.apply(source)
+    expected = values * (header.scale or 1.0) + (header.offset or 0.0)
+    expected = np.where(np.isin(values, header.nodata), np.nan, expected)
+    np.testing.assert_array_equal(source.read(), expected)

@@ -1,0 +1,312 @@
+"""Suspicions about areas and counts: each fires on its mistake, and good inputs raise none."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shapely
+import yaml
+from affine import Affine
+
+from pipeline.cli.main import main
+from pipeline.config.context import StageContext
+from pipeline.config.reader import load_config
+from pipeline.ingest.stage import Checked, check_inputs, ingest
+from pipeline.ingest.suspicions import folded, same_but_for_spelling
+
+
+def found(files: Any) -> dict[str, str]:
+    """Return the suspicions by code; expect no problem."""
+    checked = check_inputs(files.config())
+    assert checked.problems == []
+    return by_code(checked)
+
+
+def by_code(checked: Checked) -> dict[str, str]:
+    assert checked.examined is not None
+    return {each.code: str(each) for each in checked.examined.suspicions}
+
+
+def write(files: Any, **keys: Any) -> Path:
+    path = files.directory / "map.yaml"
+    text = yaml.safe_dump({**files.mapping(), **keys}, sort_keys=False)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def counts_of(files: Any, values: Any) -> None:
+    files.counts([(area, str(v)) for area, v in zip(files.cases, values, strict=True)])
+
+
+def test_good_inputs_raise_none(files: Any) -> None:
+    assert found(files) == {}
+
+
+def test_a_sparse_country_and_a_rare_disease_raise_none(files: Any) -> None:
+    rng = np.random.default_rng(3)
+    files.population[rng.random(files.shape) < 0.9] = 0
+    files.population[rng.random(files.shape) < 0.3] = np.nan
+    files.raster("population.tif", files.population / 100)
+    counts_of(files, [0, 0, 1, 0, 0, 0, 0, 0, 0])
+    assert found(files) == {}
+
+
+def test_modelled_counts_and_a_survey_raise_none(files: Any) -> None:
+    counts_of(files, [0.25, 0.5, 0.125, 0.75, 0.4, 0.3, 0.2, 0.1, 0.6])
+    assert found(files) == {}
+    rows = "\n".join(f"{area},{n},{200 + 10 * n}" for n, area in enumerate(files.cases))
+    (files.directory / "cases.csv").write_text(f"code,cases,tested\n{rows}\n")
+    files.options = {
+        "counts": {"path": "cases.csv", "value": "cases", "tested": "tested"},
+        "model": {"likelihood": "binomial"},
+        "output": {"dir": "out", "exceedance": [5, 20, 50]},
+    }
+    assert found(files) == {}
+
+
+@pytest.mark.parametrize("mistake", ["-9999", "255"])
+def test_an_undeclared_nodata_and_its_remedy(files: Any, mistake: str) -> None:
+    values = files.x["wave"].copy()
+    values[3:6, 3:6] = float(mistake)
+    files.raster("wave.tif", values, nodata=None)
+    said = found(files)["nodata"]
+    assert f"{mistake} in 9 pixels (9 of them in areas)" in said
+    assert f"covariates.wave.nodata: {mistake}" in said
+    wave = {"path": "wave.tif", "nodata": float(mistake)}
+    files.options = {"covariates": {"wave": wave, "north": {"path": "north.tif"}}}
+    assert found(files) == {}
+
+
+def test_an_undeclared_nodata_of_the_population_is_told_with_its_problem(files: Any) -> None:
+    files.population[:6] = -9999
+    files.raster("population.tif", files.population, nodata=None)
+    checked = check_inputs(files.config())
+    assert len(checked.problems) == 1
+    assert "down to -9999" in checked.problems[0].found
+    assert "population.nodata: -9999" in by_code(checked)["nodata"]
+
+
+def test_a_raster_in_ten_thousandths(files: Any) -> None:
+    rng = np.random.default_rng(1)
+    files.raster("ndvi.tif", rng.integers(-1900, 9900, files.shape), dtype="int16", nodata=-3000)
+    ndvi = {"path": "ndvi.tif"}
+    files.options = {"covariates": {"ndvi": ndvi, "north": {"path": "north.tif"}}}
+    assert "covariates.ndvi.scale: 0.0001" in found(files)["scale"]
+    ndvi["scale"] = 0.0001  # type: ignore[assignment]
+    assert found(files) == {}
+
+
+def test_more_cases_than_people(files: Any) -> None:
+    files.raster("population.tif", files.population / 1e5)
+    said = found(files)["rate"]
+    assert "126 cases of" in said
+    assert "population.scale: 1000" in said
+    files.options = {"population": {"path": "population.tif", "scale": 1e5}}
+    assert found(files) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("prevalence", np.linspace(0.05, 0.9, 9)),
+        ("pct_positive", np.linspace(2.5, 61.3, 9)),
+        ("incidence_rate", np.linspace(20.2, 410.7, 9)),
+    ],
+)
+def test_shares_taken_for_counts(files: Any, column: str, values: np.ndarray) -> None:
+    lines = [f"{area},{value:.3f}" for area, value in zip(files.cases, values, strict=True)]
+    (files.directory / "cases.csv").write_text(f"code,{column}\n" + "\n".join(lines) + "\n")
+    files.options = {"counts": {"path": "cases.csv", "value": column}}
+    assert column in found(files)["shares"]
+    whole = [f"{area},{10 * k}" for k, area in enumerate(files.cases)]
+    (files.directory / "cases.csv").write_text(f"code,{column}\n" + "\n".join(whole) + "\n")
+    assert found(files) == {}
+
+
+def test_percentages_are_told_by_the_people_they_do_not_grow_with() -> None:
+    from pipeline.ingest.suspicions import _shares
+
+    rng = np.random.default_rng(0)
+    people = rng.lognormal(10, 1, 60)
+    percent = rng.uniform(0.5, 40, 60).round(1)
+    percent = percent[np.argsort(rng.random(60))]
+    assert "percentages?" in _shares("value", percent, np.sort(people))
+    assert _shares("value", 40 * people / people.max(), people) == ""  # modelled counts
+    assert _shares("value", np.rint(percent), people) == ""
+    assert _shares("value", percent, None) == ""
+    assert _shares("cases", rng.poisson(0.3, 60).astype(float), people) == ""
+
+
+@pytest.mark.parametrize(("thresholds", "far"), [([50], True), ([0.0001], True), ([0.4, 1], False)])
+def test_thresholds_outside_the_rates(files: Any, thresholds: list[float], far: bool) -> None:
+    files.options = {"output": {"dir": "out", "rate_per": 1000, "exceedance": thresholds}}
+    assert ("threshold" in found(files)) == far
+
+
+def degrees(files: Any, west: float = 47.0, south: float = -20.0) -> None:
+    """Move all inputs to a CRS of degrees."""
+    files.crs, files.transform = "EPSG:4326", Affine(0.01, 0, west, 0, -0.01, south)
+    for name, values in files.x.items():
+        files.raster(f"{name}.tif", values)
+    files.raster("population.tif", files.population)
+
+    def moved(xy: np.ndarray) -> np.ndarray:
+        return np.column_stack([west + (xy[:, 0] - 5e5) / 1e5, south + (xy[:, 1] - 8e6) / 1e5])
+
+    files.polygons = [shapely.transform(polygon, moved) for polygon in files.polygons]
+    files.areas(crs="EPSG:4326")
+
+
+@pytest.mark.parametrize("west", [47.0, 120.0])
+def test_latitude_before_longitude(files: Any, west: float) -> None:
+    degrees(files, west)
+    assert found(files) == {}
+    files.polygons = [shapely.transform(p, lambda xy: xy[:, ::-1]) for p in files.polygons]
+    files.areas(crs="EPSG:4326")
+    checked = check_inputs(files.config())
+    assert checked.problems  # misplaced, or no degrees
+    said = by_code(checked)["swapped"]
+    assert "write longitude first" in said
+
+
+def test_areas_elsewhere_are_not_swapped(files: Any) -> None:
+    degrees(files)
+    files.polygons = [
+        shapely.transform(p, lambda xy: np.add(xy, (10.0, 0.0))) for p in files.polygons
+    ]
+    files.areas(crs="EPSG:4326")
+    checked = check_inputs(files.config())
+    assert checked.problems
+    assert by_code(checked) == {}
+
+
+def test_ids_spelt_otherwise(files: Any) -> None:
+    files.ids = ["Fénérive Est", "AMBOVOMBE", "007", "St. Louis", *files.ids[4:]]
+    files.areas()
+    given = ["fenerive est", "Ambovombe ", "7", "St Louis", *list(files.cases)[4:]]
+    files.counts([(name, "5") for name in given])
+    checked = check_inputs(files.config())
+    assert checked.problems
+    said = by_code(checked)["ids"]
+    assert "4 ids differ" in said
+    for pair in ("'fenerive est' is 'Fénérive Est'", "'7' is '007'", "'St Louis' is 'St. Louis'"):
+        assert pair in said
+    files.counts([(name, "5") for name in files.ids])
+    assert found(files) == {}
+
+
+def test_ids_are_paired_only_where_it_is_clear() -> None:
+    assert folded(" Saint-Étienne 007 ") == folded("SAINT ETIENNE 7")
+    assert folded("M01") != folded("M10")
+    assert folded("100") == "100"
+    assert same_but_for_spelling({"a", "A"}, {"á"}) == []
+    assert same_but_for_spelling({"a"}, {"á", "Á"}) == []
+    assert same_but_for_spelling({"a", "b"}, {"á", "c"}) == [("a", "á")]
+
+
+def test_people_where_a_covariate_has_no_value(files: Any) -> None:
+    rows, cols = files.pixels(4)
+    files.x["north"][slice(rows.start, rows.stop - 2), cols] = np.nan
+    files.raster("north.tif", files.x["north"])
+    said = found(files)["coverage"]
+    assert "M04 (" in said
+    assert "%: north)" in said
+    assert said.count("M0") == 1
+
+
+def test_a_polygon_that_is_there_twice(files: Any) -> None:
+    files.polygons[8] = files.polygons[3]
+    files.areas()
+    assert "M03 and M08 (the same polygon)" in found(files)["overlap"]
+
+
+def test_areas_that_overlap(files: Any) -> None:
+    files.polygons[8] = shapely.affinity.translate(files.polygons[8], -2000)
+    files.areas()
+    assert "M07 and M08 (25 %)" in found(files)["overlap"]
+    files.polygons[8] = shapely.affinity.translate(files.polygons[8], 1900)
+    files.areas()
+    assert found(files) == {}  # generalised borders overlap as much
+
+
+def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) -> None:
+    files.options = {"output": {"dir": str(files.directory / "out"), "exceedance": [50]}}
+    path = write(files)
+    assert main(["check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert f"{path}: no problems, 1 suspicion" in out
+    assert err.startswith("warning: output.exceedance: 50 is far outside the rates of the areas")
+    assert err.rstrip().endswith("[threshold]")
+    assert main(["check", str(path), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["check", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["ok"] is True
+    assert [each["code"] for each in result["suspicions"]] == ["threshold"]
+    for accepted in ("threshold", "threshold:output.exceedance"):
+        path = write(files, check={"accept": [accepted]})
+        assert main(["check", str(path)]) == 0
+        assert capsys.readouterr().err == ""
+    path = write(files, check={"accept": ["threshold:counts"]})
+    assert main(["check", str(path)]) == 0
+    assert "warning" in capsys.readouterr().err
+    path = write(files, check={"accept": ["treshold"]})
+    assert main(["check", str(path)]) == 2
+    assert "did you mean threshold?" in capsys.readouterr().err
+
+
+class Log:
+    """Progress that keeps its lines."""
+
+    def __init__(self) -> None:
+        from pipeline.core.progress import Silent
+
+        self.lines: list[str] = []
+        self.task = Silent().task
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def test_ingest_logs_each_suspicion_on_a_line(files: Any) -> None:
+    files.options = {"output": {"dir": str(files.directory / "out"), "exceedance": [50]}}
+    log = Log()
+    ingest(StageContext(files.config(), log))
+    lines = [line for line in log.lines if "suspicion" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("ingest: suspicion: output.exceedance: 50 is far outside")
+
+
+@pytest.mark.ci
+def test_the_demo_raises_none(tmp_path: Path) -> None:
+    from pipeline.demo.country import simulate_country
+
+    for labels in (False, True):
+        path = simulate_country(tmp_path / str(labels), size="small", seed=2, labels=labels)
+        checked = check_inputs(load_config(path))
+        assert checked.problems == []
+        assert by_code(checked) == {}
+
+
+@pytest.mark.ci
+def test_madagascar_raises_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).resolve().parents[3]
+    data = Path(os.environ.get("DISAGG_SHARED_DATA", root.parent / "shared" / "data"))
+    if not (data / "madagascar").is_dir():
+        pytest.skip(f"real data not found: no {data} (set DISAGG_SHARED_DATA)")
+    monkeypatch.setenv("DISAGG_SHARED_DATA", str(data))
+    checked = check_inputs(load_config(root / "examples" / "madagascar" / "disagg.yaml"))
+    assert checked.problems == []
+    assert by_code(checked) == {}
+    assert checked.examined is not None
+    profile = checked.examined.profile
+    assert profile.people is not None
+    assert round(profile.people.total) == 21_412_102  # as the data's own page says
+    assert profile.counts is not None
+    assert round(profile.counts.total) == 1_237_811
+    assert profile.counts.rate == pytest.approx(1000 * 1_237_811 / 21_412_102, rel=1e-6)
