@@ -15,9 +15,9 @@ from pyproj import Transformer
 
 from geo.conserve import edges_in_source, overlap_sum, points_per_side, scatter_mode, scatter_sum
 from geo.errors import GridError, ResamplingError
-from geo.grid import Grid, Tile, same_crs
+from geo.grid import Grid, Tile, pixel_area_km2, same_crs
 from geo.interpolate import Sampler
-from geo.raster import RasterSource
+from geo.raster import CRS_REMEDY, RasterSource
 
 RESAMPLINGS = ("auto", "average", "bilinear", "nearest", "mode", "sum", "cubic")
 
@@ -92,7 +92,7 @@ def aligned(
     InputError
         If the raster cannot be read.
     GridError
-        If the source has no CRS, or is a density on a rotated grid.
+        If the source has no CRS.
     """
     check_resampling(resampling)
     if density and resampling != "sum":
@@ -134,7 +134,7 @@ class _Alignment:
 
     def __init__(self, source: RasterSource, grid: Grid, resampling: str, density: bool) -> None:
         if source.crs is None:
-            msg = f"{source.path}: has no CRS; assign the one it is in (gdal_edit.py -a_srs)"
+            msg = f"{source.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         self.source, self.grid, self.density = source, grid, density
         self.to_pixel: Affine = ~source.transform
@@ -177,7 +177,8 @@ class _Alignment:
             return np.concatenate([self.values(half) for half in tile.halves(axis)], axis=axis)
         read = self.source.read(window)
         if self.density:
-            read = read * self.source.grid.area_km2(window)
+            s = self.source
+            read = read * pixel_area_km2(s.crs, s.transform, window)
         if self.shift is not None:
             return self._copy(read, window, tile)
         if self.resampling in ("sum", "average"):

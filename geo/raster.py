@@ -30,6 +30,8 @@ from geo.trust import current_trust
 CACHE_MB = 256
 #: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
+#: What to do about a raster without a CRS; a NetCDF file, say, cannot be given one.
+CRS_REMEDY = "add the one it is in beside its path (crs: EPSG:xxxx)"
 
 
 class RasterSource:
@@ -116,7 +118,7 @@ class RasterSource:
             If the source is rotated, south-up or without a CRS.
         """
         if self.crs is None:
-            msg = f"{self.path}: has no CRS; assign the one it is in (gdal_edit.py -a_srs)"
+            msg = f"{self.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         return Grid(self.crs, self.transform, self.shape)
 
@@ -332,13 +334,13 @@ def open_raster(
     n_before = len(problems)
     if source.crs is None:
         found = "has no coordinate reference system (CRS)"
-        problems.append(Problem(name, found, "assign the one it is in (gdal_edit.py -a_srs)"))
+        problems.append(Problem(name, found, CRS_REMEDY))
     elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:
         found = "has no georeferencing (no transform from pixels to coordinates)"
-        problems.append(Problem(name, found, "assign its bounds (gdal_edit.py -a_ullr)"))
+        problems.append(Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)"))
     if np.dtype(source.dtype).kind == "c":
         problems.append(Problem(name, "has complex numbers", "give a real-valued band"))
     lost = source.lost_block()
