@@ -23,10 +23,10 @@ from geo.conserve import (
     scatter_sum,
 )
 from geo.errors import GridError, ResamplingError
-from geo.grid import Grid, Tile, same_crs
+from geo.grid import Grid, Tile, pixel_area_km2, same_crs
 from geo.interpolate import Sampler
 from geo.longitudes import arc, copies, full_turn, near, period, wrapped
-from geo.raster import RasterSource
+from geo.raster import CRS_REMEDY, RasterSource
 
 RESAMPLINGS = ("auto", "average", "bilinear", "nearest", "mode", "sum", "cubic")
 
@@ -102,7 +102,7 @@ def aligned(
     InputError
         If the raster cannot be read.
     GridError
-        If the source has no CRS, or is a density on a rotated grid.
+        If the source has no CRS.
     """
     check_resampling(resampling)
     if density and resampling != "sum":
@@ -144,7 +144,7 @@ class _Alignment:
 
     def __init__(self, source: RasterSource, grid: Grid, resampling: str, density: bool) -> None:
         if source.crs is None:
-            msg = f"{source.path}: has no CRS; assign the one it is in (gdal_edit.py -a_srs)"
+            msg = f"{source.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         self.source, self.grid, self.density = source, grid, density
         self.to_pixel: Affine = ~source.transform
@@ -254,7 +254,10 @@ class _Alignment:
     def _read(self, rows: tuple[int, int], first: int, last: int) -> tuple[np.ndarray, Tile]:
         window = Tile(rows[0], first, rows[1] - rows[0], last - first)
         read = self.source.read(window)
-        return (read * self.source.grid.area_km2(window) if self.density else read), window
+        if self.density:
+            source = self.source
+            read = read * pixel_area_km2(source.crs, source.transform, window)
+        return read, window
 
     def _joined(
         self, rows: tuple[int, int], spans: list[tuple[int, int, int]]

@@ -224,32 +224,49 @@ class Grid:
         (n_row, n_col) float64 array, km2
         """
         tile = tile or self.whole
-        x = self.transform.c + (tile.col + np.arange(tile.n_col + 1)) * self.transform.a
-        y = self.transform.f + (tile.row + np.arange(tile.n_row + 1)) * self.transform.e
         if self.crs.is_geographic:
             # Every pixel of a row has the same area.
-            return np.repeat(self._quadrilaterals_km2(x[:2], y), tile.n_col, axis=1)
-        return self._quadrilaterals_km2(x, y)
+            one = Tile(tile.row, tile.col, tile.n_row, 1)
+            return np.repeat(pixel_area_km2(self.crs, self.transform, one), tile.n_col, axis=1)
+        return pixel_area_km2(self.crs, self.transform, tile)
 
-    def _quadrilaterals_km2(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the areas of the pixels between corner columns ``x`` and rows ``y``, km2."""
-        geod = self.crs.get_geod() or Geod(ellps="WGS84")
-        if self.crs.is_geographic:
-            unit = self.crs.axis_info[0].unit_conversion_factor  # radians in one unit (a degree)
-            lon, lat = np.meshgrid(x * unit, y * unit)
-        else:
-            geographic = self.crs.geodetic_crs or CRS.from_epsg(4326)
-            to_degrees = Transformer.from_crs(self.crs, geographic, always_xy=True)
-            unit = geographic.axis_info[0].unit_conversion_factor
-            lon, lat = (np.asarray(v) * unit for v in to_degrees.transform(*np.meshgrid(x, y)))
-        height = _authalic_height_km2(np.clip(lat, -np.pi / 2, np.pi / 2), geod)
-        # Relative to the first corner, the short way round: the date line may cross the pixel.
-        corners = [
-            (_wrap_angle(lon[s] - lon[:-1, :-1]), height[s] - height[:-1, :-1])
-            for s in (np.s_[:-1, 1:], np.s_[1:, 1:], np.s_[1:, :-1])
-        ]
-        twice = sum(a[0] * b[1] - a[1] * b[0] for a, b in pairwise(corners))
-        return np.abs(0.5 * np.asarray(twice))
+
+def pixel_area_km2(crs: CRS, transform: Affine, tile: Tile) -> np.ndarray:
+    """Return the true area on the ellipsoid of each pixel of a tile, see :meth:`Grid.area_km2`.
+
+    Parameters
+    ----------
+    crs : pyproj.CRS
+    transform : Affine
+        From (column, row) to (x, y); south-up and rotated pixels have an area, too.
+    tile : Tile
+
+    Returns
+    -------
+    (n_row, n_col) float64 array, km2
+    """
+    t = transform
+    col = (tile.col + np.arange(tile.n_col + 1))[None, :]
+    row = (tile.row + np.arange(tile.n_row + 1))[:, None]
+    # A north-up transform adds exact zeros here.
+    x, y = t.c + col * t.a + row * t.b, t.f + row * t.e + col * t.d
+    geod = crs.get_geod() or Geod(ellps="WGS84")
+    if crs.is_geographic:
+        unit = crs.axis_info[0].unit_conversion_factor  # radians in one unit (a degree)
+        lon, lat = x * unit, y * unit
+    else:
+        geographic = crs.geodetic_crs or CRS.from_epsg(4326)
+        to_degrees = Transformer.from_crs(crs, geographic, always_xy=True)
+        unit = geographic.axis_info[0].unit_conversion_factor
+        lon, lat = (np.asarray(v) * unit for v in to_degrees.transform(x, y))
+    height = _authalic_height_km2(np.clip(lat, -np.pi / 2, np.pi / 2), geod)
+    # Relative to the first corner, the short way round: the date line may cross the pixel.
+    corners = [
+        (_wrap_angle(lon[s] - lon[:-1, :-1]), height[s] - height[:-1, :-1])
+        for s in (np.s_[:-1, 1:], np.s_[1:, 1:], np.s_[1:, :-1])
+    ]
+    twice = sum(a[0] * b[1] - a[1] * b[0] for a, b in pairwise(corners))
+    return np.abs(0.5 * np.asarray(twice))
 
 
 def _wrap_angle(angle: np.ndarray) -> np.ndarray:

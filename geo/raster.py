@@ -31,6 +31,8 @@ from geo.trust import current_trust
 CACHE_MB = 256
 #: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
+#: What to do about a raster without a CRS; a NetCDF file, say, cannot be given one.
+CRS_REMEDY = "add the one it is in beside its path (crs: EPSG:xxxx)"
 
 
 class RasterSource:
@@ -120,7 +122,7 @@ class RasterSource:
             If the source is rotated, south-up or without a CRS.
         """
         if self.crs is None:
-            msg = f"{self.path}: has no CRS; assign the one it is in (gdal_edit.py -a_srs)"
+            msg = f"{self.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         return Grid(self.crs, self.transform, self.shape)
 
@@ -347,16 +349,16 @@ def open_raster(
     n_before = len(problems)
     if source.crs is None:
         found = "has no coordinate reference system (CRS)"
-        remedy = "assign the one it is in (gdal_edit.py -a_srs)"
-        if not place.startswith("grid"):
-            remedy += f", or give {place}.crs"
+        remedy = CRS_REMEDY
+        if place.startswith("grid"):
+            remedy = "give grid: {crs: EPSG:xxxx, resolution: ...} instead"
         problems.append(Problem(name, found, remedy))
     elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:
         found = "has no georeferencing (no transform from pixels to coordinates)"
-        problems.append(Problem(name, found, "assign its bounds (gdal_edit.py -a_ullr)"))
+        problems.append(Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)"))
     if np.dtype(source.dtype).kind == "c":
         problems.append(Problem(name, "has complex numbers", "give a real-valued band"))
     lost = source.lost_block()

@@ -28,6 +28,7 @@ from pipeline.store.aligned_grid import Layer
 
 N_NAMED = 5  # areas that a problem names
 N_PIX_MAX = 10**10  # of a grid; beyond it the resolution is probably not in units of the CRS
+N_SOURCE_MAX = 10**11  # of a raster over the areas: more take days to read
 N_PIX_PROBE = 10**8  # of a substitute grid if there are no areas to restrict it
 
 
@@ -158,6 +159,14 @@ class _Extent:
         left, bottom, right, top = source.grid.bounds
         return west >= right or east <= left or south >= top or north <= bottom
 
+    def read_share(self, source: RasterSource) -> float:
+        """Return the share of a north-up raster's pixels inside the bounds of the areas."""
+        west, south, east, north = self.bounds(source.crs)
+        left, bottom, right, top = source.grid.bounds
+        width = max(min(east, right) - max(west, left), 0.0)
+        height = max(min(north, top) - max(south, bottom), 0.0)
+        return width * height / ((right - left) * (top - bottom))
+
     def covered_share(self, source: RasterSource) -> float:
         """Return the share of the areas' bounds inside those of a north-up raster."""
         west, south, east, north = self.bounds(source.crs)
@@ -184,7 +193,7 @@ def _is_misplaced(
     if not source.north_up:
         return False
     west, south, east, north = source.grid.bounds
-    remedy = "assign the CRS that it really is in (gdal_edit.py -a_srs)"
+    remedy = "name the CRS that it really is in beside its path (crs: EPSG:xxxx)"
     degrees = source.crs is not None and source.crs.is_geographic
     if degrees and (west < -361 or east > 361 or south < -91 or north > 91):
         found = (
@@ -199,6 +208,13 @@ def _is_misplaced(
             f"{_text(extent.bounds(source.crs))} (west south east north)"
         )
         problems.append(Problem(place, found, f"give a raster of the same place, or {remedy}"))
+        return True
+    n_read = source.grid.n_pix
+    if extent is not None:
+        n_read = round(n_read * extent.read_share(source))
+    if n_read > N_SOURCE_MAX:
+        found = f"has {n_read:,} pixels over the areas"
+        problems.append(Problem(place, found, "give a coarser raster (gdalwarp -r average)"))
         return True
     return False
 
@@ -219,8 +235,12 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
-    elif source is not None:
-        _is_misplaced(place, source, extent, found)
+    elif source is not None and not _is_misplaced(place, source, extent, found):
+        n_row, n_col = source.shape
+        if n_row * n_col > N_PIX_MAX:
+            what = f"makes {n_row:,} x {n_col:,} pixels"
+            remedy = "give a raster cut to the areas, or grid: {crs: ..., resolution: ...}"
+            found.append(Problem(place, what, remedy))
     problems.extend(problem for problem in found if problem.found not in reported)
     return None if source is None or found else source.grid
 

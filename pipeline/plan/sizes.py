@@ -10,14 +10,15 @@ from typing import Any
 
 import geopandas as gpd
 import numpy as np
-import rasterio
 import shapely
 
 from geo.align import alignment_method
 from geo.errors import InputError, Problem
 from geo.estimate import estimate_pixels
+from geo.gdal_access import open_dataset
 from geo.grid import Grid
 from geo.membership import reproject
+from geo.trust import current_trust
 from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
@@ -234,7 +235,7 @@ def _squeezed(layer: Layer) -> float:
     path = layer.source.path
     if is_remote(path) or not Path(path).is_file():
         return SQUEEZED
-    with rasterio.open(path) as file:
+    with open_dataset(path, current_trust()) as file:
         raw = file.width * file.height * sum(np.dtype(kind).itemsize for kind in file.dtypes)
         if file.compression is None:
             return SQUEEZED

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
+import shapely
 from affine import Affine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyproj import Transformer
+from pyproj import Geod, Transformer
 
 from geo import align
 from geo.align import RESAMPLINGS, TRANSFORMS, aligned, alignment_method
-from geo.errors import GridError, ResamplingError
+from geo.errors import ResamplingError
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource
 
@@ -239,8 +240,20 @@ def test_a_south_up_source_is_read_right(write_tif):
             aligned(down, grid, resampling=resampling), aligned(up, grid, resampling=resampling)
         )
     assert np.nansum(aligned(down, grid, resampling="sum")) == pytest.approx(values.sum())
-    with pytest.raises(GridError, match="north-up"):
-        aligned(down, grid, resampling="sum", density=True)
+    got, expected = (aligned(s, grid, resampling="sum", density=True) for s in (down, up))
+    assert np.nansum(got) == pytest.approx(np.nansum(expected), rel=1e-9)
+
+
+def test_a_density_on_a_rotated_raster_keeps_its_people(write_tif):
+    turned = Affine(0.05, 0.02, 47.5, 0.02, -0.05, -18.0)
+    values = np.full((20, 15), 7.0)  # people per km2
+    source = RasterSource(write_tif("r.tif", values, transform=turned))
+    corners = [turned @ corner for corner in ((0, 0), (15, 0), (15, 20), (0, 20))]
+    ring = shapely.segmentize(shapely.Polygon(corners), 0.01)  # straight in degrees, as pixels are
+    area = abs(Geod(ellps="WGS84").geometry_area_perimeter(ring)[0]) / 1e6
+    grid = Grid.from_bounds("EPSG:4326", (47, -20, 49.5, -17), 0.04)
+    got = aligned(source, grid, resampling="sum", density=True)
+    assert np.nansum(got) == pytest.approx(7.0 * area, rel=1e-6)
 
 
 def test_no_overlap_is_all_missing_and_names_are_checked(write_tif):

@@ -77,7 +77,7 @@ def the_only(files: Any, place: str, found: str, remedy: str) -> Problem:
 
 def test_raster_without_crs(files: Any) -> None:
     files.raster("wave.tif", files.x["wave"], crs=None)
-    the_only(files, "wave.tif", "no coordinate reference system", "gdal_edit.py -a_srs")
+    the_only(files, "wave.tif", "no coordinate reference system", "crs: EPSG:xxxx")
 
 
 def test_population_without_crs(files: Any) -> None:

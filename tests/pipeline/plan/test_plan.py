@@ -10,9 +10,9 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pytest
-import rasterio
 import zarr
 
+from geo import gdal_access
 from geo.errors import InputError
 from geo.raster import RasterSource
 from models import VBAgg
@@ -89,7 +89,7 @@ def test_no_pixel_is_read(country: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.fail("a pixel was read")
 
     monkeypatch.setattr(RasterSource, "read", refuse)
-    opened, real = [], rasterio.open
+    opened, real = [], gdal_access.DatasetReader
 
     class Header:
         """A dataset whose pixels cannot be had."""
@@ -112,7 +112,7 @@ def test_no_pixel_is_read(country: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         opened.append(args)
         return Header(real(*args, **kwargs))
 
-    monkeypatch.setattr(rasterio, "open", open_header)
+    monkeypatch.setattr(gdal_access, "DatasetReader", open_header)
     found = plan_run(load_config(country))
     assert len(opened) >= 7
     assert found.stages[0].seconds[1] > 0
