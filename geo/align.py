@@ -255,8 +255,8 @@ class _Alignment:
         window = Tile(rows[0], first, rows[1] - rows[0], last - first)
         read = self.source.read(window)
         if self.density:
-            source = self.source
-            read = read * pixel_area_km2(source.crs, source.transform, window)
+            crs = CRS.from_user_input(self.source.crs)  # the constructor has checked it
+            read = read * pixel_area_km2(crs, self.source.transform, window)
         return read, window
 
     def _joined(
