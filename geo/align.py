@@ -255,7 +255,7 @@ class _Alignment:
         window = Tile(rows[0], first, rows[1] - rows[0], last - first)
         read = self.source.read(window)
         if self.density:
-            crs = CRS.from_user_input(self.source.crs)  # the constructor has checked it
+            crs = self.crs  # the constructor has checked it
             read = read * pixel_area_km2(crs, self.source.transform, window)
         return read, window
 

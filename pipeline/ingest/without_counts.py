@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,8 @@ from pipeline.storage.object_commit import MARKER
 from pipeline.store.bag_store import BagStore
 from pipeline.store.bag_writer import FORMAT, VERSION
 
-if TYPE_CHECKING:
-    from pipeline.ingest.stage import Bags
+#: A :class:`pipeline.ingest.stage.Bags`.
+BagsT = TypeVar("BagsT", bound=Any)
 
 #: Share of areas without a count above which the message is a warning.
 MUCH = 0.2
@@ -62,7 +62,7 @@ def describe_missing(absent: Sequence[str], n_area: int) -> str:
     return f"warning: {text}" if share > MUCH else text
 
 
-def split_bags(bags: Bags, counted: np.ndarray) -> tuple[Bags, Bags | None]:
+def split_bags(bags: BagsT, counted: np.ndarray) -> tuple[BagsT, BagsT | None]:
     """Separate the bags of areas with a count from the others.
 
     Parameters
@@ -85,16 +85,17 @@ def split_bags(bags: Bags, counted: np.ndarray) -> tuple[Bags, Bags | None]:
     return _subset(bags, chosen), _subset(bags, ~chosen)
 
 
-def _subset(bags: Bags, chosen: np.ndarray) -> Bags:
+def _subset(bags: BagsT, chosen: np.ndarray) -> BagsT:
     sizes = np.diff(bags.offsets)
     pixel = np.repeat(chosen, sizes)
-    return replace(
+    result: BagsT = replace(
         bags,
         area=bags.area[chosen],
         offsets=np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64),
         pixel=bags.pixel[pixel],
         fraction=bags.fraction[pixel],
     )
+    return result
 
 
 def is_store_current(bags_path: Place, path: Place, fingerprint: str) -> bool:
@@ -112,7 +113,7 @@ def remove_store(path: Place) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def store_attrs(y: pd.Series, bags: Bags, repairs: Repairs) -> dict[str, Any]:
+def store_attrs(y: pd.Series, bags: Any, repairs: Repairs) -> dict[str, Any]:
     """Return attributes of the bag store: the areas without a count, and what was repaired.
 
     Parameters

@@ -232,8 +232,8 @@ def _mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
     """Dash the outlines of areas without a count or label, and say so."""
     if not rings:
         return
-    lines = LineCollection(rings, colors=BLUE, linewidths=1.0, linestyles="dashed")
-    axes.add_collection(lines)
+    axes.add_collection(LineCollection(rings, colors="white", linewidths=1.8, alpha=0.9))
+    axes.add_collection(LineCollection(rings, colors=BLUE, linewidths=1.2, linestyles="dashed"))
     axes.text(
         1.0, 1.01, f"dashed: without a {noun}", transform=axes.transAxes, size=8, color=BLUE,
         ha="right", va="bottom",

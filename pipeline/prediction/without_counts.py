@@ -15,6 +15,7 @@ from pipeline.store.joined_stores import JoinedStores
 
 #: Columns that still have a meaning if the exposure of an area's total is unknown.
 _RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+_SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
 
 
 def blank_unknown(table: pd.DataFrame, store: JoinedStores) -> pd.DataFrame:
@@ -43,25 +44,28 @@ def sum_draws(draws: AreaDraws, store: JoinedStores, interval: float) -> dict[st
     -------
     dict
         ``n`` areas and their ``people``; ``expected`` cases with the ends ``lower`` and ``upper``
-        of the central ``interval`` of the joint posterior. Empty if every area has a count. The
-        sums are None if the number tested is unknown in one.
+        of the central ``interval`` of the joint posterior; ``count_lower`` and ``count_upper``, the
+        predictive interval of the count itself. Empty if every area has a count. The sums are None
+        if the number tested is unknown in one.
     """
     chosen = ~store.in_training[draws.bag]
     if not chosen.any():
         return {}
     known_exposure = store.known_exposure[draws.bag[chosen]].all()
     if not (known_exposure and store.known_trials[draws.bag[chosen]].all()):
-        nothing = dict.fromkeys(("expected", "lower", "upper"))
         people = float(draws.people[chosen].sum()) if known_exposure else None
-        return {"n": int(chosen.sum()), "people": people, **nothing}
-    total = draws.expected[:, chosen].sum(axis=1)
-    lower, upper = np.quantile(total, [(1 - interval) / 2, (1 + interval) / 2])
+        return {"n": int(chosen.sum()), **dict.fromkeys(_SUMS), "people": people}
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(draws.expected[:, chosen].sum(axis=1), tails)
+    count_lower, count_upper = np.quantile(draws.counts[:, chosen].sum(axis=1), tails)
     return {
         "n": int(chosen.sum()),
         "people": float(draws.people[chosen].sum()),
         "expected": float(draws.mean[chosen].sum()),
         "lower": float(lower),
         "upper": float(upper),
+        "count_lower": float(count_lower),
+        "count_upper": float(count_upper),
     }
 
 
@@ -87,6 +91,6 @@ def log_without_counts(config: Config, found: dict[str, Any], progress: Progress
         unit, noun = words.weight_unit, words.total
         progress.log(
             f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} {noun} "
-            f"expected ({config.output.interval:.0%} interval {found['lower']:,.0f} to "
-            f"{found['upper']:,.0f}), {found['people']:,.0f} {unit}"
+            f"expected ({config.output.interval:.0%} predictive interval "
+            f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}), {found['people']:,.0f} {unit}"
         )

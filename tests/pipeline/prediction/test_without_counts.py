@@ -1,0 +1,136 @@
+"""Predictions of areas without a count: positives among tested people, labels, periods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import yaml
+
+from pipeline.cli.main import main
+from pipeline.config.periods import periods_of
+from pipeline.storage.location import Storage
+
+SMALL = {
+    "fit": {"max_epochs": 5, "seed": 1},
+    "evaluate": {"folds": 3, "schemes": ["area"]},
+}
+
+
+def run(files: Any, *options: str, **sections: Any) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Run all stages; return the table by area and the summary of the prediction."""
+    out = files.directory / "out"
+    mapping = {**files.mapping(), **SMALL, "output": {"dir": str(out), "draws": 50}, **sections}
+    mapping = {key: value for key, value in mapping.items() if value is not None}
+    path = files.directory / "run.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+    assert main(["run", str(path), "--quiet", *options]) == 0
+    record = json.loads((out / "work/stages.json").read_text())
+    table = pd.read_csv(out / "areas.csv").set_index("code")
+    return table, record["predict"]["summary"]
+
+
+def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) -> None:
+    rows = ["code,cases,n", *(f"{area},{k + 1},{10 * k + 20}" for k, area in enumerate(files.ids))]
+    rows[3], rows[4], rows[5] = "M02,2,", "M03,,30", "M04,0,0"
+    (files.directory / "cases.csv").write_text("\n".join(rows) + "\n")
+    table, summary = run(
+        files,
+        counts={"path": "cases.csv", "value": "cases", "tested": "n"},
+        model={"likelihood": "binomial", "inducing": 5},
+    )
+    assert list(table.index[~table["in_training"]]) == ["M02", "M03", "M04"]
+    numbers = table.columns.drop("in_training")
+    known = ["fitted_rate", "fitted_rate_lower", "fitted_rate_upper"]
+    for area in ("M02", "M04"):
+        row = table.loc[area, numbers]
+        assert sorted(row.index[row.notna()]) == known
+        # Per 1,000 tested: the mean probability of its people.
+        with rasterio.open(files.directory / "out/rate_mean.tif") as tif:
+            rates = tif.read(1)[files.pixels(int(area[1:]))]
+        assert np.nanmin(rates) < row["fitted_rate"] < np.nanmax(rates)
+    full = table.loc["M03"]  # 30 tested, the positives unknown
+    assert full["people"] == 30
+    assert full["fitted"] == pytest.approx(0.03 * full["fitted_rate"], rel=1e-5)
+    assert full[["observed", "observed_rate", "residual"]].isna().all()
+    assert summary["areas_without_counts"]["n"] == 3
+    assert summary["areas_without_counts"]["expected"] is None
+
+
+def test_an_area_without_a_label_has_a_probability(files: Any) -> None:
+    labels = dict(zip(files.ids, "10011001", strict=False))  # the last has none
+    lines = ["code,outbreak", *(f"{area},{value}" for area, value in labels.items())]
+    (files.directory / "labels.csv").write_text("\n".join(lines) + "\n")
+    table, summary = run(
+        files,
+        counts=None,
+        labels={"path": "labels.csv", "value": "outbreak"},
+        model={"kind": "vwsgp", "inducing": 10},
+    )
+    assert list(table.index[~table["in_training"]]) == ["M08"]
+    row = table.loc["M08"]
+    assert np.isnan(row["observed"])
+    assert 0 < row["probability_lower"] < row["probability"] < row["probability_upper"] <= 1
+    assert summary["areas_without_counts"] == {
+        "n": 1,
+        "expected": pytest.approx(row["probability"], rel=1e-5),
+    }
+    assert summary["observed_positive"] == 4
+    trained = table[table["in_training"]]
+    assert summary["expected_positive"] == pytest.approx(trained["probability"].sum(), rel=1e-4)
+    with rasterio.open(files.directory / "out/probability_mean.tif") as tif:
+        assert np.isfinite(tif.read(1)[files.pixels(8)]).any()
+    assert (files.directory / "out/preview.png").is_file()
+
+
+def test_a_period_has_the_areas_that_reported_in_it(files: Any) -> None:
+    lines = ["code,cases,month"]
+    lines += [f"{area},{10 + k},01" for k, area in enumerate(files.ids)]
+    lines += [f"{area},{12 + k},02" for k, area in enumerate(files.ids) if area != "M05"]
+    lines += [f"{area},,03" for area in files.ids]  # a template for what is to come
+    (files.directory / "cases.csv").write_text("\n".join(lines) + "\n")
+    counts = {"path": "cases.csv", "value": "cases", "period": "month"}
+    assert periods_of({"counts": counts}, files.directory, Storage()) == ["01", "02"]
+    table, _ = run(files, counts=counts, model={"inducing": 8})
+    assert list(table.index[~table["in_training"]]) == ["M05"]
+    assert table.loc["M04", "observed"] == 16
+    table, summary = run(files, "--period", "01", counts=counts, model={"inducing": 8})
+    assert table["in_training"].all()
+    assert "areas_without_counts" not in summary
+    assert not (files.directory / "out/work/areas_without_counts.zarr").exists()
+
+
+@pytest.mark.parametrize("model", ["constant", "bag_pixel", "nystrom"])
+def test_baselines_predict_them_too(files: Any, model: str) -> None:
+    del files.cases["M05"]
+    files.counts()
+    options = {"kind": model} if model == "constant" else {"kind": model, "inducing": 8}
+    table, _ = run(files, model=options)
+    assert table.loc["M05", ["fitted", "count_lower", "count_upper"]].notna().all()
+
+
+def test_a_run_on_an_object_store_has_them_there(files: Any, bucket: str) -> None:
+    out = f"s3://{bucket}/map"
+    del files.cases["M05"]
+    files.counts()
+    mapping = {**files.mapping(), **SMALL, "model": {"inducing": 8}}
+    mapping |= {"output": {"dir": out, "draws": 20}}
+    mapping["storage"] = {"scratch": str(files.directory / "scratch")}
+    path = files.directory / "run.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+
+    def table() -> pd.DataFrame:
+        assert main(["run", str(path), "--quiet"]) == 0
+        (written,) = (files.directory / "scratch").rglob("areas.csv")
+        return pd.read_csv(written).set_index("code")
+
+    first = table()
+    assert list(first.index[~first["in_training"]]) == ["M05"]
+    files.cases["M05"] = "15"
+    files.counts()
+    second = table()
+    assert second["in_training"].all()
