@@ -115,12 +115,12 @@ class PixelGatherer:
         if at.size == 0:
             return 0
         row, col = np.divmod(self._bags.pixel[at], self._grid.shape[1])
-        row, col = row - tile.row, col - tile.col
+        inside = (row - tile.row) * tile.n_col + (col - tile.col)
         found = np.empty(at.size, self._row)
         covariates = np.asarray(self._group["covariates"][(slice(None), *tile.slices)])
         for number, layer in enumerate(covariates):
-            found["x"][:, number] = layer[row, col]
-        found["exposure"] = np.asarray(self._group["population"][tile.slices])[row, col]
+            found["x"][:, number] = layer.ravel().take(inside)
+        found["exposure"] = np.asarray(self._group["population"][tile.slices]).ravel().take(inside)
         cuts = np.concatenate([[0], np.flatnonzero(np.diff(at) != 1) + 1, [at.size]])
         for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             self._write(found[begin:end], int(at[begin]))
