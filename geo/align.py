@@ -147,6 +147,7 @@ class _Alignment:
             msg = f"{source.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         self.source, self.grid, self.density = source, grid, density
+        self.crs = source.crs
         self.to_pixel: Affine = ~source.transform
         self.same_crs = same_crs(source.crs, grid.crs)
         self._to_source = self._to_grid = None
@@ -255,8 +256,7 @@ class _Alignment:
         window = Tile(rows[0], first, rows[1] - rows[0], last - first)
         read = self.source.read(window)
         if self.density:
-            crs = self.crs  # the constructor has checked it
-            read = read * pixel_area_km2(crs, self.source.transform, window)
+            read = read * pixel_area_km2(self.crs, self.source.transform, window)
         return read, window
 
     def _joined(
