@@ -168,7 +168,7 @@ def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
     pixels: list[np.ndarray] = []
     fractions: list[np.ndarray] = []
     for first in range(0, len(polygons), N_POLYGON_AT_ONCE):
-        chunk = shapely.transform(polygons[first : first + N_POLYGON_AT_ONCE], to_pixels)
+        chunk = _sound(shapely.transform(polygons[first : first + N_POLYGON_AT_ONCE], to_pixels))
         for number, pixel, fraction in _measure(chunk, grid):
             sizes[first + number] = pixel.size
             pixels.append(pixel.astype(np.int32 if narrow else np.int64))
@@ -179,6 +179,16 @@ def membership(geometry: gpd.GeoSeries, grid: Grid) -> Membership:
         _joined(pixels, int(offsets[-1]), np.int32 if narrow else np.int64),
         _joined(fractions, int(offsets[-1]), np.float32),
     )
+
+
+def _sound(polygons: np.ndarray) -> np.ndarray:
+    """Repair rings that rounding lets touch themselves: exactextract may crash on them."""
+    broken = ~(shapely.is_valid(polygons) | shapely.is_missing(polygons))
+    for number in np.flatnonzero(broken):
+        fixed = shapely.make_valid(polygons[number], method="structure")
+        parts = shapely.get_parts(shapely.get_parts([fixed]))
+        polygons[number] = shapely.MultiPolygon(list(parts[shapely.get_type_id(parts) == 3]))
+    return polygons
 
 
 def _joined(parts: list[np.ndarray], size: int, dtype: Any) -> np.ndarray:

@@ -219,3 +219,11 @@ def test_nothing_is_lost_by_keeping_fractions_narrow():
     measured = np.concatenate(list(table["coverage"]))
     assert measured.dtype == np.float64
     np.testing.assert_array_equal(measured.astype(np.float32).astype(np.float64), measured)
+
+
+def test_a_ring_that_touches_itself_after_rounding_is_measured():
+    # Two squares that meet in a point, drawn as one ring: exactextract may crash on such rings.
+    ring = [(1, 1), (3, 3), (5, 1), (5, 5), (3, 3), (1, 5), (1, 1)]
+    grid = Grid.from_bounds("EPSG:32738", (0, 0, 6, 6), 1)
+    found = membership(gpd.GeoSeries([shapely.Polygon(ring)], crs=grid.crs), grid)
+    assert found.fraction.sum() == pytest.approx(8.0)
