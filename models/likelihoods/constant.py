@@ -117,7 +117,9 @@ class MixedRate(OneRate):
         into, out = cls._scale()
 
         def loss(rate: float, log_size: float) -> float:
-            value = cls(rate, float(np.exp(log_size)))._log_density(y, exposure, nothing).sum()
+            with np.errstate(all="ignore"):  # far from the optimum
+                one = cls(rate, float(np.exp(log_size)))
+                value = one._log_density(y, exposure, nothing).sum()
             return float(-value) if np.isfinite(value) else 1e300
 
         # A wide first search, for the likelihood of the size need not have one maximum.

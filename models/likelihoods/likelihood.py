@@ -69,7 +69,8 @@ class Likelihood(ABC):
     """Distribution of a bag's response given its aggregate.
 
     A subclass defines :meth:`terms` and :meth:`draw`, and changes those of the attributes that
-    differ from these defaults, which are those of counts.
+    differ from these defaults, which are those of counts. Where responses may vary by more than it
+    allows, it says by what law in :meth:`constant`.
 
     Attributes
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_the_true_map_is_perfect_and_better_than_the_areas_rates(world):
 
 def test_scores_of_pixels_by_a_second_route(world):
     report = compare_with_truth(
-        world.model, world.store, RasterSource(world.directory / "truth.tif"), [0.9]
+        world.model, world.store, RasterSource(world.directory / "truth.tif"), [0.9], one_rate=0.06
     )
     rows = world.store.read_rows(0, world.store.n_pix)
     truth = world.truth[world.grid.row_col(rows.pixel)]
@@ -169,6 +170,36 @@ def test_scores_of_pixels_by_a_second_route(world):
     )
     inside = (p.quantile(0.05) <= truth) & (truth <= p.quantile(0.95))
     assert report["pixels"]["coverage"]["0.9"] == pytest.approx(inside.mean())
+    people = np.average(inside, weights=rows.weight)
+    assert report["people"]["coverage"]["0.9"] == pytest.approx(people)
+    one = report["people"]["one_rate"]
+    assert one["rate"]["mae"] == pytest.approx(
+        np.average(np.abs(truth - 0.06), weights=rows.weight)
+    )
+    assert one["log_rate"]["rmse"] == pytest.approx(
+        np.sqrt(np.average((a - np.log(0.06)) ** 2, weights=rows.weight))
+    )
+    assert np.isnan(one["rate"]["correlation"])
+
+
+def test_the_observed_rate_of_a_survey_is_that_of_the_tested(world):
+    class Surveyed:
+        def __init__(self, store):
+            self.store = store
+
+        def __getattr__(self, name):
+            return getattr(self.store, name)
+
+        def read_block(self, number):
+            block = self.store.read_block(number)
+            return replace(block, trials=block.y / 0.25)
+
+    source = RasterSource(world.directory / "truth.tif")
+    store = Surveyed(world.store)
+    flat = compare_with_truth(world.model, store, source, [0.9])["pixels"]["observed_rate"]
+    rows = world.store.read_rows(0, world.store.n_pix)
+    truth = world.truth[world.grid.row_col(rows.pixel)]
+    assert flat["rate"]["bias"] == pytest.approx((0.25 - truth).mean())
 
 
 # -- the stage

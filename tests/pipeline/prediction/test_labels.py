@@ -98,6 +98,19 @@ def test_labels_become_maps_tables_and_scores(labelled):
     )
     assert report["truth"]["pixels"]["auc"] == pytest.approx(roc_auc_score(truth, said.mean))
     assert report["truth"]["area_label"]["auc"] == pytest.approx(roc_auc_score(truth, label))
+    people = np.concatenate([b.weight for b in blocks])
+    assert report["truth"]["people"]["auc"] == pytest.approx(
+        roc_auc_score(truth, said.mean, sample_weight=people)
+    )
+    assert report["in_sample"]["by_people"]["auc"] == pytest.approx(
+        roc_auc_score(store.y, bags, sample_weight=store.bag_weight)
+    )
+    verdict, held_out = report["better_than_constant"], report["held_out"]["area"]
+    assert verdict["sentence"].startswith("better than one probability for the whole country: by ")
+    gain = held_out["constant"]["log_loss"] - held_out["model"]["log_loss"]
+    assert verdict["area"]["gain"] == pytest.approx(gain)
+    assert verdict["area"]["answer"] == ("yes" if verdict["area"]["interval"][0] > 0 else "unclear"
+                                         if gain > 0 else "no")  # fmt: skip
     assert report["truth"]["area_label"]["accuracy"] == pytest.approx((truth == label).mean())
     assert (out / "preview.png").stat().st_size > 10_000
 

@@ -144,6 +144,9 @@ def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
     report = json.loads((out / "evaluation.json").read_text())
     assert report["instances"]["auc"] > 0.8
     assert report["held_out"]["bag"]["model"]["auc"] > 0.6
+    assert next(iter(report)) == "better_than_constant"
+    first = report["better_than_constant"]["sentence"]
+    assert first.startswith("better than one probability for all bags: by bag yes (+")
     assert len(pd.read_csv(out / "bags.csv")) == 60
 
 
