@@ -15,7 +15,9 @@ from pipeline.config.reader import load_config
 from pipeline.demo.country import CountrySpec, simulate_country
 
 # Three modules that benchmarks import, a tool, and a run of over an hour and 45 GB of disk.
-NOT_IN_MAKE_BENCH = ("report", "plain_trees", "big_country", "result_hashes", "hundred_million")
+NOT_IN_MAKE_BENCH = (
+    "report", "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_render",
+)  # fmt: skip
 
 TINY = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12

@@ -7,6 +7,7 @@ import sqlite3
 import xml.etree.ElementTree as ET
 from contextlib import closing
 
+import geopandas as gpd
 import numpy as np
 import pytest
 import rasterio
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from geo.colours import Scale
 from pipeline.config.context import StageContext
 from pipeline.prediction import preview
+from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.preview import BreakNorm
 from pipeline.prediction.products import RATE_MEAN, RATE_SD
@@ -119,6 +121,21 @@ def test_areas_open_with_the_colours_of_the_map(results):
     assert "code" not in aliases
     assert title == "little: areas"
     assert about.startswith("Observed cases and fitted rate (cases per 1,000 people) of each area")
+
+
+def test_areas_of_a_model_without_maps_have_colours_of_their_own(results, world, tmp_path):
+    _, out, _ = results
+    shutil.copy(out / "areas.gpkg", tmp_path)
+    with closing(sqlite3.connect(tmp_path / "areas.gpkg")) as database, database:
+        database.execute("DELETE FROM layer_styles")
+    describe_areas(world.config, tmp_path)
+    frame = gpd.read_file(tmp_path / "areas.gpkg", layer="areas")
+    with closing(sqlite3.connect(tmp_path / "areas.gpkg")) as database:
+        (style,) = database.execute("SELECT styleQML FROM layer_styles").fetchone()
+    ranges = list(ET.fromstring(style.split("\n", 1)[1]).iter("range"))
+    low, high = float(ranges[0].get("lower")), float(ranges[-1].get("upper"))
+    assert low <= frame["fitted_rate"].min()
+    assert high >= frame["fitted_rate"].max()
 
 
 def test_tags_tell_what_made_a_raster(results, world):
