@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 WHOLE = 1e16  # beyond it, digits of a whole number say nothing
@@ -31,7 +31,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     written.to_csv(path, index=index, lineterminator="\n")
 
 
-def _shortest(value: np.floating | float) -> str | None:
+def _shortest(value: Any) -> str | None:
     if pd.isna(value):
         return None
     if abs(value) < WHOLE and value == int(value):
