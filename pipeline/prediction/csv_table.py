@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from geo.text_safety import spreadsheet_safe, spreadsheet_safe_frame
@@ -35,7 +35,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
     written.to_csv(path, index=index, lineterminator="\n")
 
 
-def _shortest(value: np.floating | float) -> str | None:
+def _shortest(value: Any) -> str | None:
     if pd.isna(value):
         return None
     if abs(value) < WHOLE and value == int(value):

@@ -24,6 +24,7 @@ from pipeline.publishing.versions import (
 )
 from pipeline.run.fingerprints import output_fingerprint
 from pipeline.run.record import read_record
+from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.lock import exclusive
 
@@ -176,6 +177,8 @@ def _published_files(config: Config) -> dict[str, Path]:
     files = {}
     for name in _SHOWN:
         for path, fingerprint in record[name]["outputs"].items():
+            if path in STAGES[name].leaves:  # for later stages, not for readers
+                continue
             if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
             files[path] = out / path
