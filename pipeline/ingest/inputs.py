@@ -21,6 +21,7 @@ from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from pipeline.config.input_schema import Labels
 from pipeline.config.schema import Config
+from pipeline.ingest.extent import Extent
 from pipeline.store.aligned_grid import Layer
 
 N_NAMED = 5  # areas that a problem names
@@ -93,7 +94,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
-        extent = _Extent(areas)
+        extent = Extent(areas)
     # A misplaced raster is reported here, and takes no part in further checks.
     for name, layer in list(covariates.items()):
         if _is_misplaced(layer.place, layer.source, extent, problems):
@@ -108,36 +109,6 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     return Inputs(
         grid, is_run_grid, areas, extent is not None, counts, covariates, population, tested
     )
-
-
-class _Extent:
-    """Bounds of the areas in any CRS, cached by CRS."""
-
-    def __init__(self, areas: gpd.GeoDataFrame) -> None:
-        self.areas = areas
-        self._cache: dict[str, Bounds] = {}
-
-    def bounds(self, crs: Any) -> Bounds:
-        key = crs if isinstance(crs, str) else crs.to_wkt()
-        if key not in self._cache:
-            west, south, east, north = self.areas.to_crs(crs).total_bounds
-            self._cache[key] = (float(west), float(south), float(east), float(north))
-        return self._cache[key]
-
-    def is_disjoint(self, source: RasterSource) -> bool:
-        """Return whether a north-up raster lies wholly outside the bounds of the areas."""
-        west, south, east, north = self.bounds(source.crs)
-        left, bottom, right, top = source.grid.bounds
-        return west >= right or east <= left or south >= top or north <= bottom
-
-    def covered_share(self, source: RasterSource) -> float:
-        """Return the share of the areas' bounds inside those of a north-up raster."""
-        west, south, east, north = self.bounds(source.crs)
-        left, bottom, right, top = source.grid.bounds
-        width = min(east, right) - max(west, left)
-        height = min(north, top) - max(south, bottom)
-        whole = (east - west) * (north - south)
-        return max(width, 0.0) * max(height, 0.0) / whole if whole > 0 else 0.0
 
 
 def _responses(config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> Any:
@@ -189,7 +160,7 @@ def _tested(
 
 
 def _is_misplaced(
-    place: str, source: RasterSource, extent: _Extent | None, problems: list[Problem]
+    place: str, source: RasterSource, extent: Extent | None, problems: list[Problem]
 ) -> bool:
     """Return whether a raster misses the areas or the Earth; append a problem if so."""
     if not source.north_up:
@@ -218,7 +189,7 @@ def _text(bounds: Bounds) -> str:
     return " ".join(f"{value:.6g}" for value in bounds)
 
 
-def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Grid | None:
+def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Grid | None:
     spec = config.grid
     if spec.like is None:
         return _grid_over_areas(str(spec.crs), float(spec.resolution or 0), extent, problems)
@@ -237,7 +208,7 @@ def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Gr
 
 
 def _grid_over_areas(
-    crs: str, resolution: float, extent: _Extent | None, problems: list[Problem]
+    crs: str, resolution: float, extent: Extent | None, problems: list[Problem]
 ) -> Grid | None:
     """Return the grid of a CRS and resolution that covers the areas."""
     if extent is None:
@@ -261,7 +232,7 @@ def _grid_over_areas(
     return grid
 
 
-def _substitute_grid(sources: list[RasterSource], extent: _Extent | None) -> Grid | None:
+def _substitute_grid(sources: list[RasterSource], extent: Extent | None) -> Grid | None:
     """Return the grid of the raster that covers most of the areas, the first of equals."""
     usable = [source for source in sources if source.north_up]
     if extent is None:  # the whole raster will be read

@@ -17,7 +17,7 @@ from geo.align import alignment_method
 from geo.errors import InputError, Problem
 from geo.estimate import estimate_pixels
 from geo.grid import Grid
-from geo.membership import reproject
+from geo.reproject import reproject
 from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model

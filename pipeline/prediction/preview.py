@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
+from geo.raster import raster_source
+from geo.reproject import reproject
 from pipeline.config.schema import Config
 from pipeline.prediction.products import (
     AREAS_GPKG,
@@ -93,8 +95,9 @@ def render_preview(config: Config, directory: Path) -> None:
     if not (directory / mean_map.file).is_file():
         return
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
-    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file).to_crs(mean.crs)
-    rings = _outlines(areas, mean.extent)
+    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file)
+    grid = raster_source(directory / mean_map.file).grid
+    rings = _outlines(reproject(areas.geometry, grid), mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
     if labels:
         known = mean.values[np.isfinite(mean.values)]
@@ -149,7 +152,7 @@ def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     """Return the rings of the areas, simplified to the resolution of the picture."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
-    for shape in areas.geometry:
+    for shape in areas:
         for part in getattr(shape, "geoms", [shape]):
             if part is None or part.is_empty:
                 continue
