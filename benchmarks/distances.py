@@ -40,7 +40,9 @@ def sample(bounds: tuple[float, float, float, float]) -> tuple[np.ndarray, np.nd
     return rng.uniform(bounds[0], bounds[2], N_POINT), lat
 
 
-def positions(name: str, lon: np.ndarray, lat: np.ndarray, about: tuple[float, float]) -> np.ndarray:
+def positions(
+    name: str, lon: np.ndarray, lat: np.ndarray, about: tuple[float, float]
+) -> np.ndarray:
     """Return the positions of points, km, by one of the ways compared."""
     if name == "chord":
         grid = Grid.from_bounds("EPSG:4326", (-180, -90, 180, 90), 0.05)

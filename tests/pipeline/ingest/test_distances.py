@@ -65,7 +65,8 @@ def areas_over_180(numbering: str) -> list[Any]:
     east = [p.intersection(shapely.box(180, -90, 360, 90)) for p in parts]
     east = [shapely.transform(p, lambda xy: xy - [360, 0]) for p in east]
     return [
-        shapely.MultiPolygon([q for q in pair if q.area > 0]) for pair in zip(west, east, strict=True)
+        shapely.MultiPolygon([q for q in pair if q.area > 0])
+        for pair in zip(west, east, strict=True)
     ]
 
 
@@ -137,7 +138,9 @@ def distances_are_true(store: BagStore, rel: float) -> float:
     arc = 2 * 6371.0 * np.arcsin(found / (2 * 6371.0))
     different = true > 0
     np.testing.assert_allclose(arc[different], true[different], rtol=rel)
-    np.testing.assert_allclose(found[different], true[different], rtol=rel + (true.max() / 6371) ** 2 / 24)
+    np.testing.assert_allclose(
+        found[different], true[different], rtol=rel + (true.max() / 6371) ** 2 / 24
+    )
     return float(true.max())
 
 
@@ -227,7 +230,10 @@ def test_web_mercator_far_north(tmp_path: Path) -> None:
     bounds = (left, bottom, left + n * 50_000, bottom + n * 50_000)
     people = np.random.default_rng(1).gamma(1, 100, (n, n))
     file = write_raster(tmp_path / "people.tif", people, bounds, "EPSG:3857")
-    shapes = [shapely.box(left + k * 150_000, bottom, left + (k + 1) * 150_000, bounds[3]) for k in range(4)]
+    shapes = [
+        shapely.box(left + k * 150_000, bottom, left + (k + 1) * 150_000, bounds[3])
+        for k in range(4)
+    ]
     store, _ = run(tmp_path, shapes, file, {"like": "people.tif"}, "EPSG:3857")
     assert store.bag_weight.sum() == pytest.approx(people.sum(), rel=1e-6)
     assert distances_are_true(store, 0.006) < 400  # 850 km in the plane
