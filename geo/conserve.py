@@ -110,9 +110,7 @@ class Scatter:
 Piece = tuple[np.ndarray, Tile]
 
 
-def scatter_sum(
-    pieces: list[Piece], scatter: Scatter, tile: Tile
-) -> tuple[np.ndarray, np.ndarray]:
+def scatter_sum(pieces: list[Piece], scatter: Scatter, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
     """Sum a source over the pixels of a tile in another CRS, each split in equal parts.
 
     ``n_side`` x ``n_side`` points of a source pixel each carry an equal part. A point falls into

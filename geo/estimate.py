@@ -7,7 +7,7 @@ import numpy as np
 import shapely
 
 from geo.grid import Grid
-from geo.membership import reproject
+from geo.reproject import reproject
 
 
 def estimate_pixels(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:

@@ -26,6 +26,8 @@ N_VERTEX = 2000
 EPS = 1e-9
 #: Metres between the two sides of a meridian where a projection is torn.
 TORN = 1e5
+#: Metres to which vertices are rounded where pieces of a polygon are joined.
+SNAP = 1e-3
 
 
 def reproject(geometry: gpd.GeoSeries, grid: Grid) -> gpd.GeoSeries:
@@ -156,12 +158,12 @@ def _shifted(shape: Any, by: float) -> Any:
     return shapely.transform(shape, lambda xy: xy + np.array([by, 0.0])) if by else shape
 
 
-def _polygons(shapes: list[Any]) -> Any:
-    """Return the union of the polygons among some shapes."""
+def _polygons(shapes: list[Any], snap: float | None = None) -> Any:
+    """Return the union of the polygons among some shapes, with vertices on multiples of ``snap``."""
     parts = shapely.get_parts(shapes)
     parts = shapely.get_parts(parts)  # of collections
-    parts = parts[shapely.get_type_id(parts) == 3]
-    return parts[0] if parts.size == 1 else shapely.union_all(parts)
+    parts = parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]
+    return parts[0] if parts.size == 1 else shapely.union_all(parts, grid_size=snap)
 
 
 def _to_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarray:
@@ -180,6 +182,8 @@ def _to_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarray:
     if special.size == 0:
         return moved
     there = Transformer.from_crs(crs, to, always_xy=True)
+    # Rounding leaves holes without area between pieces; exactextract would count around them.
+    snap = SNAP / to.axis_info[0].unit_conversion_factor
     for number in special:
         latitude = np.clip(0.5 * (bottom[number] + top[number]), -0.24 * turn, 0.24 * turn)
         x, y = there.transform(first + turn * np.array([EPS, 1 - EPS]), [latitude, latitude])
@@ -196,7 +200,8 @@ def _to_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarray:
         parts = _moved(shapely.segmentize(quarters, size), crs, to)
         if np.isfinite(shapely.bounds(parts)).all():
             # At a pole an edge has no length, and vertices repeat.
-            moved[number] = _polygons([p if p.is_valid else shapely.make_valid(p) for p in parts])
+            sound = [p if p.is_valid else shapely.make_valid(p) for p in parts]
+            moved[number] = _polygons(sound, snap)
         else:
             moved[number] = shapely.multipolygons(parts)
     return moved
@@ -213,7 +218,7 @@ def _quarters(shape: Any, turn: float) -> np.ndarray:
         for k in range(first, last)
     ]
     parts = shapely.get_parts(shapely.get_parts(cut))
-    return parts[shapely.get_type_id(parts) == 3]
+    return parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]
 
 
 def _from_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarray:

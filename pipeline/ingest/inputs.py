@@ -8,7 +8,6 @@ remaining checks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import geopandas as gpd
 import numpy as np
@@ -22,6 +21,7 @@ from geo.raster_header import RasterHeader, crs_text
 from geo.repair import Repairs
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.ingest.extent import Extent
 from pipeline.ingest.responses import Responses, read_responses
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.store.aligned_grid import Layer
@@ -110,7 +110,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
-        extent = _Extent(areas)
+        extent = Extent(areas)
     layers = [*([population] if population else []), *covariates.values()]
     opened = tuple(layer.source for layer in layers)
     # A misplaced raster is reported here, and takes no part in further checks.
@@ -139,44 +139,6 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     )
 
 
-class _Extent:
-    """Bounds of the areas in any CRS, cached by CRS."""
-
-    def __init__(self, areas: gpd.GeoDataFrame) -> None:
-        self.areas = areas
-        self._cache: dict[str, Bounds] = {}
-
-    def bounds(self, crs: Any) -> Bounds:
-        key = crs if isinstance(crs, str) else crs.to_wkt()
-        if key not in self._cache:
-            west, south, east, north = self.areas.to_crs(crs).total_bounds
-            self._cache[key] = (float(west), float(south), float(east), float(north))
-        return self._cache[key]
-
-    def is_disjoint(self, source: RasterSource) -> bool:
-        """Return whether a north-up raster lies wholly outside the bounds of the areas."""
-        west, south, east, north = self.bounds(source.crs)
-        left, bottom, right, top = source.grid.bounds
-        return west >= right or east <= left or south >= top or north <= bottom
-
-    def read_share(self, source: RasterSource) -> float:
-        """Return the share of a north-up raster's pixels inside the bounds of the areas."""
-        west, south, east, north = self.bounds(source.crs)
-        left, bottom, right, top = source.grid.bounds
-        width = max(min(east, right) - max(west, left), 0.0)
-        height = max(min(north, top) - max(south, bottom), 0.0)
-        return width * height / ((right - left) * (top - bottom))
-
-    def covered_share(self, source: RasterSource) -> float:
-        """Return the share of the areas' bounds inside those of a north-up raster."""
-        west, south, east, north = self.bounds(source.crs)
-        left, bottom, right, top = source.grid.bounds
-        width = min(east, right) - max(west, left)
-        height = min(north, top) - max(south, bottom)
-        whole = (east - west) * (north - south)
-        return max(width, 0.0) * max(height, 0.0) / whole if whole > 0 else 0.0
-
-
 def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
     """Append a problem if more folds are given than there are areas; a default is lowered."""
     folds, given = config.evaluate.folds, "folds" in config.evaluate.model_fields_set
@@ -187,7 +149,7 @@ def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
 
 
 def _is_misplaced(
-    place: str, source: RasterSource, extent: _Extent | None, problems: list[Problem]
+    place: str, source: RasterSource, extent: Extent | None, problems: list[Problem]
 ) -> bool:
     """Return whether a raster misses the areas or the Earth; append a problem if so."""
     if not source.north_up:
@@ -223,7 +185,7 @@ def _text(bounds: Bounds) -> str:
     return " ".join(f"{value:.6g}" for value in bounds)
 
 
-def _grid(config: Config, extent: _Extent | None, problems: list[Problem]) -> Grid | None:
+def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Grid | None:
     spec = config.grid
     if spec.like is None:
         return _grid_over_areas(str(spec.crs), float(spec.resolution or 0), extent, problems)
@@ -253,7 +215,7 @@ def _declared(config: Config, path: str) -> RasterHeader | None:
 
 
 def _grid_over_areas(
-    crs: str, resolution: float, extent: _Extent | None, problems: list[Problem]
+    crs: str, resolution: float, extent: Extent | None, problems: list[Problem]
 ) -> Grid | None:
     """Return the grid of a CRS and resolution that covers the areas."""
     if extent is None:
@@ -277,7 +239,7 @@ def _grid_over_areas(
     return grid
 
 
-def _substitute_grid(sources: list[RasterSource], extent: _Extent | None) -> Grid | None:
+def _substitute_grid(sources: list[RasterSource], extent: Extent | None) -> Grid | None:
     """Return the grid of the raster that covers most of the areas, the first of equals."""
     usable = [source for source in sources if source.north_up]
     if extent is None:  # the whole raster will be read

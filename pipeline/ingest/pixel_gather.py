@@ -52,7 +52,7 @@ class PixelGatherer:
         self._bags, self._grid = bags, grid
         self._group: Any = zarr.open_group(zarr_at(grid_path), mode="r")
         #: Positions of the grid's pixels.
-        self.positions = positions_of(self._group)
+        self.positions = positions_of(self._group, grid)
         covariates: Any = self._group["covariates"]
         n_feat = covariates.shape[0]
         self._row = np.dtype([("x", "<f4", (n_feat,)), ("exposure", "<f8")])

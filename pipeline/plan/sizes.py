@@ -17,7 +17,7 @@ from geo.errors import InputError, Problem
 from geo.estimate import estimate_pixels
 from geo.gdal_access import open_dataset
 from geo.grid import Grid
-from geo.membership import reproject
+from geo.reproject import reproject
 from geo.trust import current_trust
 from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch

@@ -18,6 +18,8 @@ from matplotlib.ticker import LogFormatterSciNotation, LogLocator, StrMethodForm
 from rasterio.enums import Resampling
 
 from geo.colours import Scale, number_text
+from geo.raster import raster_source
+from geo.reproject import reproject
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.prediction.colours import raster_scale
@@ -116,10 +118,10 @@ def render_preview(config: Config, directory: Path) -> None:
         return
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
-    areas = areas.to_crs(mean.crs)
-    rings = _outlines(areas, mean.extent)
+    moved = reproject(areas.geometry, raster_source(directory / mean_map.file).grid)
+    rings = _outlines(moved, mean.extent)
     fitted = areas["probability" if labels else "fitted_rate"].notna()
-    absent = _outlines(areas[areas["observed"].isna() & fitted], mean.extent)
+    absent = _outlines(moved[areas["observed"].isna() & fitted], mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
     unit, label = rate_unit(config), "standard deviation"
     if labels:
@@ -173,7 +175,7 @@ def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     """Return the rings of the areas, simplified to the resolution of the picture."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
-    for shape in areas.geometry:
+    for shape in areas:
         for part in getattr(shape, "geoms", [shape]):
             if part is None or part.is_empty:
                 continue

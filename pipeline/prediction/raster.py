@@ -131,7 +131,7 @@ def predict_raster(
     aligned = open_aligned_grid(cube_path)
     described: Any = aligned.attrs["grid"]
     grid = Grid.from_dict(described)
-    positions = positions_of(aligned)
+    positions = positions_of(aligned, grid)
     tiles = list(grid.tiles(int(aligned.attrs["tile"])))
     n_pix = 0
     found = find_device(device, device_memory) if model.on_device else None

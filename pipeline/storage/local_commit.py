@@ -152,9 +152,7 @@ def read_marker(
     return marker
 
 
-def _check_version(
-    store: Place, marker: Marker, kind: str, version: int | tuple[int, ...]
-) -> None:
+def _check_version(store: Place, marker: Marker, kind: str, version: int | tuple[int, ...]) -> None:
     versions = version if isinstance(version, tuple) else (version,)
     if marker.format != kind or marker.version not in versions:
         found = (

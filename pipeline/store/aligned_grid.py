@@ -290,9 +290,9 @@ def _total(people: np.ndarray) -> float:
     return float(people[people > 0].sum())
 
 
-def positions_of(group: Any) -> Positions:
-    """Return the positions of the pixels of an aligned grid, by its own attributes."""
-    return Positions.of(Grid.from_dict(group.attrs["grid"]), group.attrs.get("coords_crs"))
+def positions_of(group: Any, grid: Grid) -> Positions:
+    """Return the positions of the pixels of an aligned grid, as its attributes say."""
+    return Positions.of(grid, group.attrs.get("coords_crs"))
 
 
 def _pixels_of(members: Membership | None) -> np.ndarray:

@@ -12,7 +12,8 @@ from shapely.affinity import affine_transform, rotate, scale, translate
 
 from geo.errors import GridError
 from geo.grid import Grid, Tile
-from geo.membership import membership, reproject, runs_of_bags
+from geo.membership import membership, runs_of_bags
+from geo.reproject import reproject
 
 UTM = "EPSG:32738"
 

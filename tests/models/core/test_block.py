@@ -33,7 +33,7 @@ def parts(**changes: Any) -> dict[str, Any]:
         ({"offsets": [0, 2, 4]}, "give 0 to n_pix = 5"),
         ({"offsets": [0, 0, 5]}, "bag 0 is empty"),
         ({"weight": np.ones(4)}, "weight has shape"),
-        ({"coords": np.zeros((5, 3))}, "coords has shape"),
+        ({"coords": np.zeros((5, 4))}, "coords has shape"),
         ({"x": np.full((5, 2), np.nan)}, "x holds NaN or infinity, first in pixel 0"),
         ({"y": [1.0, np.inf]}, "y of bag 1 is not finite"),
         ({"weight": [1, 1, -1, 1, 1]}, "weight holds a negative"),

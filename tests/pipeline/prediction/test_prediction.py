@@ -13,6 +13,7 @@ from matplotlib import image
 from rio_cogeo import cog_validate
 
 from geo.grid import Tile, coords_km
+from geo.positions import Positions
 from pipeline.config.context import StageContext
 from pipeline.prediction import raster
 from pipeline.prediction import stage as predict
@@ -155,10 +156,11 @@ def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch)
 
 def test_mask_all_maps_what_lies_outside_the_areas(world):
     cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
+    positions = Positions.of(world.grid, None)
     wanted = layers(world.config)
     tile = Tile(3, 0, 9, 28)
-    whole = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "all")
-    masked = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "areas")
+    whole = raster.predict_tile(world.model, cube, positions, tile, wanted, "all")
+    masked = raster.predict_tile(world.model, cube, positions, tile, wanted, "areas")
     complete = np.isfinite(world.x).all(axis=0)[3:12]
     np.testing.assert_array_equal(np.isfinite(whole[0]), complete)
     inside = np.isfinite(masked[0])
@@ -171,11 +173,12 @@ def test_mask_all_maps_what_lies_outside_the_areas(world):
 
 def test_tiles_and_chunks_change_nothing(world, monkeypatch):
     cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
+    positions = Positions.of(world.grid, None)
     wanted = layers(world.config)
-    whole = raster.predict_tile(world.model, cube, world.grid, world.grid.whole, wanted, "areas")
+    whole = raster.predict_tile(world.model, cube, positions, world.grid.whole, wanted, "areas")
     monkeypatch.setattr(raster, "CHUNK_PIXELS", 37)
     for tile in world.grid.tiles(11):
-        part = raster.predict_tile(world.model, cube, world.grid, tile, wanted, "areas")
+        part = raster.predict_tile(world.model, cube, positions, tile, wanted, "areas")
         rows, cols = tile.slices
         np.testing.assert_allclose(part, whole[:, rows, cols], rtol=1e-6)
 

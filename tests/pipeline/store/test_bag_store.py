@@ -376,8 +376,8 @@ def test_a_missing_or_cut_shard_and_a_missing_marker_are_found(
 def test_another_format_or_version_is_refused(tmp_path: Path, country: Country) -> None:
     country.write(tmp_path / "s")
     marker = tmp_path / "s" / MARKER
-    marker.write_text(marker.read_text().replace('"version": 1', '"version": 7'))
-    with pytest.raises(StoreError, match="version 7, expected disagg-bags version 1"):
+    marker.write_text(marker.read_text().replace('"version": 2', '"version": 7'))
+    with pytest.raises(StoreError, match="version 7, expected disagg-bags version 2"):
         BagStore.open(tmp_path / "s")
 
 
@@ -420,7 +420,7 @@ def test_the_format_is_what_the_specification_says(store: BagStore) -> None:
     """Another reader: plain zarr, by ``docs/bag-store.md`` alone."""
     group = zarr.open_group(store.path, mode="r")
     assert group.attrs["format"] == "disagg-bags"
-    assert group.attrs["version"] == 1
+    assert group.attrs["version"] == 2
     dtypes = {
         **{"x": "float32", "weight": "float64", "coords": "float64", "pixel": "int64"},
         **{"offsets": "int64", "block_offsets": "int64", "y": "float64", "bag_weight": "float64"},
