@@ -6,10 +6,7 @@ a covariate or population out of their bags, and counts them.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
@@ -22,11 +19,10 @@ from geo.grid import Grid, plane_km
 from geo.membership import Membership, membership, reproject
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config, work_dir
-from pipeline.core.progress import Progress, Silent
-from pipeline.ingest.examine import Examined, examine
-from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
+from pipeline.core.progress import Progress
+from pipeline.ingest.checked import Checked, Look, checked, suspicions_logged
+from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import Place
@@ -46,7 +42,6 @@ from pipeline.store.bag_writer import FORMAT as BAGS_FORMAT
 from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 
 N_NAMED = 5  # areas named in one message
-Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
 
 
@@ -98,31 +93,9 @@ def ingest(context: StageContext) -> dict[str, Any]:
         and is_current(bags_path, BAGS_FORMAT, BAGS_VERSION, fingerprint)
     ):
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
-            inputs, bags = _prepare(config, staging, progress, _log_suspicions(config, progress))
+            inputs, bags = _prepare(config, staging, progress, suspicions_logged(config, progress))
             _write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
     return _summary(BagStore.open(bags_path), progress)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What a check found.
-
-    Attributes
-    ----------
-    problems : list of Problem
-        Empty if ingest would succeed.
-    examined : Examined or None
-        None if an input is missing on an object store.
-    found : dict of str to str
-        Description of each input (`describe_inputs`); empty if there are problems.
-    ids : list of str
-        Of the areas; empty if they are unusable.
-    """
-
-    problems: list[Problem]
-    examined: Examined | None
-    found: dict[str, str]
-    ids: list[str]
 
 
 def check(config: Config) -> list[Problem]:
@@ -132,34 +105,7 @@ def check(config: Config) -> list[Problem]:
 
 def check_inputs(config: Config) -> Checked:
     """Check and profile the inputs: runs the first part of ingest in a temporary directory."""
-    examined: list[Examined] = []
-    problems: list[Problem] = []
-    found: dict[str, str] = {}
-    ids: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
-        try:
-            with local_inputs(config) as local:
-                paths = dict(zip(local.input_paths().values(), config.input_paths().values(),
-                                 strict=True))  # fmt: skip
-
-                def look(inputs: Inputs, *seen: Any) -> None:
-                    if inputs.areas is not None:
-                        ids.extend(str(i) for i in inputs.areas["id"])
-                    examined.append(examine(local, inputs, *seen).with_paths(paths))
-
-                inputs, _ = _prepare(local, Path(directory), Silent(), look)
-                found = describe_inputs(config, inputs)
-        except InputError as error:
-            problems = list(error.problems)
-    return Checked(problems, examined[0] if examined else None, found, ids)
-
-
-def _log_suspicions(config: Config, progress: Progress) -> Look:
-    def look(inputs: Inputs, members: Membership | None, written: GridSummary | None) -> None:
-        for suspicion in examine(config, inputs, members, written).suspicions:
-            progress.log(f"ingest: suspicion: {suspicion}")
-
-    return look
+    return checked(config, _prepare)
 
 
 def _prepare(
