@@ -99,6 +99,17 @@ class RasterSource:
             # A stored mask, not one that follows from the nodata value.
             self._masked: bool = MaskFlags.per_dataset in flags or MaskFlags.alpha in flags
 
+    def declare(self, header: RasterHeader) -> None:
+        """Replace what the file's header says by what a user declares."""
+        if header.nodata is not None:
+            self.nodata = header.nodata[0] if header.nodata else None
+            self.more_nodata = header.nodata[1:]
+        if header.crs is not None:
+            self.crs = CRS.from_user_input(header.crs)
+        self.scale = self.scale if header.scale is None else header.scale
+        self.offset = self.offset if header.offset is None else header.offset
+        self.unit = self.unit if header.unit is None else header.unit
+
     def __getstate__(self) -> dict[str, Any]:
         """Drop the open handles."""
         return {key: value for key, value in self.__dict__.items() if key != "_local"}
@@ -345,7 +356,7 @@ def open_raster(
         problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
         return None
     if header is not None:
-        header.apply(source)
+        source.declare(header)
     n_before = len(problems)
     if source.crs is None:
         found = "has no coordinate reference system (CRS)"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyproj import CRS
-
-if TYPE_CHECKING:
-    from geo.raster import RasterSource
 
 
 @dataclass(frozen=True)
@@ -34,20 +30,6 @@ class RasterHeader:
     scale: float | None = None
     offset: float | None = None
     unit: str | None = None
-
-    def apply(self, source: RasterSource) -> None:
-        """Replace the properties of an opened raster."""
-        if self.nodata is not None:
-            source.nodata = self.nodata[0] if self.nodata else None
-            source.more_nodata = self.nodata[1:]
-        if self.crs is not None:
-            source.crs = CRS.from_user_input(self.crs)
-        if self.scale is not None:
-            source.scale = self.scale
-        if self.offset is not None:
-            source.offset = self.offset
-        if self.unit is not None:
-            source.unit = self.unit
 
 
 def crs_text(crs: CRS | None) -> str:

@@ -41,9 +41,12 @@ def check(
 ) -> None:
     """Check the configuration and all inputs; report every problem; write nothing.
 
-    Shows the inputs as they are read: people, rates, and the minimum, median and maximum of each
-    raster inside the areas. Warns of what is valid but suspicious, such as an undeclared -9999.
-    A suspicion does not change the exit status; `check: {accept: [CODE]}` accepts it.
+    \b
+    Shows the inputs as they are read: people, rates, and the minimum,
+    median and maximum of each raster inside the areas.
+    Warns of what is valid but suspicious, such as an undeclared -9999 or
+    more cases than people. A suspicion does not change the exit status;
+    `check: {accept: [CODE]}` in the configuration accepts it.
 
     \b
     Examples:
@@ -161,14 +164,14 @@ def print_profile(profile: Profile) -> None:
     if not profile.rasters:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2 if console.width >= 100 else 1, 0, 0))
-    table.add_column("inside the areas", overflow="fold")
+    table.add_column("raster", overflow="fold")
     for heading in ("min", "median", "max", "missing"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("nodata", "pixel", "CRS", "unit"):
         table.add_column(heading, overflow="fold")
     for raster in profile.rasters:
         table.add_row(*(Text(cell) for cell in _cells(raster)))
-    print()
+    print("\n  Values of the pixels inside the areas:")
     console.print(Padding(table, (0, 0, 0, 2)))
     if any(raster.sampled for raster in profile.rasters):
         print("~ from blocks of pixels drawn at random: the extremes may lie further out")

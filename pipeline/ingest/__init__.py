@@ -1,4 +1,4 @@
-"""The ingest stage: opens and checks the inputs, aligns them to one grid, writes the bag store.
+"""The ingest stage: checks and profiles the inputs, aligns them to one grid, writes the bag store.
 
 May import pipeline.store, pipeline.cluster and what lies below them.
 """

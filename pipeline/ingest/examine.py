@@ -67,7 +67,12 @@ class Examined:
 
 
 def examine(
-    config: Config, inputs: Inputs, members: Membership | None, written: GridSummary | None
+    config: Config,
+    inputs: Inputs,
+    members: Membership | None,
+    written: GridSummary | None,
+    *,
+    all_periods: bool = False,
 ) -> Examined:
     """Profile the inputs and collect suspicions; also of inputs that have problems.
 
@@ -79,6 +84,8 @@ def examine(
         Pixels of all areas; None if areas or grid are unusable.
     written : GridSummary or None
         The aligned grid; None if none could be written.
+    all_periods : bool, optional
+        Read the counts of all periods, not of the run's alone.
     """
     areas, ids = inputs.areas, np.empty(0, object)
     found: list[Suspicion] = []
@@ -113,6 +120,9 @@ def examine(
     positive = None
     if config.labels is not None and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
+    periods: tuple[CountProfile, ...] = ()
+    if all_periods and areas is not None:
+        periods = profile_periods(config, ids, below)
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(
         areas=described,
@@ -121,7 +131,7 @@ def examine(
         exposure=name,
         rate_per=config.output.rate_per,
         positive=positive,
-        periods=profile_periods(config, ids, below) if areas is not None else (),
+        periods=periods,
         rasters=rasters,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]

@@ -200,8 +200,8 @@ def _stands_apart(number: np.ndarray, times: np.ndarray, sign: int) -> bool:
 
     A known number of missing pixels does if the gap to the next is wider than a hundredth of the
     range of the others, and either than three times the span of their lowest twentieth, or than
-    four times any gap in it while the number is five times as frequent as any in it. Any other number
-    has to be frequent, and the gap wider than the range of the others and than 20 of their
+    four times any gap in it while the number is five times as frequent as any in it. Another
+    number has to be frequent, and the gap wider than the range of the others and than 20 of their
     standard deviations, estimated from their quartiles.
     """
     value, rest, n = float(number[0]), number[1:], int(times[0])

@@ -6,16 +6,12 @@ a covariate or population out of their bags, and counts them.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import shapely
-import zarr
 
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
@@ -23,15 +19,15 @@ from geo.membership import Membership, membership
 from geo.reproject import reproject
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.local_inputs import local_inputs
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config, work_dir
-from pipeline.core.progress import Progress, Silent
+from pipeline.core.progress import Progress
 from pipeline.ingest.balance import begin_balance, check_area_balance, counts_outside
-from pipeline.ingest.examine import Examined, examine
+from pipeline.ingest.checked import Checked, Look, checked, suspicions_logged
 from pipeline.ingest.exposure import Exposure
-from pipeline.ingest.inputs import Inputs, describe_inputs, open_inputs
+from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.ingest.selection import Bags, check_ranges, measurable, select_pixels
 from pipeline.ingest.without_counts import (
     is_store_current,
     remove_store,
@@ -41,15 +37,10 @@ from pipeline.ingest.without_counts import (
 )
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import Place
-from pipeline.storage.object_commit import zarr_at
 from pipeline.store import aligned_grid
 from pipeline.store.aligned_grid import (
-    NO_COVARIATE,
-    NO_POPULATION,
-    NOBODY,
     GridSummary,
     InputLayers,
-    Range,
     write_aligned_grid,
 )
 from pipeline.store.bag_store import BagStore, NewBags, write_bags
@@ -60,31 +51,7 @@ from pipeline.store.balance import balance_of, render_balance
 from pipeline.store.joined_stores import WITHOUT_COUNTS, open_without_counts
 
 N_NAMED = 5  # areas named in one message
-Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
-
-
-@dataclass(frozen=True)
-class Bags:
-    """Usable pixels of each area, in CSR order.
-
-    Attributes
-    ----------
-    area : (n_bag,) int64 array
-        Row of each bag in the areas.
-    offsets : (n_bag + 1,) int64 array
-    pixel, fraction : (n,) int, float32 arrays
-        As in :class:`geo.membership.Membership`.
-    left_out, balance : dict
-        The store's attributes of these names (``docs/bag-store.md``).
-    """
-
-    area: np.ndarray
-    offsets: np.ndarray
-    pixel: np.ndarray
-    fraction: np.ndarray
-    left_out: dict[str, Any]
-    balance: dict[str, Any] = field(default_factory=dict)
 
 
 def ingest(context: StageContext) -> dict[str, Any]:
@@ -118,7 +85,7 @@ def ingest(context: StageContext) -> dict[str, Any]:
         and is_store_current(bags_path, others_path, fingerprint)
     ):
         with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
-            inputs, bags = _prepare(config, staging, progress, _log_suspicions(config, progress))
+            inputs, bags = _prepare(config, staging, progress, suspicions_logged(config, progress))
             bags, others = split_bags(bags, _counted(inputs))
             paths = [(bags, bags_path)]
             if others is None:
@@ -134,28 +101,6 @@ def ingest(context: StageContext) -> dict[str, Any]:
     return _summary(store, config, progress, open_without_counts(store, others_path))
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What a check found.
-
-    Attributes
-    ----------
-    problems : list of Problem
-        Empty if ingest would succeed.
-    examined : Examined or None
-        None if an input is missing on an object store.
-    found : dict of str to str
-        Description of each input (`describe_inputs`); empty if there are problems.
-    ids : list of str
-        Of the areas; empty if they are unusable.
-    """
-
-    problems: list[Problem]
-    examined: Examined | None
-    found: dict[str, str]
-    ids: list[str]
-
-
 def check(config: Config) -> list[Problem]:
     """Return all problems of the inputs; empty if ingest would succeed."""
     return check_inputs(config).problems
@@ -163,34 +108,7 @@ def check(config: Config) -> list[Problem]:
 
 def check_inputs(config: Config) -> Checked:
     """Check and profile the inputs: runs the first part of ingest in a temporary directory."""
-    examined: list[Examined] = []
-    problems: list[Problem] = []
-    found: dict[str, str] = {}
-    ids: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
-        try:
-            with local_inputs(config) as local:
-                paths = dict(zip(local.input_paths().values(), config.input_paths().values(),
-                                 strict=True))  # fmt: skip
-
-                def look(inputs: Inputs, *seen: Any) -> None:
-                    if inputs.areas is not None:
-                        ids.extend(str(i) for i in inputs.areas["id"])
-                    examined.append(examine(local, inputs, *seen).with_paths(paths))
-
-                inputs, _ = _prepare(local, Path(directory), Silent(), look)
-                found = describe_inputs(config, inputs)
-        except InputError as error:
-            problems = list(error.problems)
-    return Checked(problems, examined[0] if examined else None, found, ids)
-
-
-def _log_suspicions(config: Config, progress: Progress) -> Look:
-    def look(inputs: Inputs, members: Membership | None, written: GridSummary | None) -> None:
-        for suspicion in examine(config, inputs, members, written).suspicions:
-            progress.log(f"ingest: suspicion: {suspicion}")
-
-    return look
+    return checked(config, _prepare)
 
 
 def _prepare(
@@ -215,9 +133,9 @@ def _prepare(
                 advance=task.advance,
             )
         problems.extend(written.problems)
-        sound = _check_ranges(config, inputs, written, members is not None, problems)
+        sound = check_ranges(config, inputs, written, members is not None, problems)
         if members is not None and inputs.areas is not None:
-            bags = _select(config, inputs, inputs.areas, members, written, problems, sound)
+            bags = select_pixels(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
     look(inputs, members, written)
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
@@ -253,7 +171,7 @@ def _members(
     grid, areas = inputs.grid, inputs.areas
     if grid is None or areas is None or not inputs.located:
         return None
-    usable = _measurable(areas)
+    usable = measurable(areas)
     if not usable.any():
         return None
     place = f"areas ({config.areas.path})"
@@ -303,13 +221,6 @@ def _log_cut(
         )
 
 
-def _measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
-    """Return which polygons are valid, (n_area,) bool; the others are reported already."""
-    shapes = areas.geometry
-    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
-    return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
-
-
 def _log_overlap(members: Membership, written: GridSummary, progress: Progress) -> None:
     surface = float(members.fraction.sum(dtype=np.float64))
     over = surface - written.covered
@@ -318,162 +229,6 @@ def _log_overlap(members: Membership, written: GridSummary, progress: Progress) 
             f"ingest: areas overlap by {100 * over / surface:.2g} % of their surface; the people "
             "there count in each of them"
         )
-
-
-@dataclass(frozen=True)
-class SoundRasters:
-    """Whether population and covariates are valid, so that areas can be checked against them."""
-
-    people: bool
-    covariates: bool
-
-
-def _check_ranges(
-    config: Config, inputs: Inputs, written: GridSummary, in_areas: bool, problems: list[Problem]
-) -> SoundRasters:
-    """Append a problem for each raster without values or with a single value."""
-    reported = {problem.place for problem in problems}
-    where = "inside the areas" if in_areas else "on the grid"
-    covariates = True
-    for name, layer in inputs.covariates.items():
-        found = written.ranges[name]
-        covariates &= found.n_value > 0 and layer.place not in reported
-        wrong = _covariate_problem(found, where, layer.transform)
-        if wrong is not None and layer.place not in reported:
-            problems.append(Problem(layer.place, *wrong))
-    population = inputs.population
-    if population is None:
-        return SoundRasters(config.population is None, covariates)
-    people = population.place not in reported
-    wrong = _population_problem(written.people, where)
-    if wrong is not None and people:
-        problems.append(Problem(population.place, *wrong))
-    return SoundRasters(people and wrong is None, covariates)
-
-
-def _covariate_problem(found: Range, where: str, transform: str) -> tuple[str, str] | None:
-    """Return the problem of a covariate and its remedy."""
-    if found.n_value == 0 and transform != "none":
-        return (
-            f"has no value {where} after its transform ({transform})",
-            "check the file and its nodata value, or give another transform: log needs values "
-            "above 0, log1p above -1, sqrt from 0",
-        )
-    if found.n_value == 0:
-        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
-    if found.low == found.high:
-        return f"is {found.low:.6g} on every pixel {where}", "leave it out: it explains nothing"
-    return None
-
-
-def _population_problem(found: Range, where: str) -> tuple[str, str] | None:
-    """Return the problem of the population and its remedy."""
-    if found.n_value == 0:
-        return f"has no value {where} (nodata everywhere)", "check the file and its nodata value"
-    if found.low < 0:
-        return (
-            f"has negative numbers of people (down to {found.low:.6g}) {where}",
-            "set its nodata value, or correct it",
-        )
-    if found.high <= 0:
-        return f"has no people {where}", "check that the file is the population"
-    return None
-
-
-def _select(
-    config: Config,
-    inputs: Inputs,
-    areas: gpd.GeoDataFrame,
-    members: Membership,
-    written: GridSummary,
-    problems: list[Problem],
-    sound: SoundRasters,
-) -> Bags:
-    """Select the usable pixels of each area; append problems for areas without any."""
-    state = written.state
-    keep = state == 0
-    n_area = members.n_bag
-    size = members.total(keep).astype(np.int64)
-    ids = areas["id"]
-    y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
-    # An area without people and cases is left out; it is no problem.
-    on_grid = np.diff(members.offsets) > 0
-    inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
-    skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
-    if inputs.weights is not None:
-        skipped |= on_grid & (inputs.weights.to_numpy(np.float64) == 0)
-    # An area without a count and a usable pixel cannot be predicted; it is no problem either.
-    uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
-    # Areas with an invalid polygon are reported already.
-    empty = (size == 0) & ~skipped & ~uncounted & _measurable(areas)
-    has_cases = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
-    total = ResponseWords.of(config).total
-    exposure = "population" if inputs.population is not None else "pixel area"
-    labels = [f"area {i}" for i in ids]
-    # Without a population every pixel counts as inhabited.
-    known = sound.people or inputs.population is None
-    uncovered = empty & inhabited & known & sound.covariates
-    for area in np.flatnonzero(uncovered)[:N_NAMED]:
-        labels[area] += f" (lacks {_missing_covariates(members, state, int(area), written)})"
-    for chosen, found, remedy in (
-        (
-            empty & ~on_grid & inputs.is_run_grid,
-            "outside the grid",
-            "give a grid that covers all areas, or remove the area",
-        ),
-        (
-            empty & on_grid & ~inhabited & has_cases & sound.people,
-            f"{total}, but no people ({exposure} missing or 0 on all its pixels)",
-            "correct the population raster, the boundary or the count",
-        ),
-        (
-            uncovered,
-            "no usable pixel: a covariate is missing wherever people live",
-            "give covariates that cover it, or remove the area",
-        ),
-    ):
-        if chosen.any():
-            named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
-            problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
-    used = np.flatnonzero((size > 0) & ~skipped)
-    if not problems and used.size and uncounted[used].all():
-        found = "no area with a count has a usable pixel"
-        remedy = "give counts of areas that the rasters cover"
-        problems.append(Problem(f"areas ({config.areas.path})", found, remedy))
-    left_out = {
-        "no_covariate": int((state & NO_COVARIATE > 0).sum()),
-        "no_population": int((state & NO_POPULATION > 0).sum()),
-        "nobody": int(((state & NOBODY > 0) & (state & NO_POPULATION == 0)).sum()),
-        "by_covariate": {n: written.ranges[n].n_missing for n in inputs.covariates},
-        "pixels": int((~keep).sum()),
-        "of_pixels": int(keep.size),
-        "weight": written.lost,
-        "areas": [str(i) for i in ids[skipped]],
-        "unpredicted": [str(i) for i in ids[uncounted & (size == 0)]],
-    }
-    return Bags(
-        used,
-        np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
-        # Mostly every pixel is usable: then no second copy is needed.
-        members.pixel if keep.all() else members.pixel[keep],
-        members.fraction if keep.all() else members.fraction[keep],
-        left_out,
-    )
-
-
-def _missing_covariates(
-    members: Membership, state: np.ndarray, area: int, written: GridSummary
-) -> str:
-    """Return the names of the covariates that are missing where the people of an area live."""
-    span = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
-    inhabited = state[span] & (NO_POPULATION | NOBODY) == 0
-    group: Any = zarr.open_group(zarr_at(written.path), mode="r")
-    pixel = members.pixel[span][inhabited]
-    x, _ = aligned_grid.read_pixels(group, pixel, group["population"].shape[1])
-    missing = ~np.isfinite(x)
-    # Mostly one covariate is missing on all pixels; else name all that have a gap.
-    which = missing.all(axis=0) if missing.all(axis=0).any() else missing.any(axis=0)
-    return " and ".join(name for name, m in zip(written.names, which, strict=True) if m)
 
 
 def _write_store(

@@ -57,14 +57,13 @@ def count_suspicions(
         known = np.isfinite(y.to_numpy(np.float64))
         cases, total = float(y[known].sum()), float(people[known].sum())
         if cases > total > 0:
-            text = f"{cases:,.0f} cases of {total:,.0f} people: {cases / total:.3g} for each"
+            text = f"{cases:,.0f} cases of {total:,.0f} people: {cases / total:.3g} for each person"
             remedy = (
                 "check the unit of the population (in thousands: population.scale: 1000; per km2: "
                 "population.density: true) and that the counts are of one period"
             )
-            found.append(Suspicion("rate", place, text, remedy))
-    found += _thresholds(config, counts.rates)
-    return found
+            return [Suspicion("rate", place, text, remedy)]  # thresholds would follow from it
+    return found + _thresholds(config, counts.rates)
 
 
 def _shares(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
@@ -113,11 +112,15 @@ def _thresholds(config: Config, rates: Extremes | None) -> list[Suspicion]:
         named = ", ".join(f"{t:g}" for t in far)
         text = (
             f"{named} {'is' if len(far) == 1 else 'are'} far outside the rates of the areas, "
-            f"{rates.low:.3g} to {rates.high:.3g} per {output.rate_per:g}"
+            f"{_short(rates.low)} to {_short(rates.high)} per {output.rate_per:g}"
         )
         remedy = "give thresholds per output.rate_per near these rates, or another output.rate_per"
         found.append(Suspicion("threshold", "output.exceedance", text, remedy))
     return found
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def id_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:

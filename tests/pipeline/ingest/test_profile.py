@@ -251,7 +251,7 @@ def test_the_text_fits_the_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines if str(path) not in line) <= width
     heading = next(line.split() for line in lines if "median" in line)
-    assert heading == ["inside", "the", "areas", "min", "median", "max", "missing", "nodata",
+    assert heading == ["raster", "min", "median", "max", "missing", "nodata",
                        "pixel", "CRS", "unit"]  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def test_a_declared_header_against_numpy(files: Any, header: RasterHeader) -> No
     values = np.arange(30 * 34).reshape(30, 34) % 11
     path = files.raster("a.tif", values, dtype="uint8", nodata=5)
     source = RasterSource(path)
-    header.apply(source)
+    source.declare(header)
     expected = values * (header.scale or 1.0) + (header.offset or 0.0)
     expected = np.where(np.isin(values, header.nodata), np.nan, expected)
     np.testing.assert_array_equal(source.read(), expected)

@@ -1,0 +1,83 @@
+"""What a check of the inputs found; the check itself is the first part of ingest."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geo.errors import InputError, Problem
+from geo.membership import Membership
+from pipeline.config.local_inputs import local_inputs
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress, Silent
+from pipeline.ingest.examine import Examined, examine
+from pipeline.ingest.inputs import Inputs, describe_inputs
+from pipeline.storage.location import Place
+from pipeline.store.aligned_grid import GridSummary
+
+#: Called with what ingest has opened and measured, before it raises problems.
+Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
+#: The first part of ingest: configuration, directory, progress, and what to call.
+Prepare = Callable[[Config, Place, Progress, Look], tuple[Inputs, Any]]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    Attributes
+    ----------
+    problems : list of Problem
+        Empty if ingest would succeed.
+    examined : Examined or None
+        None if an input is missing on an object store.
+    found : dict of str to str
+        Description of each input (`describe_inputs`); empty if there are problems.
+    ids : list of str
+        Of the areas; empty if they are unusable.
+    """
+
+    problems: list[Problem]
+    examined: Examined | None
+    found: dict[str, str]
+    ids: list[str]
+
+
+def checked(config: Config, prepare: Prepare) -> Checked:
+    """Run the first part of ingest in a temporary directory and keep what it found."""
+    examined: list[Examined] = []
+    problems: list[Problem] = []
+    found: dict[str, str] = {}
+    ids: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
+        try:
+            with local_inputs(config) as local:
+                places = local.input_paths().values(), config.input_paths().values()
+                paths = dict(zip(*places, strict=True))
+
+                def look(
+                    inputs: Inputs, members: Membership | None, written: GridSummary | None
+                ) -> None:
+                    if inputs.areas is not None:
+                        ids.extend(str(i) for i in inputs.areas["id"])
+                    now = examine(local, inputs, members, written, all_periods=True)
+                    examined.append(now.with_paths(paths))
+
+                inputs, _ = prepare(local, Path(directory), Silent(), look)
+                found = describe_inputs(config, inputs)
+        except InputError as error:
+            problems = list(error.problems)
+    return Checked(problems, examined[0] if examined else None, found, ids)
+
+
+def suspicions_logged(config: Config, progress: Progress) -> Look:
+    """Return a function that logs each suspicion on a line."""
+
+    def look(inputs: Inputs, members: Membership | None, written: GridSummary | None) -> None:
+        for suspicion in examine(config, inputs, members, written).suspicions:
+            progress.log(f"ingest: suspicion: {suspicion}")
+
+    return look
