@@ -137,6 +137,7 @@ class _Alignment:
             msg = f"{source.path}: has no CRS; {CRS_REMEDY}"
             raise GridError(msg)
         self.source, self.grid, self.density = source, grid, density
+        self.crs = source.crs
         self.to_pixel: Affine = ~source.transform
         self.same_crs = same_crs(source.crs, grid.crs)
         self._to_source = self._to_grid = None
@@ -177,8 +178,7 @@ class _Alignment:
             return np.concatenate([self.values(half) for half in tile.halves(axis)], axis=axis)
         read = self.source.read(window)
         if self.density:
-            s = self.source
-            read = read * pixel_area_km2(s.crs, s.transform, window)
+            read = read * pixel_area_km2(self.crs, self.source.transform, window)
         if self.shift is not None:
             return self._copy(read, window, tile)
         if self.resampling in ("sum", "average"):

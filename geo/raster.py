@@ -21,8 +21,9 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from geo.errors import GridError, InputError, Problem
-from geo.formats import Formats, is_local
-from geo.gdal_access import file_of, open_dataset
+from geo.formats import Formats
+from geo.gdal_access import open_dataset
+from geo.gdal_paths import file_of
 from geo.grid import Grid, Tile
 from geo.trust import current_trust
 
@@ -340,7 +341,9 @@ def open_raster(
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:
         found = "has no georeferencing (no transform from pixels to coordinates)"
-        problems.append(Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)"))
+        problems.append(
+            Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)")
+        )
     if np.dtype(source.dtype).kind == "c":
         problems.append(Problem(name, "has complex numbers", "give a real-valued band"))
     lost = source.lost_block()
