@@ -32,7 +32,7 @@ CACHE_MB = 256
 #: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
 #: What to do about a raster without a CRS; a NetCDF file, say, cannot be given one.
-CRS_REMEDY = "add the one it is in beside its path (crs: EPSG:xxxx)"
+CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 
 
 class RasterSource:
@@ -266,6 +266,9 @@ def _other_format(file: str) -> tuple[str, str]:
 
 def _unreachable(path: str, cause: str, where: str) -> Problem:
     """Describe a failure of a URL: what the server said is not damage of the file."""
+    if "not recognized as being in a supported file format" in cause:
+        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
+    cause = re.sub(r"'?/vsicurl\?\S+", path, cause)
     code = re.search(r"HTTP (?:response code|error code)\s*:\s*(\d+)", cause)
     status = int(code[1]) if code else 0
     if status in (404, 410):
@@ -276,8 +279,6 @@ def _unreachable(path: str, cause: str, where: str) -> Problem:
     if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
         found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
         return Problem(path, found, "check the server and the network, then repeat the command")
-    if "not recognized as being in a supported file format" in cause:
-        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
     return Problem(path, f"cannot be read{where} ({cause})", "download the file, and give that")
 
 

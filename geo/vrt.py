@@ -32,24 +32,26 @@ _WEB_OPTIONS = (
 _REMEDY = "make a GeoTIFF of it (gdal_translate in.vrt out.tif), and give that"
 _TRUST_REMEDY = "put the file beside it, or name its folder or server in storage.trusted"
 
-_TAG_NAMES = """VRTDataset SRS GeoTransform GCPList GCP Metadata MDI BlockXSize BlockYSize
-    VRTRasterBand Description UnitType Offset Scale CategoryNames Category ColorInterp ColorTable
-    Entry NoDataValue NODATA HideNoDataValue SimpleSource ComplexSource AveragedSource
+_TAG_NAMES = """\
+    VRTDataset SRS GeoTransform GCPList GCP Metadata MDI BlockXSize BlockYSize VRTRasterBand
+    Description UnitType Offset Scale CategoryNames Category ColorInterp ColorTable Entry
+    NoDataValue NODATA HideNoDataValue SimpleSource ComplexSource AveragedSource
     NoDataFromMaskSource KernelFilteredSource Kernel Size Coefs SourceFilename SourceBand
-    SourceProperties SrcRect DstRect ScaleOffset ScaleRatio LUT ColorTableComponent Exponent SrcMin
-    SrcMax DstMin DstMax Clamp UseMaskBand MaskBand MaskValueThreshold RemappedValue Histograms
-    HistItem HistMin HistMax BucketCount IncludeOutOfRange Approximate HistCounts PixelFunctionType
-    SourceTransferType PixelFunctionArguments OverviewList GDALWarpOptions WarpMemoryLimit
-    ResampleAlg WorkingDataType Option SourceDataset Transformer ApproxTransformer MaxError
-    BaseTransformer GenImgProjTransformer SrcGeoTransform SrcInvGeoTransform DstGeoTransform
-    DstInvGeoTransform ReprojectTransformer ReprojectionTransformer SourceSRS TargetSRS Options
-    BandList BandMapping SrcNoDataReal SrcNoDataImag DstNoDataReal DstNoDataImag SrcAlphaBand
-    DstAlphaBand"""
+    SourceProperties SrcRect DstRect ScaleOffset ScaleRatio LUT ColorTableComponent Exponent
+    SrcMin SrcMax DstMin DstMax Clamp UseMaskBand MaskBand MaskValueThreshold RemappedValue
+    Histograms HistItem HistMin HistMax BucketCount IncludeOutOfRange Approximate HistCounts
+    PixelFunctionType SourceTransferType PixelFunctionArguments OverviewList GDALWarpOptions
+    WarpMemoryLimit ResampleAlg WorkingDataType Option SourceDataset Transformer
+    ApproxTransformer MaxError BaseTransformer GenImgProjTransformer SrcGeoTransform
+    SrcInvGeoTransform DstGeoTransform DstInvGeoTransform ReprojectTransformer
+    ReprojectionTransformer SourceSRS TargetSRS Options BandList BandMapping SrcNoDataReal
+    SrcNoDataImag DstNoDataReal DstNoDataImag SrcAlphaBand DstAlphaBand"""
 # Readers of the same XML take an attribute for an element: `<SimpleSource SourceFilename="...">`.
-_ATTRIBUTE_NAMES = """rasterXSize rasterYSize subClass dataType band relativeToVRT shared domain
-    format key name dataAxisToSRSAxisMapping coordinateEpoch xOff yOff xSize ySize RasterXSize RasterYSize
-    DataType BlockXSize BlockYSize resampling normalized src dst c1 c2 c3 c4 Id Pixel Line X Y Z Projection
-    default"""
+_ATTRIBUTE_NAMES = """\
+    rasterXSize rasterYSize subClass dataType band relativeToVRT shared domain format key name
+    dataAxisToSRSAxisMapping coordinateEpoch xOff yOff xSize ySize RasterXSize RasterYSize
+    DataType BlockXSize BlockYSize resampling normalized src dst c1 c2 c3 c4 Id Pixel Line X Y
+    Z Projection default"""
 _TAGS, _ATTRIBUTES = frozenset(_TAG_NAMES.split()), frozenset(_ATTRIBUTE_NAMES.split())
 _DATASETS = (None, "VRTWarpedDataset")
 _BANDS = (None, "VRTSourcedRasterBand", "VRTDerivedRasterBand", "VRTWarpedRasterBand")
