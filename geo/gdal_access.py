@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import zipfile
 from typing import Any
 
@@ -12,6 +11,7 @@ import rasterio
 from rasterio.io import DatasetReader
 
 from geo.errors import InputError, Problem
+from geo.gdal_paths import ARCHIVE, PART, file_of
 from geo.trust import Trust, is_web_address
 from geo.vrt import check_side_cars, is_vrt, read_vrt, web_path
 
@@ -22,10 +22,8 @@ RASTER_DRIVERS = (
     "GTiff", "netCDF", "HDF5", "HDF5Image", "GRIB", "AAIGrid", "ENVI", "EHdr", "HFA",
     "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT", "SAGA", "RST",
 )  # fmt: skip
-#: Syntaxes of a part of a file: ``NETCDF:"rain.nc":tp``.
+#: Drivers of the syntaxes of a part of a file.
 _PARTS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "GTIFF_DIR": "GTiff"}
-_PART = re.compile(r'^(NETCDF|HDF5|GTIFF_DIR):(?:(\d+):)?("?)(.+?)\3((?::[^/"]*|:?//.*)?)$')
-_ARCHIVE = re.compile(r"^(?:/vsi(zip|tar)/|(zip|tar)://)\{?(.+?\.(?:zip|kmz|tar))\}?[/!]+(.+)$")
 
 N_BAND_MAX = 65_536
 #: Bytes that one block may have: GDAL reads a whole block for any pixel of it.
@@ -64,8 +62,7 @@ def open_dataset(path: str, trust: Trust) -> DatasetReader:
     rasterio.errors.RasterioError
         If GDAL cannot open it.
     """
-    with rasterio.Env(CPL_VSIL_GZIP_WRITE_PROPERTIES="NO", GDAL_HTTP_CONNECTTIMEOUT=10,
-                      GDAL_HTTP_LOW_SPEED_TIME=60, GDAL_HTTP_LOW_SPEED_LIMIT=1):  # fmt: skip
+    with rasterio.Env():
         source = _open(path, trust)
     try:
         _check_header(path, source)
@@ -73,23 +70,6 @@ def open_dataset(path: str, trust: Trust) -> DatasetReader:
         source.close()
         raise
     return source
-
-
-def file_of(path: str) -> str | None:
-    """Return the local file that a path of GDAL names, an archive or a part of a file included.
-
-    Returns
-    -------
-    str or None
-        None for URLs, and for paths that are not opened.
-    """
-    part, archive = _PART.match(path), _ARCHIVE.match(path)
-    if part:
-        path = part[4]
-    elif archive:
-        path = archive[3]
-    path = path.removeprefix("file://")
-    return None if "://" in path or path.startswith("/vsi") or _is_connection(path) else path
 
 
 def _open(path: str, trust: Trust) -> Any:
@@ -102,7 +82,7 @@ def _open(path: str, trust: Trust) -> Any:
     if file is None:
         found = "is not an address that is read"
         raise InputError(Problem(path, found, "give a file, or an address at https:// or s3://"))
-    part, archive = _PART.match(path), _ARCHIVE.match(path)
+    part, archive = PART.match(path), ARCHIVE.match(path)
     if archive:
         return _reader(_archive_path(path, file, archive[1] or archive[2], archive[4]))
     if is_vrt(file):
@@ -122,11 +102,6 @@ def _open(path: str, trust: Trust) -> Any:
 
 def _reader(path: str, drivers: tuple[str, ...] = RASTER_DRIVERS) -> Any:
     return DatasetReader(path, driver=list(drivers))
-
-
-def _is_connection(path: str) -> bool:
-    """Return whether GDAL may take a path for a connection string, such as ``WMS:...``."""
-    return bool(re.match(r"^\s*<|^[A-Za-z][A-Za-z0-9_]+:", path)) and not os.path.exists(path)
 
 
 def _archive_path(path: str, file: str, kind: str, member: str) -> str:
@@ -175,7 +150,9 @@ def _check_header(path: str, source: Any) -> None:
         names = [name.rpartition(":")[2] for name in source.subdatasets]
         found = f"has no band of its own (it holds {', '.join(names[:5]) or 'none'})"
         example = source.subdatasets[0] if names else ""
-        raise InputError(Problem(path, found, f"give one of them: {example}" if names else _FORMATS))
+        raise InputError(
+            Problem(path, found, f"give one of them: {example}" if names else _FORMATS)
+        )
     n_row, n_col = source.shape
     kind = source.dtypes[0]
     each = np.dtype(kind).itemsize if kind in _NUMPY else 8

@@ -22,7 +22,8 @@ from rasterio.windows import Window
 
 from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats
-from geo.gdal_access import file_of, open_dataset
+from geo.gdal_access import open_dataset
+from geo.gdal_paths import file_of
 from geo.grid import Grid, Tile
 from geo.raster_header import RasterHeader
 from geo.trust import current_trust
@@ -32,7 +33,7 @@ CACHE_MB = 256
 #: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
 #: What to do about a raster without a CRS; a NetCDF file, say, cannot be given one.
-CRS_REMEDY = "add the one it is in beside its path (crs: EPSG:xxxx)"
+CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 
 
 class RasterSource:
@@ -266,6 +267,9 @@ def _other_format(file: str) -> tuple[str, str]:
 
 def _unreachable(path: str, cause: str, where: str) -> Problem:
     """Describe a failure of a URL: what the server said is not damage of the file."""
+    if "not recognized as being in a supported file format" in cause:
+        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
+    cause = re.sub(r"'?/vsicurl\?\S+", path, cause)
     code = re.search(r"HTTP (?:response code|error code)\s*:\s*(\d+)", cause)
     status = int(code[1]) if code else 0
     if status in (404, 410):
@@ -276,8 +280,6 @@ def _unreachable(path: str, cause: str, where: str) -> Problem:
     if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
         found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
         return Problem(path, found, "check the server and the network, then repeat the command")
-    if "not recognized as being in a supported file format" in cause:
-        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
     return Problem(path, f"cannot be read{where} ({cause})", "download the file, and give that")
 
 
@@ -369,7 +371,9 @@ def open_raster(
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:
         found = "has no georeferencing (no transform from pixels to coordinates)"
-        problems.append(Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)"))
+        problems.append(
+            Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)")
+        )
     if np.dtype(source.dtype).kind == "c":
         problems.append(Problem(name, "has complex numbers", "give a real-valued band"))
     lost = source.lost_block()

@@ -72,7 +72,8 @@ def is_below(path: str, folder: str) -> bool:
     return os.path.commonpath([path, folder]) == folder
 
 
-_TRUST: ContextVar[Trust] = ContextVar("trust", default=Trust())
+_NOTHING_ELSE = Trust()
+_TRUST: ContextVar[Trust] = ContextVar("trust", default=_NOTHING_ELSE)
 
 
 def current_trust() -> Trust:

@@ -24,17 +24,35 @@ MAX_BYTES = 64 << 20
 MAX_DEPTH = 4
 MAX_SOURCES = 100_000
 TIMEOUT_S = 30.0
+# Of GDAL's requests: nothing beside the URL, and seconds until a silent server is given up.
+_WEB_OPTIONS = (
+    "empty_dir=yes&list_dir=no&max_retry=3&connecttimeout=10&low_speed_time=60&low_speed_limit=1"
+)
 
 _REMEDY = "make a GeoTIFF of it (gdal_translate in.vrt out.tif), and give that"
 _TRUST_REMEDY = "put the file beside it, or name its folder or server in storage.trusted"
 
-_TAGS = frozenset(
-    ["VRTDataset", "SRS", "GeoTransform", "GCPList", "GCP", "Metadata", "MDI", "BlockXSize", "BlockYSize", "VRTRasterBand", "Description", "UnitType", "Offset", "Scale", "CategoryNames", "Category", "ColorInterp", "ColorTable", "Entry", "NoDataValue", "NODATA", "HideNoDataValue", "SimpleSource", "ComplexSource", "AveragedSource", "NoDataFromMaskSource", "KernelFilteredSource", "Kernel", "Size", "Coefs", "SourceFilename", "SourceBand", "SourceProperties", "SrcRect", "DstRect", "ScaleOffset", "ScaleRatio", "LUT", "ColorTableComponent", "Exponent", "SrcMin", "SrcMax", "DstMin", "DstMax", "Clamp", "UseMaskBand", "MaskBand", "MaskValueThreshold", "RemappedValue", "Histograms", "HistItem", "HistMin", "HistMax", "BucketCount", "IncludeOutOfRange", "Approximate", "HistCounts", "PixelFunctionType", "SourceTransferType", "PixelFunctionArguments", "OverviewList", "GDALWarpOptions", "WarpMemoryLimit", "ResampleAlg", "WorkingDataType", "Option", "SourceDataset", "Transformer", "ApproxTransformer", "MaxError", "BaseTransformer", "GenImgProjTransformer", "SrcGeoTransform", "SrcInvGeoTransform", "DstGeoTransform", "DstInvGeoTransform", "ReprojectTransformer", "ReprojectionTransformer", "SourceSRS", "TargetSRS", "Options", "BandList", "BandMapping", "SrcNoDataReal", "SrcNoDataImag", "DstNoDataReal", "DstNoDataImag", "SrcAlphaBand", "DstAlphaBand"]
-)
+_TAG_NAMES = """\
+    VRTDataset SRS GeoTransform GCPList GCP Metadata MDI BlockXSize BlockYSize VRTRasterBand
+    Description UnitType Offset Scale CategoryNames Category ColorInterp ColorTable Entry
+    NoDataValue NODATA HideNoDataValue SimpleSource ComplexSource AveragedSource
+    NoDataFromMaskSource KernelFilteredSource Kernel Size Coefs SourceFilename SourceBand
+    SourceProperties SrcRect DstRect ScaleOffset ScaleRatio LUT ColorTableComponent Exponent
+    SrcMin SrcMax DstMin DstMax Clamp UseMaskBand MaskBand MaskValueThreshold RemappedValue
+    Histograms HistItem HistMin HistMax BucketCount IncludeOutOfRange Approximate HistCounts
+    PixelFunctionType SourceTransferType PixelFunctionArguments OverviewList GDALWarpOptions
+    WarpMemoryLimit ResampleAlg WorkingDataType Option SourceDataset Transformer
+    ApproxTransformer MaxError BaseTransformer GenImgProjTransformer SrcGeoTransform
+    SrcInvGeoTransform DstGeoTransform DstInvGeoTransform ReprojectTransformer
+    ReprojectionTransformer SourceSRS TargetSRS Options BandList BandMapping SrcNoDataReal
+    SrcNoDataImag DstNoDataReal DstNoDataImag SrcAlphaBand DstAlphaBand"""
 # Readers of the same XML take an attribute for an element: `<SimpleSource SourceFilename="...">`.
-_ATTRIBUTES = frozenset(
-    ["rasterXSize", "rasterYSize", "subClass", "dataType", "band", "relativeToVRT", "shared", "domain", "format", "key", "name", "dataAxisToSRSAxisMapping", "coordinateEpoch", "xOff", "yOff", "xSize", "ySize", "RasterXSize", "RasterYSize", "DataType", "BlockXSize", "BlockYSize", "resampling", "normalized", "src", "dst", "c1", "c2", "c3", "c4", "Id", "Pixel", "Line", "X", "Y", "Z", "Projection", "default"]
-)
+_ATTRIBUTE_NAMES = """\
+    rasterXSize rasterYSize subClass dataType band relativeToVRT shared domain format key name
+    dataAxisToSRSAxisMapping coordinateEpoch xOff yOff xSize ySize RasterXSize RasterYSize
+    DataType BlockXSize BlockYSize resampling normalized src dst c1 c2 c3 c4 Id Pixel Line X Y
+    Z Projection default"""
+_TAGS, _ATTRIBUTES = frozenset(_TAG_NAMES.split()), frozenset(_ATTRIBUTE_NAMES.split())
 _DATASETS = (None, "VRTWarpedDataset")
 _BANDS = (None, "VRTSourcedRasterBand", "VRTDerivedRasterBand", "VRTWarpedRasterBand")
 _REFERENCES = ("SourceFilename", "SourceDataset")
@@ -95,7 +113,7 @@ def is_vrt(path: str) -> bool:
 
 def web_path(url: str) -> str:
     """Return GDAL's path of a URL: without requests for side-car files beside it."""
-    return f"/vsicurl?empty_dir=yes&list_dir=no&max_retry=3&url={quote(url, safe='')}"
+    return f"/vsicurl?{_WEB_OPTIONS}&url={quote(url, safe='')}"
 
 
 def _read(path: str, trust: Trust, found: Vrt, above: tuple[str, ...]) -> str:
@@ -104,24 +122,31 @@ def _read(path: str, trust: Trust, found: Vrt, above: tuple[str, ...]) -> str:
 
     real = os.path.realpath(path)
     if real in above:
-        raise refuse("refers to itself")
+        msg = "refers to itself"
+        raise refuse(msg)
     if len(above) >= MAX_DEPTH:
-        raise refuse(f"is nested more than {MAX_DEPTH} deep")
+        msg = f"is nested more than {MAX_DEPTH} deep"
+        raise refuse(msg)
     try:
         size = Path(real).stat().st_size
         if not Path(real).is_file() or size > MAX_BYTES:
-            raise refuse(f"is no VRT (a file of at most {MAX_BYTES >> 20} MiB)")
+            msg = f"is no VRT (a file of at most {MAX_BYTES >> 20} MiB)"
+            raise refuse(msg)
         text = Path(real).read_bytes()
     except OSError as error:
-        raise refuse(f"cannot be read ({error.strerror})", "correct the path") from error
+        msg = f"cannot be read ({error.strerror})"
+        raise refuse(msg, "correct the path") from error
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        raise refuse("declares entities")
+        msg = "declares entities"
+        raise refuse(msg)
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise refuse(f"is no VRT: its XML is damaged ({error})", "write it again") from error
+        msg = f"is no VRT: its XML is damaged ({error})"
+        raise refuse(msg, "write it again") from error
     if root.tag != "VRTDataset" or root.get("subClass") not in _DATASETS:
-        raise refuse("is no VRT of rasters in files")
+        msg = "is no VRT of rasters in files"
+        raise refuse(msg)
     found.files.append(real)
     for element in root.iter():
         _check_element(element, refuse)
@@ -142,12 +167,15 @@ def _check_element(element: ElementTree.Element, refuse: Callable[[str], InputEr
         other = [k for k, v in element.attrib.items() if not re.fullmatch(r"[\w.+-]*", v)]
     if tag not in _TAGS or other:
         what = f"{tag} {other[0]}" if tag in _TAGS else tag
-        raise refuse(f"has <{what}>, which is not read here")
+        msg = f"has <{what}>, which is not read here"
+        raise refuse(msg)
     if tag == "VRTRasterBand" and sub not in _BANDS:
-        raise refuse(f"has a band of class {sub}, not read here")
+        msg = f"has a band of class {sub}, not read here"
+        raise refuse(msg)
     key = element.get("key") or ""
     if tag == "MDI" and ("OVERVIEW_FILE" in key.upper() or key.upper().endswith("_DATASET")):
-        raise refuse(f"names another file in its metadata ({key})")
+        msg = f"names another file in its metadata ({key})"
+        raise refuse(msg)
 
 
 def _target(element: ElementTree.Element, folder: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
+from geo.gdal_paths import with_folder
 from geo.text_safety import one_line_text
 from pipeline.config.base import config_error
 from pipeline.storage.location import is_object_address, is_remote
@@ -26,9 +27,9 @@ def _resolve(path: str, info: ValidationInfo) -> str:
         raise config_error(found="an empty path", remedy="give the path of a file")
     check_dollar(path)
     path = _VIRTUAL.sub(lambda found: _SCHEMES[found[1]], path)
-    if is_remote(path):
-        return path
     base = (info.context or {}).get("base", Path())
+    if is_remote(path):
+        return path if is_object_address(path) else with_folder(path, base)
     return str((base / Path(path).expanduser()).resolve())
 
 

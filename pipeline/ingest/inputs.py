@@ -155,7 +155,7 @@ def _is_misplaced(
     if not source.north_up:
         return False
     west, south, east, north = source.grid.bounds
-    remedy = "name the CRS that it really is in beside its path (crs: EPSG:xxxx)"
+    remedy = "assign the CRS that it really is in (crs: EPSG:xxxx, beside its path)"
     degrees = source.crs is not None and source.crs.is_geographic
     if degrees and (west < -361 or east > 361 or south < -91 or north > 91):
         found = (

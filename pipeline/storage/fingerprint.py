@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from geo.gdal_access import file_of
+from geo.gdal_paths import file_of
 from geo.input_files import input_files, side_cars
 from geo.trust import current_trust
 from pipeline.storage.files import text_digest
@@ -79,7 +79,9 @@ def _hash_input(path: str, storage: Storage) -> str:
         return "absent" if file is not None else uuid.uuid4().hex
     digest = _new()
     if found.files and found.files[0] != path:
-        digest.update(json.dumps(path.replace(found.files[0], "")).encode())  # the member of an archive, the part of a file
+        digest.update(
+            json.dumps(path.replace(found.files[0], "")).encode()
+        )  # the member of an archive, the part of a file
     folder = os.path.dirname(os.path.realpath(found.files[0])) if found.files else ""
     for name in found.files:
         part = Path(name)

@@ -30,7 +30,7 @@ SIDECARS = {
     ".jp2": (".j2w", ".wld", ".prj"),
     ".sdat": (".sgrd", ".prj"),
 }
-_RASTERS = tuple(suffix for suffix in SIDECARS if suffix != ".shp") + (".nc", ".grib", ".grb2")
+_RASTERS = (*tuple(suffix for suffix in SIDECARS if suffix != ".shp"), ".nc", ".grib", ".grb2")
 _RASTER_SIDECARS = (".msk", ".aux.xml")
 
 

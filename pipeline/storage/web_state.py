@@ -74,7 +74,8 @@ def _ask(url: str, method: str, storage: Storage) -> dict[str, str] | None:
                 found = f"{shown}: access denied or refused ({cause}); correct the address"
                 raise StorageError(found) from error
         except ValueError as error:
-            raise StorageError(f"{shown}: no valid address ({error}); correct it") from error
+            msg = f"{shown}: no valid address ({error}); correct it"
+            raise StorageError(msg) from error
         except OSError as error:  # refused, reset, timed out, no such host
             cause = str(getattr(error, "reason", error))
         if attempt < storage.retries:

@@ -513,3 +513,25 @@ def test_crs_without_a_code_is_named_by_its_projection(files: Any) -> None:
     assert crs_text(CRS.from_epsg(32738)) == "EPSG:32738"
     assert crs_text(CRS.from_proj4("+proj=longlat +R=6371007.181 +no_defs")) == "geographic"
     assert crs_text(None) == "no CRS"
+
+
+def finer(files: Any, name: str, n: int) -> None:
+    """Put a VRT of n x n pixels beside a raster, over the same place."""
+    n_row, n_col = files.shape
+    wide, high = 1000 * n_col / n, 1000 * n_row / n
+    (files.directory / f"{name}.vrt").write_text(
+        f'<VRTDataset rasterXSize="{n}" rasterYSize="{n}"><SRS>EPSG:32738</SRS>'
+        f"<GeoTransform>500000, {wide}, 0, 8000000, 0, -{high}</GeoTransform>"
+        '<VRTRasterBand dataType="Float32" band="1"><SimpleSource>'
+        f'<SourceFilename relativeToVRT="1">{name}.tif</SourceFilename><SourceBand>1</SourceBand>'
+        f'<SrcRect xOff="0" yOff="0" xSize="{n_col}" ySize="{n_row}"/>'
+        f'<DstRect xOff="0" yOff="0" xSize="{n}" ySize="{n}"/>'
+        "</SimpleSource></VRTRasterBand></VRTDataset>"
+    )
+
+
+def test_a_raster_of_absurd_size_is_refused_before_a_pixel_is_read(files: Any) -> None:
+    finer(files, "wave", 10**6)
+    files.options = {**files.options, "covariates": {"wave": {"path": "wave.vrt"}}}
+    problem = the_only(files, "wave.vrt", "pixels over the areas", "coarser")
+    assert "covariates.wave" in problem.place
