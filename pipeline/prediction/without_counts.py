@@ -85,8 +85,9 @@ def log_without_counts(config: Config, found: dict[str, Any], progress: Progress
     else:
         unit = "people" if config.population is not None else "km2"
         noun = "cases" if config.model.response.counts else "in all"
+        ends = f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}"
         progress.log(
             f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} {noun} "
-            f"expected ({config.output.interval:.0%} predictive interval {found['count_lower']:,.0f} to "
-            f"{found['count_upper']:,.0f}), {found['people']:,.0f} {unit}"
+            f"expected ({config.output.interval:.0%} predictive interval {ends}), "
+            f"{found['people']:,.0f} {unit}"
         )
