@@ -34,7 +34,7 @@ class Repairs:
         Features without a geometry or without a surface.
     differing : dict of str to list of str
         Attributes that differ between the features of an area, with the ids of these areas; the
-        first feature's value is kept.
+        first feature's value is kept. A feature without a value differs from none.
     resized : dict of str to (float, float)
         Areas whose size changed by more than `CHANGE_REPORTED`: km2 before and after.
     km2 : (float, float)
@@ -113,8 +113,8 @@ def repair_areas(
     Returns
     -------
     frame : GeoDataFrame
-        One row an area, in the order of the first feature of each, whose attributes and index it
-        has.
+        One row an area, in the order of the first feature of each, whose index it has; each
+        attribute is the first that is given.
     ids : Series
         With the same index.
     """
@@ -132,7 +132,7 @@ def repair_areas(
     rows: dict[str, list[int]] = {}
     for row in np.flatnonzero(~absent).tolist():
         rows.setdefault(keys[row], []).append(row)
-    whole = mended.copy()
+    whole, filled = mended.copy(), []
     columns = [name for name in frame.columns if name != frame.geometry.name]
     for area, at in rows.items():
         if len(at) == 1 or not polygonal[at].all():
@@ -140,8 +140,11 @@ def repair_areas(
         whole[at[0]] = shapely.union_all(mended[at])
         repairs.merged[area] = len(at)
         for name in columns:
-            if _differ([frame[name].iloc[row] for row in at]):
+            given = [row for row in at if not _is_missing(frame[name].iloc[row])]
+            if len({str(frame[name].iloc[row]) for row in given}) > 1:
                 repairs.differing.setdefault(str(name), []).append(area)
+            if given and given[0] != at[0]:
+                filled.append((at[0], name, frame[name].iloc[given[0]]))
     first = [
         row
         for area, at in rows.items()
@@ -156,6 +159,8 @@ def repair_areas(
             repairs.resized[name] = (old, size)
     repairs.km2 = (float(np.nansum(before)), float(np.nansum(after)))
     result = frame.iloc[first].copy()
+    for row, name, value in filled:
+        result.loc[frame.index[row], name] = value
     result = result.set_geometry(gpd.GeoSeries(whole[first], index=result.index, crs=frame.crs))
     return result, ids.iloc[first]
 
@@ -190,10 +195,6 @@ def _sizes(shapes: np.ndarray, crs: Any) -> np.ndarray:
     plane = gpd.GeoSeries(shapes, crs=crs).to_crs(_EQUAL_AREA)
     sizes = shapely.area(np.asarray(plane.array)) / 1e6
     return np.where(np.isfinite(sizes), sizes, 0.0)
-
-
-def _differ(values: list[Any]) -> bool:
-    return len({None if _is_missing(value) else str(value) for value in values}) > 1
 
 
 def _is_missing(value: Any) -> bool:

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import openpyxl
 import pandas as pd
 from openpyxl.utils import get_column_letter
@@ -20,6 +21,7 @@ from openpyxl.utils.exceptions import InvalidFileException
 
 from geo.columns import suggest
 from geo.errors import InputError, Problem, one_line
+from geo.formats import is_local
 from geo.table_format import TableFormat
 
 
@@ -37,6 +39,14 @@ class Xlsx(TableFormat):
         """Read a sheet."""
         # Values and formulas are in two views of a workbook; merged cells are known to whole ones.
         values, formulas = (_sheet(path, part, values=values) for values in (True, False))
+        # Sheets may have formats down to row 1,048,576: only what has a content counts.
+        filled = [at for at, cell in formulas._cells.items() if _given(cell.value)]
+        if not filled:
+            raise InputError(Problem(str(path), "is empty", "give a table with a header"))
+        (first, left), (last, right) = (
+            tuple(bound(axis) for axis in zip(*filled, strict=True)) for bound in (min, max)
+        )
+        box = {"min_row": first, "max_row": last, "min_col": left, "max_col": right}
         merged = {
             (row, column): area
             for area in formulas.merged_cells.ranges
@@ -47,11 +57,9 @@ class Xlsx(TableFormat):
         }
         rows = [
             [_value(cell, formula, merged) for cell, formula in zip(own, of, strict=True)]
-            for own, of in zip(values.iter_rows(), formulas.iter_rows(), strict=True)
+            for own, of in zip(values.iter_rows(**box), formulas.iter_rows(**box), strict=True)
         ]
-        numbered = [(k, row) for k, row in enumerate(rows, values.min_row) if any(map(_given, row))]
-        if not numbered:
-            raise InputError(Problem(str(path), "is empty", "give a table with a header"))
+        numbered = [(k, row) for k, row in enumerate(rows, first) if any(map(_given, row))]
         number, header = numbered[0]
         for area in formulas.merged_cells.ranges:
             if area.min_row <= number <= area.max_row:
@@ -60,7 +68,7 @@ class Xlsx(TableFormat):
                 raise InputError(Problem(str(path), found, remedy))
         # As in a CSV file, the second of two equal names becomes "name.1".
         names: list[str] = []
-        for place, cell in enumerate(header, values.min_column):
+        for place, cell in enumerate(header, left):
             text = str(cell).strip() if _given(cell) else f"column {get_column_letter(place)}"
             names.append(text if text not in names else f"{text}.{names.count(text)}")
         table = pd.DataFrame([row for _, row in numbered[1:]], columns=names, dtype=object)
@@ -72,7 +80,11 @@ def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of extensions, such as drop-down lists
-            book = openpyxl.load_workbook(path, data_only=values)
+            if is_local(path):
+                book = openpyxl.load_workbook(path, data_only=values)
+            else:
+                with fsspec.open(str(path), "rb") as file:
+                    book = openpyxl.load_workbook(file, data_only=values)
     except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
         raise ValueError(one_line(error)) from error
     names = [sheet.title for sheet in book.worksheets]

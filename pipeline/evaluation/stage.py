@@ -103,7 +103,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             truth = evaluation_task(config, whole).truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
-    balance = read_balance(out, store)
+    balance = read_balance(out, whole)
     if balance is not None:
         report["balance"] = balance
     report["about"] = evaluation.about

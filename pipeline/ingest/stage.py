@@ -155,9 +155,7 @@ def _prepare(
 
 
 def _response_noun(config: Config) -> str:
-    if config.labels is not None:
-        return "positives"
-    return "cases" if config.model.response.counts else "values"
+    return "positives" if config.labels is not None else ResponseWords.of(config).totals
 
 
 def _counted(inputs: Inputs) -> np.ndarray:

@@ -88,9 +88,9 @@ def log_without_counts(config: Config, found: dict[str, Any], progress: Progress
         progress.log(f"predict: rates of {found['n']:,} areas without a count")
     else:
         words = ResponseWords.of(config)
-        unit, noun = words.weight_unit, words.total
+        ends = f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}"
         progress.log(
-            f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} {noun} "
-            f"expected ({config.output.interval:.0%} predictive interval "
-            f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}), {found['people']:,.0f} {unit}"
+            f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} "
+            f"{words.total} expected ({config.output.interval:.0%} predictive interval {ends}), "
+            f"{found['people']:,.0f} {words.weight_unit}"
         )

@@ -46,10 +46,12 @@ def test_every_repair_is_told_with_the_sizes(tmp_path):
     ]
     ids = ["a", "tie", "isle", "isle", "isle", "isle", "empty"]
     name = ["A", "T", "North", "South", "South", "x", "y"]
-    areas, problems, repairs = repaired(tmp_path, shapes, ids, name=name, same=[1] * 7)
+    later = [1, 2, np.nan, 4, np.nan, 4, np.nan]
+    areas, problems, repairs = repaired(tmp_path, shapes, ids, name=name, same=[1] * 7, later=later)
     assert problems == []
     assert list(areas["id"]) == ["a", "tie", "isle"]
     assert list(areas["name"]) == ["A", "T", "North"]
+    assert list(areas["later"]) == [1, 2, 4]
     # 1 km2; both loops of the eight; a box and two that overlap by half.
     np.testing.assert_allclose(areas.area / 1e6, [1.0, 0.5, 2.5])
     assert areas.is_valid.all()

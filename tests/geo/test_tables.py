@@ -142,6 +142,21 @@ def test_periods_without_any_count_are_no_periods(tmp_path):
     assert set(column_texts(path, "month", given="cases")) == {"03"}
 
 
+def test_formats_far_below_the_table_are_no_rows(tmp_path):
+    def far(book, sheet):
+        sheet["C1048576"].number_format = "0.0"
+        sheet["A9"] = " "
+
+    table, rows = read_table(workbook(tmp_path / "c.xlsx", ROWS, far), "t")
+    assert list(rows) == [2, 3, 4]
+    assert list(table.columns) == ["code", "cases"]
+
+
+def test_a_workbook_by_address(tmp_path):
+    path = workbook(tmp_path / "c.xlsx", ROWS)
+    pd.testing.assert_frame_equal(read_table(f"file://{path}", "t")[0], read_table(path, "t")[0])
+
+
 def test_files_that_are_no_workbook_are_told(tmp_path):
     path = tmp_path / "c.xlsx"
     path.write_text("area,cases\n1,1\n")

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyogrio
 import pytest
 import rasterio
 import yaml
+from shapely.geometry import box
 
 from pipeline.cli.main import main
 from pipeline.config.periods import periods_of
@@ -111,6 +113,19 @@ def test_baselines_predict_them_too(files: Any, model: str) -> None:
     options = {"kind": model} if model == "constant" else {"kind": model, "inducing": 8}
     table, _ = run(files, model=options)
     assert table.loc["M05", ["fitted", "count_lower", "count_upper"]].notna().all()
+
+
+def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
+    west, south, east, north = files.polygons[4].bounds
+    middle = (west + east) / 2
+    parts = [box(west, south, middle, north), box(middle, south, east, north)]
+    files.polygons[4:5], files.ids[4:5] = parts, ["M04", "M04"]
+    files.areas()
+    areas = {"path": "areas.gpkg", "layer": "districts", "id": "code", "repair": True}
+    table, _ = run(files, areas=areas, model={"kind": "constant"})
+    assert list(table.index) == sorted(files.cases)
+    frame = pyogrio.read_dataframe(files.directory / "out/areas.gpkg").set_index("code")
+    assert frame.geometry["M04"].equals(box(west, south, east, north))
 
 
 def test_a_run_on_an_object_store_has_them_there(files: Any, bucket: str) -> None:
