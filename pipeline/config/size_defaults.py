@@ -103,7 +103,12 @@ def cap_for(area_pixels: np.ndarray, total: float) -> int:
 
 
 def settings(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the settings that may follow the size, as a configuration names them."""
+    """Return the settings that may follow the size, as a configuration names them.
+
+    None for classifiers of labels, which keep their own defaults.
+    """
+    if config.labels is not None:
+        return {}
     found: dict[str, dict[str, Any]] = {}
     for name in SECTIONS:
         section = getattr(config, name)

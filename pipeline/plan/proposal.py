@@ -106,6 +106,9 @@ def propose(
     InputError
         If no settings end in time, or the model's time cannot be foreseen.
     """
+    if config.labels is not None:
+        what = "has no settings to choose for models of labels"
+        raise InputError(Problem("--within", what, "run without it"))
     found = measure_inputs(config) if sizes is None else sizes
     timed: dict[tuple[Any, ...], Probe] = {}
 

@@ -133,6 +133,7 @@ def _tags(config: Config, store: BagStore, model: Any) -> dict[str, str]:
             "likelihood": config.model.likelihood,
             "link": config.model.link,
             "rate_per": f"{config.output.rate_per:g}",
+            "area_pixels": str(config.fit.area_pixels),
         }
     return {
         "TIFFTAG_SOFTWARE": f"disagg {installed_version('disagg')}",
