@@ -18,7 +18,7 @@ from pipeline.config.schema import Config
 SMALL_PIXELS = 1_250_000  # up to here nothing follows the size
 FIT_PIXELS = 1_000_000  # of all areas together, in a larger fit
 EVALUATE_PIXELS = 250_000  # likewise, in the fits and scores of its evaluation
-LEAST_AREA_PIXELS = 16
+LEAST_AREA_PIXELS = 25
 WARM_EPOCHS = 60
 WARM_KINDS = ("vbagg",)  # whose fits can begin at another's kernel, and whose draws can be weighed
 
@@ -103,7 +103,12 @@ def cap_for(area_pixels: np.ndarray, total: float) -> int:
 
 
 def settings(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the settings that may follow the size, as a configuration names them."""
+    """Return the settings that may follow the size, as a configuration names them.
+
+    None for classifiers of labels, which keep their own defaults.
+    """
+    if config.labels is not None:
+        return {}
     found: dict[str, dict[str, Any]] = {}
     for name in SECTIONS:
         section = getattr(config, name)

@@ -176,7 +176,7 @@ def _fit_fold(
 ) -> Callable[[np.ndarray, Path], Any]:
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
-        if config.evaluate.epochs != config.fit.max_epochs:
+        if config.evaluate.epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
             model.set_params(max_epochs=config.evaluate.epochs)
         fit_model(
             model,

@@ -180,6 +180,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
     model: Any = new_model(config)
     epochs = getattr(model, "max_epochs", 1)
     fitted = passage(config, sizes, config.fit.area_pixels)
+    scored = passage(config, sizes, config.evaluate.area_pixels)
     epoch = {k: s for k in tried if (s := _epoch(config, fitted, measured, k)) is not None}
     thinning = _thinning(sizes, fitted)
     seconds = {
@@ -189,7 +190,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
     if measured.predict is not None or measured.draw is not None:
         seconds["predict"] = {k: _predict(config, sizes, measured, k) for k in tried}
         seconds["evaluate"] = {
-            k: s for k in epoch if (s := _evaluate(config, sizes, measured, k)) is not None
+            k: s for k in epoch if (s := _evaluate(config, sizes, scored, measured, k)) is not None
         }
     peaks = _peaks(config, sizes, model, n)
     stages = tuple(
@@ -283,9 +284,8 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     return alone + shared / _speed(n)
 
 
-def _evaluate(config: Config, sizes: Sizes, measured: Probe, n: int) -> float | None:
+def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: int) -> float | None:
     """Seconds at most: where areas are left out by weights, all of them may need refits."""
-    read = passage(config, sizes, config.evaluate.area_pixels)
     epoch = _epoch(config, read, measured, n)
     if epoch is None:
         return None

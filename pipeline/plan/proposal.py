@@ -73,10 +73,16 @@ class Proposal:
     @property
     def yaml(self) -> str:
         """The settings as YAML, one line a section."""
-        return "".join(
-            f"{name}: " + yaml.safe_dump(keys, default_flow_style=True, sort_keys=False, width=1000)
-            for name, keys in self.changes.items()
-        )
+        return as_yaml(self.changes)
+
+
+def as_yaml(values: Values) -> str:
+    """Return settings as YAML, one line a section."""
+    return "".join(
+        f"{name}: "
+        + yaml.safe_dump(dict(keys), default_flow_style=True, sort_keys=False, width=1000)
+        for name, keys in values.items()
+    )
 
 
 def propose(
@@ -106,6 +112,9 @@ def propose(
     InputError
         If no settings end in time, or the model's time cannot be foreseen.
     """
+    if config.labels is not None:
+        what = "has no settings to choose for models of labels"
+        raise InputError(Problem("--within", what, "run without it"))
     found = measure_inputs(config) if sizes is None else sizes
     timed: dict[tuple[Any, ...], Probe] = {}
 

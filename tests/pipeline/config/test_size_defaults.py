@@ -14,6 +14,7 @@ from pipeline.config.reader import load_config
 from pipeline.config.size_defaults import (
     EVALUATE_PIXELS,
     FIT_PIXELS,
+    LEAST_AREA_PIXELS,
     SMALL_PIXELS,
     cap_for,
     settings,
@@ -92,7 +93,7 @@ def test_the_cap_is_the_largest_whose_pixels_fit(total: float) -> None:
         return float(np.minimum(sizes, cap).sum())
 
     cap = cap_for(sizes, total)
-    if cap > 16:
+    if cap > LEAST_AREA_PIXELS:
         # Two digits of the number that bisection finds.
         low, high = 1.0, float(sizes.max())
         for _ in range(100):
@@ -101,7 +102,7 @@ def test_the_cap_is_the_largest_whose_pixels_fit(total: float) -> None:
         assert cap <= low < 1.1 * cap
         assert kept(cap) <= total
     else:
-        assert kept(17) > total
+        assert kept(1.1 * cap) > total
 
 
 def test_a_country_of_a_million_pixels_is_small() -> None:

@@ -114,3 +114,20 @@ def test_without_such_areas_nothing_is_refitted() -> None:
     found, _, about = leave_areas_out(_left(np.full(6, 0.1)), np.arange(6) % 3, refit)
     assert about["refits"] == 0
     assert len(found) == 6
+
+
+ARVIZ = {  # k and largest log weight by arviz 0.22.0, psislw
+    (0.5, 500): (0.12319358137505144, -4.7968260029198655),
+    (1.5, 500): (0.32369186352859575, -3.359666577446929),
+    (4.0, 500): (1.370462282183477, -0.88601351274695),
+    (1.0, 4000): (0.1248945669515233, -5.536646417835301),
+    (1.0, 30): (0.33380175808098017, -2.069304448570095),
+}
+
+
+def test_weights_are_those_of_arviz() -> None:
+    rng = np.random.default_rng(0)
+    for (scale, n), (k, largest) in ARVIZ.items():
+        smooth, found = smooth_weights(scale * rng.standard_normal(n))
+        assert found == pytest.approx(k, rel=1e-10)
+        assert smooth.max() == pytest.approx(largest, rel=1e-10)

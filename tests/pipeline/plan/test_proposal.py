@@ -169,3 +169,9 @@ def test_the_commands_take_a_time(
         assert main([command, str(country), "--within", "soon"]) == 2
         assert "no duration" in capsys.readouterr().err
     assert not (country.parent / "out").exists()
+
+
+def test_models_of_labels_are_refused(tmp_path: Path) -> None:
+    config = load_config(simulate_country(tmp_path, "small", labels=True))
+    with pytest.raises(InputError, match="no settings to choose for models of labels"):
+        propose(config, 3600)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 
 import models
 from models import Bags, VBAgg
@@ -147,6 +148,8 @@ def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     assert by_area["leave_out"]["refits"] >= 0
     assert by_area["model"]["n_areas"] == whole.n_bag
     assert "leave_out" not in report["held_out"]["block"]
+    with rasterio.open(out / "rate_mean.tif") as raster:
+        assert raster.tags()["area_pixels"] == "30"
     first = (out / "rate_mean.tif").read_bytes()
     # The settings of the record, given as a configuration, change nothing.
     capsys.readouterr()
