@@ -382,7 +382,8 @@ class _Alignment:
                 continue
             latitude, pole = y, self._grid_pole
             if pole is None:
-                latitude, pole = self.source.transform.f + self.source.transform.e * i, self._pole
+                s, pole = self.source.transform, self._pole
+                latitude = s.f + s.e * float(i)
             if self.same_crs or pole is None or abs(latitude) < 0.95 * pole:
                 row, col = i, j
                 break

@@ -65,12 +65,9 @@ class Positions:
         t = self._grid.transform
         x = t.c + (np.asarray(col, np.float64) + 0.5) * t.a
         y = t.f + (np.asarray(row, np.float64) + 0.5) * t.e
-        if self._there is None:
-            axes = x, y
-        elif self.n_axis == 2:
-            axes = self._there.transform(x, y)
-        else:
-            axes = self._there.transform(x, y, np.zeros_like(x))
+        axes: tuple[Any, ...] = (x, y) if self.n_axis == 2 else (x, y, np.zeros_like(x))
+        if self._there is not None:
+            axes = self._there.transform(*axes)
         return np.column_stack(axes) / 1000.0
 
 
@@ -88,10 +85,12 @@ def positions_about(grid: Grid, pixel: np.ndarray) -> Positions:
     Positions
         Of three axes.
     """
+    row: np.ndarray
+    col: np.ndarray
     if pixel.size == 0:
         n_row, n_col = grid.shape
-        row, col = np.meshgrid(np.linspace(0, n_row - 1, 9), np.linspace(0, n_col - 1, 9))
-        row, col = row.ravel(), col.ravel()
+        rows, cols = np.meshgrid(np.linspace(0, n_row - 1, 9), np.linspace(0, n_col - 1, 9))
+        row, col = rows.ravel(), cols.ravel()
     else:
         row, col = grid.row_col(pixel[:: -(-pixel.size // N_SAMPLE)])
     from_centre = Positions(grid, _geocentric_crs(grid)).km(row, col)

@@ -1,9 +1,9 @@
 """Polygons in the CRS of a grid, also across the 180th meridian and at the poles.
 
-In degrees, a place has many longitudes: polygons may be split at 180, run from 0 to 360 or past 180.
-They are moved to the turn about the grid's centre. In a projection, an edge may be torn at the
-meridian opposite to its centre, and a pole may be an edge of the polygon; in degrees, a ring about a
-pole has no inside. Only polygons that one of these touches take the slower way.
+In degrees, a place has many longitudes: polygons may be split at 180, run from 0 to 360 or past
+180. They are moved to the turn about the grid's centre. In a projection, an edge may be torn at the
+meridian opposite to its centre, and a pole may be an edge of the polygon; in degrees, a ring about
+a pole has no inside. Only polygons that one of these touches take the slower way.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _shifted(shape: Any, by: float) -> Any:
 
 
 def _polygons(shapes: list[Any], snap: float | None = None) -> Any:
-    """Return the union of the polygons among some shapes, with vertices on multiples of ``snap``."""
+    """Return the union of the polygons among some shapes, vertices on multiples of ``snap``."""
     parts = shapely.get_parts(shapes)
     parts = shapely.get_parts(parts)  # of collections
     parts = parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]

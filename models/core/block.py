@@ -100,7 +100,8 @@ class Bags(BagBlock):
     weight : (n_pix,) array_like, optional
         Exposure of each pixel; 1 where not given.
     coords : (n_pix, 2) or (n_pix, 3) array_like, optional
-        Positions, km, in a plane or in space (on the Earth's surface); needed by kernels with a spatial part.
+        Positions, km, in a plane or in space (on the Earth's surface); needed by kernels with a
+        spatial part.
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood.
     allow_missing : bool

@@ -6,7 +6,8 @@ A kernel is a small immutable tree. It owns no numbers: its parameters are an ar
 adjoints of ``theta`` and of ``W`` (Law et al. 2018, section 3.2; METHODS section 1).
 
 Inputs are scaled features and, in the last two or three columns where a kernel has a spatial part,
-scaled coordinates. Parameters are variances and LENGTH-SCALES (the paper prints squared length-scales).
+scaled coordinates. Parameters are variances and LENGTH-SCALES (the paper prints squared
+length-scales).
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ noise:
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
 
-with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the Earth's
-surface, whether its points have two coordinates or three. Densities are by the logarithm of the
-parameter, which is what the optimiser moves.
+with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the
+Earth's surface, whether its points have two coordinates or three. Densities are by the logarithm of
+the parameter, which is what the optimiser moves.
 """
 
 from __future__ import annotations

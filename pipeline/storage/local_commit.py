@@ -111,7 +111,8 @@ def read_marker(
 ) -> Marker:
     """Read the marker of a complete store and check the store against it.
 
-    ``version`` is the one expected, or all that the caller reads. Users may edit files whose names end with ``free``.
+    ``version`` is the one expected, or all that the caller reads. Users may edit files whose names
+    end with ``free``.
 
     Raises
     ------
