@@ -310,3 +310,14 @@ def test_madagascar_raises_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile.counts is not None
     assert round(profile.counts.total) == 1_237_811
     assert profile.counts.rate == pytest.approx(1000 * 1_237_811 / 21_412_102, rel=1e-6)
+
+
+def test_a_suspicion_names_the_address_of_an_object_not_its_copy(files: Any) -> None:
+    values = files.x["wave"].copy()
+    values[3:6, 3:6] = -9999
+    path = files.raster("wave.tif", values, nodata=None)
+    examined = check_inputs(files.config()).examined
+    assert examined is not None
+    moved = examined.with_paths({str(path): "s3://bucket/wave.tif"})
+    assert [each.place for each in moved.suspicions] == ["covariates.wave (s3://bucket/wave.tif)"]
+    assert examined.with_paths({}) == examined
