@@ -47,7 +47,10 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
     what : str
         Name of the bags in the title.
     """
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    # Names and units of users are no markup.
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, markup=False
+    )
     labels = "auc" in report["in_sample"]
     if KEY in report:
         console.print(report[KEY]["sentence"], soft_wrap=True, markup=False, highlight=False)

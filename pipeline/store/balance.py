@@ -174,7 +174,10 @@ def render_balance(balance: Balance, title: str, width: int = 100) -> str:
         table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
     if people.get("mapped") is None:
         _add_fitted(table, cases)
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    # Names and units of users are no markup.
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, markup=False
+    )
     console.print(table)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
