@@ -93,8 +93,8 @@ def print_settings(found: RunPlan, proposal: Proposal | None) -> None:
             share = found.fitted.n_pixels / found.fitted.n_areas
             print(
                 f"By the size of the problem the fit uses {part:,} pixels, {share:,.0f} an area on "
-                f"average, that bear the exposure of all; from 50 an area on, that costs no more "
-                f"than another seed changes (docs/design/affordable.md):\n\n"
+                f"average, that bear the exposure of all; 50 an area cost about .02 nats of the "
+                f"held-out log density of an area (docs/design/affordable.md):\n\n"
                 f"{as_yaml(found.settings)}"
             )
         return
