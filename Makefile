@@ -76,6 +76,8 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.country
 	$(BIN)/python -m benchmarks.coordination
 	$(BIN)/python -m benchmarks.plan
+	$(BIN)/python -m benchmarks.affordable
+	$(BIN)/python -m benchmarks.distances
 	$(BIN)/python -m benchmarks.blrt
 	$(BIN)/python -m benchmarks.vwsgp build
 	$(BIN)/python -m benchmarks.psi_vgpmil

@@ -162,7 +162,10 @@ def _pieces(
     """Cut edges into pieces; an edge of more than half a ``turn`` in x goes the short way."""
     step = np.diff(corners, axis=0, append=corners[-1:])
     step[:-1][ring[1:] != ring[:-1]] = 0.0  # from one ring to the next
-    step[:, 0] -= np.where(np.abs(step[:, 0]) > 0.5 * turn, np.copysign(turn, step[:, 0]), 0.0)
+    size = np.abs(step[:, 0])
+    # An edge of a whole turn is a parallel: the border of a polygon around a pole.
+    short = (size > 0.5 * turn) & (size < turn * (1 - 1e-9))
+    step[:, 0] -= np.where(short, np.copysign(turn, step[:, 0]), 0.0)
     n = np.maximum(np.ceil(np.hypot(step[:, 0], step[:, 1]) / longest), 1).astype(np.int64)
     at = np.repeat(np.arange(n.size), n)
     along = (np.arange(at.size) - np.repeat(np.cumsum(n) - n, n)) / n[at]

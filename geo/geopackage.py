@@ -98,13 +98,16 @@ def _write(database: sqlite3.Connection, layer: str, described: LayerDescription
     ).fetchone()
     # QGIS registers its table as attributes; other programs then know what it is.
     database.execute(
-        "INSERT OR IGNORE INTO gpkg_contents (table_name, data_type, identifier) "
-        "VALUES ('layer_styles', 'attributes', 'layer_styles')"
+        "INSERT OR IGNORE INTO gpkg_contents (table_name, data_type, identifier, last_change) "
+        "SELECT 'layer_styles', 'attributes', 'layer_styles', last_change FROM gpkg_contents "
+        "WHERE table_name = ?",
+        (layer,),
     )
+    # The same map has the same bytes, whenever it is made.
     database.execute(
         "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, "
-        "f_geometry_column, styleName, styleQML, styleSLD, useAsDefault, description, owner) "
-        "VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '')",
+        "f_geometry_column, styleName, styleQML, styleSLD, useAsDefault, description, owner, "
+        "update_time) VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '', '1970-01-01T00:00:00.000Z')",
         (layer, geometry, layer, described.style, described.description),
     )
 

@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.verdict import KEY
 
@@ -233,7 +232,7 @@ def evaluation_table(config: Config) -> str:
             rows.append([title.format(**_words(report)), *(cell(value) for value in values)])
     table = markdown_table(["", *(name for name, _ in columns)], rows)
     sentence = (report.get(KEY) or {}).get("sentence")
-    return table if sentence is None else f"**{markdown_text(sentence)}**\n\n{table}"
+    return table if sentence is None else f"**{sentence}**\n\n{table}"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

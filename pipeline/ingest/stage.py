@@ -155,7 +155,7 @@ def _prepare(
 
 
 def _response_noun(config: Config) -> str:
-    return "positives" if config.labels is not None else ResponseWords.of(config).totals
+    return "positives" if config.labels is not None else ResponseWords.of(config).total
 
 
 def _counted(inputs: Inputs) -> np.ndarray:

@@ -67,9 +67,9 @@ def outputs_list(config: Config, publication: Publication) -> str:
         if is_product(path.name):
             if url is not None and publication.version is not None:
                 address = _address(url, publication, path)
-                lines.append(f"* [{markdown_text(path.name)}]({address})")
+                lines.append(f"* [{path.name}]({address})")
             else:
-                lines.append(f"* {markdown_text(str(path))}")
+                lines.append(f"* `{path}`")
     return "\n".join(lines)
 
 

@@ -154,6 +154,11 @@ class BagStore:
         return bool(self.attrs.get("has_coords", True))
 
     @property
+    def n_axis(self) -> int:
+        """Number of coordinates of a position: three, or two in a store of an earlier version."""
+        return int(self._arrays["coords"].shape[1])
+
+    @property
     def sizes(self) -> np.ndarray:
         """Number of pixels of each bag, (n_bag,) int64."""
         return np.diff(self.offsets)
@@ -265,7 +270,7 @@ class BagStore:
 
     @property
     def _pixel_bytes(self) -> int:
-        return 4 * self.n_feat + 8 * int(self._arrays["coords"].shape[1]) + 16
+        return 4 * self.n_feat + 8 * self.n_axis + 16
 
     def _rows(self, start: int, stop: int) -> PixelRows:
         """Read pixels ``start:stop`` as one piece, and cache it."""

@@ -23,7 +23,7 @@ Balance = dict[str, Any]
 
 #: Where predict leaves the balance for evaluate, in the output directory.
 BALANCE = "work/balance.json"
-MODEL = "work/model"
+MODEL = "work/model/arrays.npz"  # the model's description has times of its own
 
 #: Rows of people: key, words, and whether the row is a part of the one above it.
 _PEOPLE = (

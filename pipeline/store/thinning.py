@@ -212,6 +212,7 @@ def thinned_store(
                 units=store.units,
                 grid=store.attrs["grid"],
                 coords_crs=store.attrs.get("coords_crs"),
+                n_axis=store.n_axis,
                 has_coords=store.has_coords,
                 attrs={"thinned": {"area_pixels": int(cap), "seed": seed}},
             ),

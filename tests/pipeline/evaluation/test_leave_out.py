@@ -81,7 +81,8 @@ def test_resampled_rows_are_as_many_as_their_weights_say() -> None:
 def _left(k: np.ndarray, n_draws: int = 500) -> LeftOut:
     n = k.size
     flat = np.ones((n_draws, n))
-    return LeftOut(np.arange(n), np.ones(n), np.ones(n), np.ones(n), flat, flat, np.zeros(n), k)
+    one = np.ones(n)
+    return LeftOut(np.arange(n), one, one, one, flat, flat, np.zeros(n), k=k)
 
 
 def test_areas_whose_weights_fail_are_refitted_together() -> None:

@@ -151,7 +151,7 @@ def test_areas_without_a_weight_are_left_out_or_refused(files):
     with pytest.raises(InputError, match=r"a value, but a weight of 0 in M02 \(2\)"):
         _store(files, {"weight": "ha", "of": "total"})
     _table(files, yields, dict.fromkeys(files.ids, 0.0))
-    with pytest.raises(InputError, match="column 'ha' is 0 for every area"):
+    with pytest.raises(InputError, match="column 'ha' is 0 or missing for every area"):
         _store(files, {"weight": "ha"})
     _table(files, yields, HECTARES | {"M05": -1.0})
     with pytest.raises(InputError, match=r"\(id M05: -1\): column 'ha' is negative"):

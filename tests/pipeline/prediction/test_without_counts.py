@@ -44,10 +44,11 @@ def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) 
         files,
         counts={"path": "cases.csv", "value": "cases", "tested": "n"},
         model={"likelihood": "binomial", "inducing": 5},
+        output={"dir": str(files.directory / "out"), "draws": 2000},
     )
     assert list(table.index[~table["in_training"]]) == ["M02", "M03", "M04"]
     numbers = table.columns.drop("in_training")
-    known = ["fitted_rate", "fitted_rate_lower", "fitted_rate_upper"]
+    known = ["fitted_rate", "fitted_rate_lower", "fitted_rate_upper", "people"]
     for area in ("M02", "M04"):
         row = table.loc[area, numbers]
         assert sorted(row.index[row.notna()]) == known
@@ -56,7 +57,7 @@ def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) 
             rates = tif.read(1)[files.pixels(int(area[1:]))]
         assert np.nanmin(rates) < row["fitted_rate"] < np.nanmax(rates)
     full = table.loc["M03"]  # 30 tested, the positives unknown
-    assert full["people"] == 30
+    assert full["tested"] == 30
     assert full["fitted"] == pytest.approx(0.03 * full["fitted_rate"], rel=1e-5)
     assert full[["observed", "observed_rate", "residual"]].isna().all()
     assert summary["areas_without_counts"]["n"] == 3
@@ -124,7 +125,7 @@ def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
     areas = {"path": "areas.gpkg", "layer": "districts", "id": "code", "repair": True}
     table, _ = run(files, areas=areas, model={"kind": "constant"})
     assert list(table.index) == sorted(files.cases)
-    frame = pyogrio.read_dataframe(files.directory / "out/areas.gpkg").set_index("code")
+    frame = pyogrio.read_dataframe(files.directory / "out/areas.gpkg", layer="areas").set_index("code")
     assert frame.geometry["M04"].equals(box(west, south, east, north))
 
 
