@@ -39,5 +39,6 @@ def run_tags(config: Config, store: Any, model: Any) -> dict[str, str]:
             "link": config.model.link,
             "rate_per": f"{config.output.rate_per:g}",
             "rate_unit": rate_unit(config),
+            "area_pixels": str(config.fit.area_pixels),
         }
     return tags

@@ -125,7 +125,9 @@ def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
     areas = {"path": "areas.gpkg", "layer": "districts", "id": "code", "repair": True}
     table, _ = run(files, areas=areas, model={"kind": "constant"})
     assert list(table.index) == sorted(files.cases)
-    frame = pyogrio.read_dataframe(files.directory / "out/areas.gpkg", layer="areas").set_index("code")
+    frame = pyogrio.read_dataframe(files.directory / "out/areas.gpkg", layer="areas").set_index(
+        "code"
+    )
     assert frame.geometry["M04"].equals(box(west, south, east, north))
 
 
