@@ -1,0 +1,113 @@
+"""Malformed and misleading inputs: each with the lines that `disagg check` must say, no others."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.main import BAD_INPUT, main
+from tests.corpus import (  # noqa: F401  (each registers its cases)
+    cases_addresses,
+    cases_boundaries,
+    cases_configuration,
+    cases_rasters,
+    cases_tables,
+    cases_units,
+    cases_workbooks,
+)
+from tests.corpus.case import CASES, Case, Country, Doubt, Error, Note
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus")
+    Country.make(directory)
+    return directory
+
+
+@pytest.fixture
+def country(template: Path, tmp_path: Path) -> Country:
+    directory = tmp_path / "country"
+    shutil.copytree(template, directory)
+    return Country(directory)
+
+
+@pytest.fixture(autouse=True)
+def _calm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("UNSET_4711", raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries that write odd files
+        yield
+
+
+def typed(command: str, country: Country, *options: str) -> tuple[int, str, list[str]]:
+    """Type a command; return status, output, and the lines of errors and warnings."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = main([command, str(country.config), *options])
+    said = errors.getvalue()
+    assert "Traceback" not in said, said
+    lines = [line for line in said.splitlines() if line.startswith(("error:", "warning:"))]
+    return status, out.getvalue(), lines
+
+
+def tree(directory: Path) -> set[Path]:
+    return set(directory.rglob("*"))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_case(case: Case, country: Country) -> None:
+    case.spoil(country)
+    before = tree(country.directory)
+    status, out, lines = typed("check", country, "--json")
+    assert tree(country.directory) == before
+    said = json.loads(out)
+    errors = [each for each in case.expected if isinstance(each, Error)]
+    doubts = [each for each in case.expected if isinstance(each, Doubt)]
+    told = "\n".join(lines)
+    for wanted in errors:
+        assert any(_fits(wanted, each) for each in said["problems"]), f"{wanted}\n{told}"
+    assert len(said["problems"]) == len(errors), told
+    for doubt in doubts:
+        assert any(
+            doubt.code == each["code"]
+            and doubt.place in each["place"]
+            and doubt.found in each["found"]
+            for each in said["suspicions"]
+        ), f"{doubt}\n{told}"
+    assert len(said["suspicions"]) == len(doubts), told
+    assert len(lines) == len(errors) + len(doubts), told
+    assert all(line.isprintable() for line in lines), lines
+    for note in case.expected:
+        assert not isinstance(note, Note) or note.text in json.dumps(said["found"]), said["found"]
+    assert status == (BAD_INPUT if errors else 0)
+    if errors:
+        again, _, of_ingest = typed("ingest", country)
+        assert again == BAD_INPUT
+        assert [line for line in of_ingest if line.startswith("error:")] == [
+            line for line in lines if line.startswith("error:")
+        ]
+        left = {path.name for path in tree(country.directory) - before}
+        assert left <= {"out", "work", ".lock"}
+
+
+def _fits(wanted: Error, said: dict[str, Any]) -> bool:
+    return all(getattr(wanted, key) in said[key] for key in ("place", "found", "remedy"))
+
+
+def test_the_corpus_is_large_and_of_all_families() -> None:
+    sizes = Counter(case.family for case in CASES.values())
+    assert sum(sizes.values()) >= 80
+    assert set(sizes) == {
+        "address", "boundaries", "configuration", "raster", "table", "units", "workbook"
+    }  # fmt: skip
+    assert min(sizes.values()) >= 6, sizes
