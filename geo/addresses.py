@@ -14,7 +14,9 @@ _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)[^/\s?#'\"<>]*@")
 _QUERY = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.\-]*://|/vsi\w+)[^\s?#'\"<>]*\?)([^\s#'\"<>]+)")
 _VALUE = re.compile(r"=[^&]*")
 # "PG:host=h password=p": keys and values as databases write them.
-_KEY = re.compile(r"(?i)\b(pass(?:word|wd)?|pwd|user|uid|secret|token)(\s*=\s*)('[^']*'|[^\s;,'\"]+)")
+_KEY = re.compile(
+    r"(?i)\b(pass(?:word|wd)?|pwd|user|uid|secret|token)(\s*=\s*)('[^']*'|[^\s;,'\"]+?(?=\)?(?:[\s;,'\"]|$)))"
+)
 
 
 def redacted(text: str) -> str:
@@ -41,7 +43,7 @@ def redacted(text: str) -> str:
 def _hide_values(query: str) -> str:
     # A remark after the address ("...?a=b: HTTP 404") is not part of it.
     # Nor is the bracket of "population (https://h/a.tif?b=c): ...".
-    query, mark = re.fullmatch(r"(.*?)((?:\)?:)?)", query, re.DOTALL).groups()  # type: ignore[union-attr]
+    query, mark = re.fullmatch(r"(.*?)(\)?:?)", query, re.DOTALL).groups()  # type: ignore[union-attr]
     if "=" not in query:
         return HIDDEN + mark
     return _VALUE.sub(f"={HIDDEN}", query) + mark

@@ -15,7 +15,7 @@ from geo.boundary_formats import BOUNDARIES, read_vector
 from geo.columns import check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
-from geo.repair import Repairs, repair_areas
+from geo.repair import Repairs, are_finite, repair_areas
 
 #: Metres. Planes reach 2e7 to 2e8 near a pole or an edge; damaged bytes give 1e40.
 FURTHEST_M = 1e9
@@ -164,7 +164,7 @@ def _check_polygons(
     if other.any():
         which = [f"{labels[i]} is a {shapes[i].geom_type}" for i in np.flatnonzero(other)]
         problems.append(Problem(name, name_first(which), "give polygons or multipolygons only"))
-    infinite = polygon & ~absent & ~_is_finite(shapes)
+    infinite = polygon & ~absent & ~are_finite(shapes)
     if infinite.any():
         which = [labels[i] for i in np.flatnonzero(infinite)]
         found = f"coordinates that are no finite numbers in {name_first(which)}"
@@ -184,13 +184,6 @@ def _check_polygons(
         which = [labels[i] for i in np.flatnonzero(flat)]
         remedy = f"drop the feature ({repair})"
         problems.append(Problem(name, f"no area in {name_first(which)}", remedy))
-
-
-def _is_finite(shapes: np.ndarray) -> np.ndarray:
-    at, which = shapely.get_coordinates(shapes, return_index=True)
-    finite = np.ones(len(shapes), bool)
-    finite[which[~np.isfinite(at).all(axis=1)]] = False
-    return finite
 
 
 def _is_mappable(crs: CRS) -> bool:

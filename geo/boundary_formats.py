@@ -62,7 +62,8 @@ def read_vector(
             remedy = "check the address, the server and the network, then repeat the command"
             raise InputError(Problem(place, found, remedy)) from error
         found = f"cannot be read as vector data ({one_line(error)})"
-        raise InputError(Problem(place, found, REMEDY)) from error
+        damaged = "copy or download the file again, or " + REMEDY
+        raise InputError(Problem(place, found, damaged)) from error
     except CRSError as error:
         found = f"has a CRS that cannot be understood ({one_line(error)})"
         raise InputError(Problem(place, found, "assign one with an EPSG code")) from error

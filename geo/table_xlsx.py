@@ -25,7 +25,6 @@ from geo.formats import is_local
 from geo.gdal_access import check_archive
 from geo.table_format import TableFormat
 
-
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of a compound file: .xls, or an encrypted .xlsx
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 import pandas as pd
@@ -71,7 +71,7 @@ def table_errors(name: str) -> Iterator[None]:
     except pd.errors.ParserError as error:
         raise InputError(Problem(name, *_unparsed(one_line(error)))) from None
     except URLError as error:
-        found = f"cannot be reached ({error})"
+        found = f"cannot be reached ({error if isinstance(error, HTTPError) else error.reason})"
         remedy = "check the address, the server and the network, then repeat the command"
         raise InputError(Problem(name, found, remedy)) from None
     except (ValueError, OSError, pa.ArrowException) as error:  # pandas' own are ValueErrors
@@ -81,7 +81,7 @@ def table_errors(name: str) -> Iterator[None]:
 
 def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
     """Tell bytes that are no UTF-8 by what they begin with."""
-    head = bytes(error.object[:8]) if error.start < 8 else b""
+    head = bytes(error.object[:8])
     if b"PK\x03\x04" in head:
         return "is a workbook or an archive, not text", "name a workbook .xlsx"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):

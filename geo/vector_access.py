@@ -86,7 +86,9 @@ def _check_parts(path: str) -> None:
     table = f"{Path(path).stem}.dbf".lower()
     if table not in beside:
         remedy = "copy all files of the Shapefile (.shp, .shx, .dbf, .prj)"
-        raise InputError(Problem(path, f"has no {table} beside it, which holds its columns", remedy))
+        raise InputError(
+            Problem(path, f"has no {table} beside it, which holds its columns", remedy)
+        )
 
 
 def _as_format(place: str, path: str, head: bytes) -> str:

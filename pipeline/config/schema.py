@@ -67,7 +67,8 @@ class Output(Section):
         (), description="thresholds of the exceedance maps, per rate_per people"
     )
     draws: Annotated[Whole, Field(ge=2, le=1_000_000)] = Field(
-        500, description="number of joint posterior draws")
+        500, description="number of joint posterior draws"
+    )
     mask: Literal["areas", "all"] = Field(
         "areas", description="map pixels inside areas only, or all pixels with covariates"
     )

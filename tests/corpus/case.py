@@ -52,24 +52,29 @@ class Case:
         Changes the files of a sound project.
     expected : tuple of Error, Doubt or Note
         All errors and all suspicions, no others; empty for an input that only looks wrong.
+    also_ingest : bool
+        Whether ingest must say the same errors.
     """
 
     name: str
     family: str
     spoil: Callable[[Country], None]
     expected: tuple[Expected, ...]
+    also_ingest: bool = True
 
 
 CASES: dict[str, Case] = {}
 
 
-def case(family: str, *expected: Expected, name: str = "") -> Callable[..., Any]:
+def case(
+    family: str, *expected: Expected, name: str = "", also_ingest: bool = True
+) -> Callable[..., Any]:
     """Register a case; its name is the function's by default."""
 
     def add(spoil: Callable[[Country], None]) -> Callable[[Country], None]:
         title = f"{family}/{name or spoil.__name__}"
         assert title not in CASES, title
-        CASES[title] = Case(title, family, spoil, expected)
+        CASES[title] = Case(title, family, spoil, expected, also_ingest)
         return spoil
 
     return add

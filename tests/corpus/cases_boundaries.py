@@ -83,7 +83,7 @@ def empty_layer(country: Country) -> None:
     country.write_areas(country.read_areas().iloc[:0])
 
 
-@case("boundaries", Error("areas.gpkg", "no geometry", ""))
+@case("boundaries", Error("areas.gpkg", "has no geometry", "give a layer with polygons"))
 def layer_without_geometry(country: Country) -> None:
     import pyogrio
 
@@ -92,7 +92,7 @@ def layer_without_geometry(country: Country) -> None:
     pyogrio.write_dataframe(frame, country.areas)
 
 
-@case("boundaries", Error("areas.gpkg", "curved", ""))
+@case("boundaries")
 def curved_polygon(country: Country) -> None:
     import sqlite3
 
@@ -138,10 +138,10 @@ def _swapped(country: Country) -> None:
     country.write_areas(frame.set_geometry(shapely.transform(frame.geometry, lambda c: c[:, ::-1])))
 
 
-@case("boundaries", Error("covariates.wave", "does not overlap", ""),
-      Error("covariates.north", "does not overlap", ""),
-      Error("population", "does not overlap", ""),
-      Doubt("swapped", "areas"))  # fmt: skip
+@case("boundaries", Error("covariates.wave", "does not overlap", "same place"),
+      Error("covariates.north", "does not overlap", "same place"),
+      Error("population", "does not overlap", "same place"),
+      Doubt("swapped", "areas", "with x and y exchanged they lie on the rasters"))  # fmt: skip
 def x_and_y_swapped(country: Country) -> None:
     _swapped(country)
 
@@ -156,16 +156,41 @@ def area_far_away(country: Country) -> None:
     country.shapes(lambda s: s.__setitem__(4, affinity.translate(s[4], 4e5, 0)))
 
 
-@case("boundaries", Error("areas.gpkg", "M04", ""))
+@case("boundaries", Doubt("rate", "counts", "far more cases than people in M04 (38 of "))
 def area_smaller_than_a_millimetre(country: Country) -> None:
     country.shapes(lambda s: s.__setitem__(4, affinity.scale(s[4], 1e-9, 1e-9)))
 
 
-@case("boundaries", Error("areas.gpkg", "coordinates that are no numbers", ""))
+@case("boundaries", Error("areas.gpkg", "no finite numbers in feature 5 (id M04)", "draw the area"))
 def coordinates_that_are_infinite(country: Country) -> None:
     country.shapes(
-        lambda s: s.__setitem__(4, shapely.transform(s[4], lambda c: np.where(c > 8e6 - 1.5e4, np.inf, c)))
+        lambda s: s.__setitem__(
+            4, shapely.transform(s[4], lambda c: np.where(c > 8e6 - 1.5e4, np.inf, c))
+        )
     )
+
+
+@case("boundaries", Error("areas.gpkg", "no finite numbers in feature 5 (id M04)", "draw the area"))
+def coordinates_that_are_infinite_are_not_repaired(country: Country) -> None:
+    coordinates_that_are_infinite(country)
+    country.change("areas", repair=True)
+
+
+def _far(country: Country, value: float) -> None:
+    def change(shapes: list[Any]) -> None:
+        corners = shapely.get_coordinates(shapes[4])
+        corners[corners[:, 1] == corners[:, 1].max(), 1] = value
+        shapes[4] = shapely.Polygon(corners)
+
+    country.shapes(change)
+
+
+for _value in (1e12, 1e45):
+    case(
+        "boundaries",
+        Error("areas.gpkg", "further out than any map of the Earth, feature 5 (id M04)", "correct"),
+        name=f"a corner at {_value:g} metres",
+    )(lambda country, value=_value: _far(country, value))
 
 
 def _polar(country: Country, shift: float) -> None:
@@ -194,9 +219,18 @@ def _degrees(country: Country, west: float, south: float, pixel: float) -> gpd.G
         country.raster(path, country.values(path), crs="EPSG:4326", transform=transform)
     frame = country.read_areas()
     shapes = frame.geometry.affine_transform(
-        [pixel / 1e3, 0, 0, pixel / 1e3, west - 5e5 * pixel / 1e3, south + 30 * pixel - 8e6 * pixel / 1e3]
+        [
+            pixel / 1e3,
+            0,
+            0,
+            pixel / 1e3,
+            west - 5e5 * pixel / 1e3,
+            south + 30 * pixel - 8e6 * pixel / 1e3,
+        ]
     )
-    frame = gpd.GeoDataFrame({"code": frame["code"]}, geometry=np.asarray(shapes.array), crs="EPSG:4326")
+    frame = gpd.GeoDataFrame(
+        {"code": frame["code"]}, geometry=np.asarray(shapes.array), crs="EPSG:4326"
+    )
     country.write_areas(frame)
     return frame
 
@@ -206,7 +240,9 @@ def across_180_degrees_beyond_it(country: Country) -> None:
     _degrees(country, 179.8, -18, 0.01)
 
 
-@case("boundaries", Error("areas.gpkg", "M01", "180"))
+@case(
+    "boundaries", Error("areas.gpkg", "M01 (polygon 75.1 km2, pixels 337,947 km2)", "180 degrees")
+)
 def across_180_degrees_the_long_way(country: Country) -> None:
     frame = _degrees(country, 179.88, -18, 0.01)
 
@@ -241,16 +277,20 @@ def ogr_vrt_named_geojson(country: Country) -> None:
 @case("boundaries", Error("areas.geojson", "CRS that is a link to a server", "as a name"))
 def geojson_whose_crs_is_a_link(country: Country) -> None:
     crs = {"type": "link", "properties": {"href": "http://127.0.0.1:1/crs", "type": "proj4"}}
-    _named(country, "areas.geojson", json.dumps({"type": "FeatureCollection", "crs": crs, "features": []}))
+    _named(
+        country,
+        "areas.geojson",
+        json.dumps({"type": "FeatureCollection", "crs": crs, "features": []}),
+    )
 
 
-@case("boundaries", Error("areas.geojson", "damaged JSON", ""))
+@case("boundaries", Error("areas.geojson", "Unterminated object", "copy or download"))
 def geojson_cut_short(country: Country) -> None:
     text = country.read_areas().to_crs(4326).to_json()
     _named(country, "areas.geojson", text[: len(text) // 2])
 
 
-@case("boundaries", Error("areas.geojson", "", ""))
+@case("boundaries", Error("areas.geojson", "Failed to read GeoJSON data", "copy or download"))
 def geojson_nested_deeply(country: Country) -> None:
     _named(country, "areas.geojson", '{"type": ' + "[" * 100_000)
 
@@ -283,7 +323,7 @@ def archive_that_is_a_bomb(country: Country) -> None:
     country.change("areas", path="areas.zip")
 
 
-@case("boundaries", Error("areas.gpkg", "no layer 'district'", "'areas'"))
+@case("boundaries", Error("areas.gpkg", "has no layer 'district'", "the layers are areas"))
 def layer_unknown(country: Country) -> None:
     country.change("areas", layer="district")
 
@@ -294,15 +334,15 @@ def id_column_in_capitals(country: Country) -> None:
     country.change("counts", id="code")
 
 
-@case("boundaries", Error("areas.shp", "", "copy"))
-def shapefile_without_its_index(country: Country) -> None:
+@case("boundaries", Error("areas.shp", "has no areas.dbf beside it", "copy all files"))
+def shapefile_without_its_table(country: Country) -> None:
     path = country.directory / "areas.shp"
     country.read_areas().to_file(path)
     path.with_suffix(".dbf").unlink()
     country.change("areas", path=path.name)
 
 
-@case("boundaries", Error("", "", ""))
+@case("boundaries", Error("areas.gpkg", "feature 5 (id  abc): crosses itself", REPAIR))
 def names_with_control_characters(country: Country) -> None:
     country.rename_areas({"M03": "\x1b[31mred", "M04": "\u202eabc"})
     country.shapes(_bow_tie)

@@ -35,21 +35,23 @@ case("raster", Error("covariates.wave", "/etc/passwd", "storage"), name="vrt to 
 case("raster", Error("covariates.wave", "127.0.0.1", "storage"), name="vrt to a server")(
     lambda country: _vrt(country, "wave.vrt", "/vsicurl/http://127.0.0.1:1/x.tif")
 )
-case("raster", Error("covariates.wave", "", ""), name="vrt with a connection string")(
-    lambda country: _vrt(country, "wave.vrt", "PG:host=127.0.0.1 password=hunter2")
-)
-case("raster", Error("covariates.wave", "itself", ""), name="vrt of itself")(
-    lambda country: _vrt(country, "wave.vrt", f"{country.directory}/wave.vrt")
-)
+case(
+    "raster",
+    Error("covariates.wave", "password=***, outside its folder", "storage"),
+    name="vrt with a connection string",
+)(lambda country: _vrt(country, "wave.vrt", "PG:host=127.0.0.1 password=hunter2"))
+case(
+    "raster", Error("covariates.wave", "refers to itself", "gdal_translate"), name="vrt of itself"
+)(lambda country: _vrt(country, "wave.vrt", f"{country.directory}/wave.vrt"))
 
 
-@case("raster", Error("covariates.wave", "itself", ""))
+@case("raster", Error("covariates.wave", "refers to itself", "gdal_translate"))
 def vrts_in_a_circle(country: Country) -> None:
     _vrt(country, "a.vrt", f"{country.directory}/b.vrt")
     _vrt(country, "b.vrt", f"{country.directory}/a.vrt")
 
 
-@case("raster", Error("covariates.wave", "", ""))
+@case("raster", Error("covariates.wave", "nested more than 4 deep", "gdal_translate"))
 def vrts_in_a_long_chain(country: Country) -> None:
     for k in range(60):
         _vrt(country, f"v{k}.vrt", f"{country.directory}/v{k + 1}.vrt")
@@ -64,11 +66,38 @@ def vrt_of_a_neighbour(country: Country) -> None:
     _vrt(country, "wave.vrt", f"{country.directory}/wave.tif")
 
 
-@case("raster", Error("covariates.wave", "does not overlap the areas", "give a raster"))
-def vrt_of_1e6_by_1e6_pixels(country: Country) -> None:
-    text = VRT.format(source=f"{country.directory}/wave.tif", size=10**6)
-    (country.directory / "wave.vrt").write_text(text.replace("1000", "0.03"))
+def _huge_vrt(country: Country, name: str, pixel: float, source: str = "wave.tif") -> None:
+    size = 10**6
+    n = round(30_000 / pixel)
+    (country.directory / name).write_text(
+        f'<VRTDataset rasterXSize="{size}" rasterYSize="{size}"><SRS>EPSG:32738</SRS>'
+        f"<GeoTransform>5e5,{pixel},0,8e6,0,-{pixel}</GeoTransform>"
+        '<VRTRasterBand dataType="Float64" band="1"><SimpleSource>'
+        f'<SourceFilename relativeToVRT="1">{source}</SourceFilename><SourceBand>1</SourceBand>'
+        f'<SrcRect xOff="0" yOff="0" xSize="34" ySize="30"/>'
+        f'<DstRect xOff="0" yOff="0" xSize="{round(34_000 / pixel)}" ySize="{n}"/>'
+        "</SimpleSource></VRTRasterBand></VRTDataset>"
+    )
+
+
+@case("raster", Error("covariates.wave", "pixels over the areas", "coarser raster"))
+def vrt_of_1e6_by_1e6_pixels_over_the_areas(country: Country) -> None:
+    _huge_vrt(country, "wave.vrt", 0.03)
     country.covariate(path="wave.vrt")
+
+
+@case("raster", Error("grid.like", "makes 1,000,000 x 1,000,000 pixels", "cut to the areas"))
+def grid_of_1e6_by_1e6_pixels_beyond_the_areas(country: Country) -> None:
+    _huge_vrt(country, "huge.vrt", 1000)
+    country.change("grid", like="huge.vrt")
+
+
+@case("raster", Error("grid.like", "no file", "correct the path"))
+def no_grid_and_a_huge_population(country: Country) -> None:
+    """No grid is made of the population's: its tiles alone would take minutes to list."""
+    _huge_vrt(country, "population.vrt", 1000, "population.tif")
+    country.change("population", path="population.vrt")
+    country.change("grid", like="grid.tif")
 
 
 @case("raster", Error("covariates.wave", "claims 1,000,000 x 1,000,000 pixels in a file of", "cut"))
@@ -106,7 +135,9 @@ def cut_short(country: Country) -> None:
 
 @case("raster", Error("covariates.wave", "no georeferencing", "gdal_translate"))
 def no_transform(country: Country) -> None:
-    country.raster(country.covariates[0], country.values(country.covariates[0]), transform=Affine.identity())
+    country.raster(
+        country.covariates[0], country.values(country.covariates[0]), transform=Affine.identity()
+    )
 
 
 @case("raster", Error("covariates.wave", "no coordinate reference system", "crs: EPSG:xxxx"))
@@ -120,7 +151,7 @@ def no_crs_but_declared(country: Country) -> None:
     country.covariate(crs="EPSG:32738")
 
 
-@case("raster", Error("covariates.wave", "neither geographic nor projected", "crs: EPSG:xxxx"))
+@case("raster", Error("covariates.wave", "neither geographic nor projected", "give a geographic"))
 def crs_of_a_building_site(country: Country) -> None:
     local = 'LOCAL_CS["site",UNIT["metre",1]]'
     country.raster(country.covariates[0], country.values(country.covariates[0]), crs=local)
@@ -150,7 +181,7 @@ def negative_people(country: Country) -> None:
     country.raster(country.population, values, nodata=None)
 
 
-@case("raster", Error("population", "0 on every pixel", ""))
+@case("raster", Error("population", "has no people inside the areas", "check that the file"))
 def nobody_anywhere(country: Country) -> None:
     country.raster(country.population, np.zeros((30, 34)))
 
