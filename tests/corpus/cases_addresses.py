@@ -71,6 +71,7 @@ def table_on_a_dead_server(country: Country) -> None:
 @case(
     "address",
     Error("areas (http://127.0.0.1:1/areas.geojson?token=***)", "cannot be read", "server"),
+    also_ingest=False,
 )
 def areas_on_a_dead_server(country: Country) -> None:
     country.change("areas", path=f"http://127.0.0.1:1/areas.geojson?token={SECRET}")

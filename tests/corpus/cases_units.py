@@ -22,7 +22,8 @@ def _spikes(value: float, dtype: str, scale: float = 1.0) -> Any:
 for _value, _dtype, _scale, _said in (
     (-9999, "float64", 1, "-9999"), (-3000, "int16", 100, "-3000"), (32767, "int16", 100, "32767"),
     (255, "uint8", 20, "255"), (-32768, "int16", 100, "-32768"), (65535, "uint16", 100, "65535"),
-    (-3.4028234663852886e38, "float32", 1, "-3.40282347e+38"), (1e20, "float32", 1, "1.00000002e+20"),
+    (-3.4028234663852886e38, "float32", 1, "-3.40282347e+38"),
+    (1e20, "float32", 1, "1.00000002e+20"),
 ):  # fmt: skip
     case("units", Doubt("nodata", "covariates.wave", _said), name=f"spike {_value:g}")(
         _spikes(_value, _dtype, _scale)
