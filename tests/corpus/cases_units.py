@@ -71,7 +71,9 @@ def elevations_to_3000(country: Country) -> None:
 
 @case("units", Doubt("thousands", "population", "thousand"))
 def population_unit_says_thousands(country: Country) -> None:
+    country.raster(country.population, country.values(country.population) / 100)
     country.change("population", units="thousands of people")
+    country.change("output", exceedance=[])
 
 
 @case("units", Doubt("rate", "counts", "people"))

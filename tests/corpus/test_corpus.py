@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import shutil
 import warnings
 from collections import Counter
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipeline.cli.main import BAD_INPUT, main
 from tests.corpus import (  # noqa: F401  (each registers its cases)
@@ -105,6 +107,41 @@ def test_case(case: Case, country: Country) -> None:
 
 def _fits(wanted: Error, said: dict[str, Any]) -> bool:
     return all(getattr(wanted, key) in said[key] for key in ("place", "found", "remedy"))
+
+
+_SET = re.compile(
+    r"set (population|covariates)\.(?:(\w+)\.)?(nodata|scale|density|units): (\S+?)(?=[;,]|\s|$)"
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        each
+        for each in CASES.values()
+        if any(
+            isinstance(said, Doubt) and said.code in ("nodata", "scale", "thousands", "density")
+            for said in each.expected
+        )
+    ],
+    ids=lambda case: case.name,
+)
+def test_the_remedy_of_a_suspicion_works(case: Case, country: Country) -> None:
+    """What a suspicion says to set is set: neither it nor an error remains."""
+    case.spoil(country)
+    _, out, _ = typed("check", country, "--json")
+    (said,) = json.loads(out)["suspicions"]
+    remedies = list(_SET.finditer(said["remedy"]))
+    if not remedies:  # to be removed, or a question
+        assert said["code"] == "density"
+        return
+    section, name, key, value = remedies[0].groups()
+    data = country.read_config()
+    place = data[section][name] if name else data[section]
+    place[key] = yaml.safe_load(value)
+    country.write_config(data)
+    _, out, lines = typed("check", country, "--json")
+    assert lines == []
 
 
 def test_the_corpus_is_large_and_of_all_families() -> None:

@@ -20,7 +20,7 @@ from geo.errors import InputError, Problem
 from pipeline.cli.main import BAD_INPUT, main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
-from pipeline.ingest.stage import check, ingest
+from pipeline.ingest.stage import check, check_inputs, ingest
 
 
 def problems_of(files: Any) -> list[Problem]:
@@ -239,10 +239,10 @@ def test_counts_that_match_no_area(files: Any) -> None:
 
 def test_areas_without_counts_are_no_problem_unless_all_are(files: Any) -> None:
     files.counts(list(files.cases.items())[:-2])
-    found: dict[str, str] = {}
-    assert check(files.config(), found) == []
-    assert "warning: 2 of 9 areas (22.2 %) have no count" in found["counts"]
-    assert "M07, M08" in found["counts"]
+    checked = check_inputs(files.config())
+    assert checked.problems == []
+    assert "warning: 2 of 9 areas (22.2 %) have no count" in checked.found["counts"]
+    assert "M07, M08" in checked.found["counts"]
     files.counts([(area, "NA") for area in files.cases])
     the_only(files, "cases.csv", "column 'cases' has no count for any area", "some areas at least")
 
