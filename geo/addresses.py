@@ -13,6 +13,10 @@ _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)[^/\s?#'\"<>]*@")
 # that every value is hidden. The names stay, to tell addresses apart.
 _QUERY = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.\-]*://|/vsi\w+)[^\s?#'\"<>]*\?)([^\s#'\"<>]+)")
 _VALUE = re.compile(r"=[^&]*")
+# "PG:host=h password=p": keys and values as databases write them.
+_KEY = re.compile(
+    r"(?i)\b(pass(?:word|wd)?|pwd|user|uid|secret|token)(\s*=\s*)('[^']*'|[^\s;,'\"]+?(?=\)?(?:[\s;,'\"]|$)))"
+)
 
 
 def redacted(text: str) -> str:
@@ -28,6 +32,8 @@ def redacted(text: str) -> str:
     str
         ``https://***@host/a.tif?X-Amz-Signature=***`` for an address with both.
     """
+    if ":" in text:
+        text = _KEY.sub(rf"\1\2{HIDDEN}", text)
     if "://" not in text and "/vsi" not in text:
         return text
     text = _USER.sub(rf"\1{HIDDEN}@", text)
@@ -36,10 +42,11 @@ def redacted(text: str) -> str:
 
 def _hide_values(query: str) -> str:
     # A remark after the address ("...?a=b: HTTP 404") is not part of it.
-    query, mark, rest = query.partition(":") if query.endswith(":") else (query, "", "")
+    # Nor is the bracket of "population (https://h/a.tif?b=c): ...".
+    query, mark = re.fullmatch(r"(.*?)(\)?:?)", query, re.DOTALL).groups()  # type: ignore[union-attr]
     if "=" not in query:
-        return HIDDEN + mark + rest
-    return _VALUE.sub(f"={HIDDEN}", query) + mark + rest
+        return HIDDEN + mark
+    return _VALUE.sub(f"={HIDDEN}", query) + mark
 
 
 def redacted_values(value: Any) -> Any:

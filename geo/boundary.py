@@ -15,7 +15,10 @@ from geo.boundary_formats import BOUNDARIES, read_vector
 from geo.columns import check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
-from geo.repair import Repairs, repair_areas
+from geo.repair import Repairs, are_finite, repair_areas
+
+#: Metres. Planes reach 2e7 to 2e8 near a pole or an edge; damaged bytes give 1e40.
+FURTHEST_M = 1e9
 
 
 def read_areas(
@@ -89,8 +92,12 @@ def read_areas(
     if frame.crs is None:
         found = "has no coordinate reference system (CRS)"
         problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
+    elif not _is_mappable(CRS(frame.crs)):
+        found = f"has a CRS that is neither geographic nor projected ({frame.crs.name})"
+        problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
+        frame = frame.set_crs(None, allow_override=True)
     labels = _labels(frame.index, [None] * len(frame) if ids is None else ids)
-    in_place = _check_coordinates(frame.geometry, name, problems)
+    in_place = _check_coordinates(frame.geometry, labels, name, problems)
     unusable = len(problems) > n_before
     # A broken polygon must not hide other problems: the frame is returned with it.
     _check_polygons(frame.geometry, labels, name, problems, _repair(place))
@@ -157,7 +164,12 @@ def _check_polygons(
     if other.any():
         which = [f"{labels[i]} is a {shapes[i].geom_type}" for i in np.flatnonzero(other)]
         problems.append(Problem(name, name_first(which), "give polygons or multipolygons only"))
-    broken = polygon & ~absent & ~shapely.is_valid(shapes)
+    infinite = polygon & ~absent & ~are_finite(shapes)
+    if infinite.any():
+        which = [labels[i] for i in np.flatnonzero(infinite)]
+        found = f"coordinates that are no finite numbers in {name_first(which)}"
+        problems.append(Problem(name, found, "draw the area again, or drop the feature"))
+    broken = polygon & ~absent & ~infinite & ~shapely.is_valid(shapes)
     if broken.any():
         reasons = shapely.is_valid_reason(shapes[broken])
         which = [
@@ -167,18 +179,39 @@ def _check_polygons(
         remedy = f"{repair}, or repair it yourself (QGIS: Fix geometries); check the repaired area"
         problems.append(Problem(name, f"invalid polygon, {name_first(which)}", remedy))
     areas = shapely.area(shapes)
-    flat = polygon & ~absent & ~broken & ~(areas > 0)
+    flat = polygon & ~absent & ~infinite & ~broken & ~(areas > 0)
     if flat.any():
         which = [labels[i] for i in np.flatnonzero(flat)]
         remedy = f"drop the feature ({repair})"
         problems.append(Problem(name, f"no area in {name_first(which)}", remedy))
 
 
-def _check_coordinates(geometry: gpd.GeoSeries, name: str, problems: list[Problem]) -> bool:
+def _is_mappable(crs: CRS) -> bool:
+    return not crs.is_geocentric and (crs.is_geographic or crs.is_projected)
+
+
+def _check_plane(
+    crs: CRS, shapes: np.ndarray, labels: list[str], name: str, problems: list[Problem]
+) -> bool:
+    far = np.abs(np.nan_to_num(shapely.bounds(shapes), nan=0.0, posinf=0.0, neginf=0.0)).max(axis=1)
+    beyond = far * crs.axis_info[0].unit_conversion_factor > FURTHEST_M
+    if beyond.any():
+        which = [f"{labels[i]}: {far[i]:.3g}" for i in np.flatnonzero(beyond)]
+        found = f"coordinates further out than any map of the Earth, {name_first(which)}"
+        problems.append(Problem(name, found, "correct the polygon, or drop the feature"))
+    return not beyond.any()
+
+
+def _check_coordinates(
+    geometry: gpd.GeoSeries, labels: list[str], name: str, problems: list[Problem]
+) -> bool:
     """Return whether the coordinates fit the CRS; append a problem if not."""
-    if geometry.crs is None or not CRS(geometry.crs).is_geographic:
+    if geometry.crs is None:
         return True
-    left, bottom, right, top = shapely.total_bounds(np.asarray(geometry.array))  # NaN: all empty
+    crs, shapes = CRS(geometry.crs), np.asarray(geometry.array)
+    if not crs.is_geographic:
+        return _check_plane(crs, shapes, labels, name, problems)
+    left, bottom, right, top = shapely.total_bounds(shapes)  # NaN: all empty
     if left < -361 or right > 361 or bottom < -91 or top > 91:
         found = (
             f"coordinates reach from ({left:.6g}, {bottom:.6g}) to ({right:.6g}, {top:.6g}), "

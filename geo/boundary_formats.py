@@ -14,6 +14,7 @@ from pyproj.exceptions import CRSError
 from geo.columns import suggest
 from geo.errors import InputError, Problem, name_first, one_line
 from geo.formats import Formats
+from geo.trust import is_web_address
 from geo.vector_access import REMEDY, vector_path
 
 #: ``read(path, layer)`` returns the features, or raises InputError for what users can correct.
@@ -56,8 +57,13 @@ def read_vector(
                 on_invalid="fix" if close_rings else "ignore",
             )
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
+        if is_web_address(place):
+            found = f"cannot be read from its address ({one_line(error)})"
+            remedy = "check the address, the server and the network, then repeat the command"
+            raise InputError(Problem(place, found, remedy)) from error
         found = f"cannot be read as vector data ({one_line(error)})"
-        raise InputError(Problem(place, found, REMEDY)) from error
+        damaged = "copy or download the file again, or " + REMEDY
+        raise InputError(Problem(place, found, damaged)) from error
     except CRSError as error:
         found = f"has a CRS that cannot be understood ({one_line(error)})"
         raise InputError(Problem(place, found, "assign one with an EPSG code")) from error

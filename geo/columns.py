@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,7 +23,10 @@ WHOLE = re.compile(r"^[+-]?\d+\.0+$")
 
 
 def id_text(values: Iterable[Any]) -> pd.Series:
-    """Return ids as text, None where missing; 7, 7.0, "7" and "7.0 " all become "7"."""
+    """Return ids as text, None where missing; 7, 7.0, "7" and "7.0 " all become "7".
+
+    Accented letters are single characters in the result (Unicode's form C).
+    """
 
     def text(value: Any) -> str | None:
         if value is None or value is pd.NA or value is pd.NaT:
@@ -31,7 +35,8 @@ def id_text(values: Iterable[Any]) -> pd.Series:
             if np.isnan(value):
                 return None
             return str(int(value)) if float(value).is_integer() else repr(float(value))
-        stripped = str(value).strip()
+        # An accent may be a character of its own: both spellings look alike.
+        stripped = unicodedata.normalize("NFC", str(value)).strip()
         if WHOLE.match(stripped):
             stripped = stripped.split(".")[0]
         return stripped or None

@@ -119,6 +119,8 @@ class _Responses:
         Name of the column; its kind: "count" or "label".
     name, word : str
         Names of the table and of its rows in messages.
+    period : str
+        The period of these rows; empty for a table of one.
     """
 
     values: pd.Series
@@ -128,6 +130,7 @@ class _Responses:
     noun: str
     name: str
     word: str
+    period: str = ""
 
     def cells(self) -> Iterator[tuple[Any, int, str]]:
         """Yield the value, row and id of each cell."""
@@ -142,6 +145,7 @@ class _Responses:
     def none_known(self) -> Problem:
         """Return the problem that no area has a response."""
         found = f"column {self.column!r} has no {self.noun} for any area"
+        found += f" in period {self.period!r}" if self.period else ""
         return Problem(self.name, found, f"give the {self.noun}s of some areas at least")
 
     def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
@@ -199,7 +203,8 @@ def _read_responses(
     ids, word = id_text(table[id_column]), TABLES.of(path).row_word
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
     check_ids(ids, rows, name, word, problems, remedy)
-    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, word)
+    period = "" if row_filter is None else row_filter[1]
+    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, word, period)
     _check_match(responses, areas["id"], problems)
     return responses
 

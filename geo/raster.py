@@ -254,13 +254,18 @@ def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
         return _unreachable(path, cause, where)
     if "not recognized as being in a supported file format" in cause:
         return Problem(path, *_other_format(file))
+    if "does not exist in the file system" in cause:
+        return Problem(path, "no such member of the archive", "correct the path")
     found = f"cannot be read{where}: truncated or damaged ({cause})"
     return Problem(path, found, "copy or download the file again")
 
 
 def _other_format(file: str) -> tuple[str, str]:
     with contextlib.suppress(OSError), open(file, "rb") as stream:
-        if stream.read(1024).lstrip().startswith(b"<VRTDataset"):
+        head = stream.read(1024)
+        if not head:
+            return "is empty", "copy or download the file again"
+        if head.lstrip().startswith(b"<VRTDataset"):
             return "is a VRT by another name", "name it .vrt, so that its sources are checked"
     return "is not a raster that GDAL can read", "give a GeoTIFF"
 

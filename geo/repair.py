@@ -127,7 +127,7 @@ def repair_areas(
     ]
     polygonal = np.isin(shapely.get_type_id(mended), (3, 6))
     absent = shapely.is_missing(mended) | shapely.is_empty(mended)
-    absent |= polygonal & ~(shapely.area(mended) > 0)
+    absent |= polygonal & ~(shapely.area(mended) > 0) & are_finite(mended)
     repairs.dropped += [labels[i] for i in np.flatnonzero(absent)]
     rows: dict[str, list[int]] = {}
     for row in np.flatnonzero(~absent).tolist():
@@ -165,12 +165,21 @@ def repair_areas(
     return result, ids.iloc[first]
 
 
+def are_finite(shapes: np.ndarray) -> np.ndarray:
+    """Return whether all coordinates of each shape are finite numbers."""
+    at, which = shapely.get_coordinates(shapes, return_index=True)
+    finite = np.ones(len(shapes), bool)
+    finite[which[~np.isfinite(at).all(axis=1)]] = False
+    return finite
+
+
 def _mend(shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return valid polygons, and which were not."""
     kinds = shapely.get_type_id(shapes)
     collection = kinds == 7
     polygonal = (kinds == 3) | (kinds == 6) | collection
-    wrong = polygonal & (~shapely.is_valid(shapes) | collection)
+    # What is not a number cannot be mended: it is reported as it is.
+    wrong = polygonal & (~shapely.is_valid(shapes) | collection) & are_finite(shapes)
     result = shapes.copy()
     for row in np.flatnonzero(wrong):
         # "structure" joins parts that overlap and keeps both loops of an eight; "linework", the

@@ -20,9 +20,12 @@ from openpyxl.utils import get_column_letter
 from openpyxl.utils.exceptions import InvalidFileException
 
 from geo.columns import suggest
-from geo.errors import InputError, Problem, one_line
+from geo.errors import InputError, Problem, name_first, one_line
 from geo.formats import is_local
+from geo.gdal_access import check_archive
 from geo.table_format import TableFormat
+
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of a compound file: .xls, or an encrypted .xlsx
 
 
 class Xlsx(TableFormat):
@@ -37,12 +40,18 @@ class Xlsx(TableFormat):
 
     def read_part(self, path: str | Path, part: str | None) -> pd.DataFrame:
         """Read a sheet."""
+        if is_local(path):
+            _check_file(str(path))
         # Values and formulas are in two views of a workbook; merged cells are known to whole ones.
         values, formulas = (_sheet(path, part, values=values) for values in (True, False))
         # Sheets may have formats down to row 1,048,576: only what has a content counts.
         filled = [at for at, cell in formulas._cells.items() if _given(cell.value)]
         if not filled:
-            raise InputError(Problem(str(path), "is empty", "give a table with a header"))
+            others = [each.title for each in formulas.parent.worksheets if each is not formulas]
+            found, remedy = f"sheet {formulas.title!r} is empty", "give a table with a header"
+            if others:
+                remedy = f"name the sheet of the table: `sheet:` one of {name_first(others)}"
+            raise InputError(Problem(str(path), found, remedy))
         (first, left), (last, right) = (
             tuple(bound(axis) for axis in zip(*filled, strict=True)) for bound in (min, max)
         )
@@ -76,6 +85,19 @@ class Xlsx(TableFormat):
         return table
 
 
+def _check_file(path: str) -> None:
+    """Refuse what is no workbook by its first bytes, and one that expands absurdly."""
+    with open(path, "rb") as stream:
+        head = stream.read(8)
+    if head == _OLE:
+        found = "is protected by a password, or in the old format .xls"
+        raise InputError(Problem(path, found, "save it as .xlsx without a password"))
+    if not head.startswith(b"PK"):
+        found = "is no workbook, whatever its name says"
+        raise InputError(Problem(path, found, "save it as .xlsx; name a table of text .csv"))
+    check_archive(path, path)
+
+
 def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
     try:
         with warnings.catch_warnings():
@@ -85,8 +107,8 @@ def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
             else:
                 with fsspec.open(str(path), "rb") as file:
                     book = openpyxl.load_workbook(file, data_only=values)
-    except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
-        raise ValueError(one_line(error)) from error
+    except (zipfile.BadZipFile, InvalidFileException, KeyError, SyntaxError) as error:
+        raise ValueError(one_line(error)) from error  # ElementTree's error is a SyntaxError
     names = [sheet.title for sheet in book.worksheets]
     if part is None and names:
         return book.worksheets[0]

@@ -6,9 +6,11 @@ To add a format, write a :class:`~geo.table_format.TableFormat` in its own file 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 import pandas as pd
@@ -65,11 +67,34 @@ def table_errors(name: str) -> Iterator[None]:
     except InputError as error:
         raise InputError([Problem(name, p.found, p.remedy) for p in error.problems]) from None
     except UnicodeDecodeError as error:
-        found, remedy = f"is not UTF-8 text ({error.reason})", "save it as UTF-8"
+        raise InputError(Problem(name, *_other_text(error))) from None
+    except pd.errors.ParserError as error:
+        raise InputError(Problem(name, *_unparsed(one_line(error)))) from None
+    except URLError as error:
+        found = f"cannot be reached ({error if isinstance(error, HTTPError) else error.reason})"
+        remedy = "check the address, the server and the network, then repeat the command"
         raise InputError(Problem(name, found, remedy)) from None
     except (ValueError, OSError, pa.ArrowException) as error:  # pandas' own are ValueErrors
         found = f"cannot be read as a table ({one_line(error)})"
         raise InputError(Problem(name, found, _remedy())) from None
+
+
+def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
+    """Tell bytes that are no UTF-8 by what they begin with."""
+    head = bytes(error.object[:8])
+    if b"PK\x03\x04" in head:
+        return "is a workbook or an archive, not text", "name a workbook .xlsx"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "is UTF-16 text", "save it as UTF-8 (in Excel: CSV UTF-8)"
+    return f"is not UTF-8 text ({error.reason})", "save it as UTF-8 (in Excel: CSV UTF-8)"
+
+
+def _unparsed(message: str) -> tuple[str, str]:
+    """Explain an error of pandas' parser."""
+    match = re.search(r"EOF inside string starting at row (\d+)", message)
+    if match:
+        return f'a quote (") opens in row {int(match[1]) + 1} and never ends', "close or remove it"
+    return f"cannot be read as a table ({message})", _remedy()
 
 
 def read_table(

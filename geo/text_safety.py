@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 _FORMULA = re.compile(r"^[\s\"']*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]")
 _NUMBER = re.compile(r"^[+\-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+\-]?\d+)?$")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+# Controls of terminals; line separators; what turns the direction of the text that follows.
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+"
+)
 
 
 def spreadsheet_safe(value: object) -> object:
@@ -40,8 +43,13 @@ def spreadsheet_safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_line_text(text: str) -> str:
-    """Replace line breaks and control characters by a space."""
+    """Replace line breaks, control characters and changes of direction by a space."""
     return _CONTROL.sub(" ", text).strip()
+
+
+def terminal_text(text: str) -> str:
+    """Replace control characters and changes of direction by a space; line breaks stay."""
+    return "\n".join(_CONTROL.sub(" ", line) for line in text.split("\n"))
 
 
 def markdown_text(text: str) -> str:

@@ -75,7 +75,20 @@ def vector_path(path: str | Path) -> str:
     if _is_json(head):
         with open(name, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as text:
             _check_crs(name, text)
+    if name.lower().endswith(".shp"):
+        _check_parts(name)
     return _as_format(name, name, head)
+
+
+def _check_parts(path: str) -> None:
+    """Refuse a Shapefile without its table: it would have no column at all."""
+    beside = {each.name.lower() for each in Path(path).parent.iterdir()}
+    table = f"{Path(path).stem}.dbf".lower()
+    if table not in beside:
+        remedy = "copy all files of the Shapefile (.shp, .shx, .dbf, .prj)"
+        raise InputError(
+            Problem(path, f"has no {table} beside it, which holds its columns", remedy)
+        )
 
 
 def _as_format(place: str, path: str, head: bytes) -> str:
@@ -146,13 +159,14 @@ def _check_crs(place: str, text: bytes | mmap.mmap) -> None:
         types = [str(value).lower() for key, value in pairs if key.lower() == "type"]
         return {"types": types, **{k: v for k, v in pairs if k in ("crs", "features", "geometry")}}
 
-    with contextlib.suppress(ValueError):  # GDAL says what is wrong with it
+    try:
         json.loads(bytes(text), object_pairs_hook=note)
-        if any(found):
-            remedy = "write its CRS as a name (EPSG:xxxx), or leave it out for longitude, latitude"
-            raise InputError(Problem(place, "has a CRS that is a link to a server", remedy))
-        return
-    raise InputError(Problem(place, "cannot be read as vector data (damaged JSON)", REMEDY))
+    except (ValueError, RecursionError) as error:
+        found_text = "cannot be read as vector data (damaged JSON)"
+        raise InputError(Problem(place, found_text, "copy or download the file again")) from error
+    if any(found):
+        remedy = "write its CRS as a name (EPSG:xxxx), or leave it out for longitude, latitude"
+        raise InputError(Problem(place, "has a CRS that is a link to a server", remedy))
 
 
 def _check_tables(place: str, path: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from geo.errors import InputError, Problem
+from geo.text_safety import terminal_text
 from pipeline.cli.console import (
     BAD_INPUT,
     AsJson,
@@ -159,7 +160,7 @@ def print_profile(profile: Profile) -> None:
     console = Console(highlight=False)
     print()
     for name, text in _lines(profile):
-        wrapped = textwrap.wrap(text, max(40, console.width - 13)) or [""]
+        wrapped = textwrap.wrap(terminal_text(text), max(40, console.width - 13)) or [""]
         print("\n".join(f"  {name if n == 0 else '':<10} {line}" for n, line in enumerate(wrapped)))
     if not profile.rasters:
         return
@@ -170,7 +171,7 @@ def print_profile(profile: Profile) -> None:
     for heading in ("nodata", "pixel", "CRS", "unit"):
         table.add_column(heading, overflow="fold")
     for raster in profile.rasters:
-        table.add_row(*(Text(cell) for cell in _cells(raster)))
+        table.add_row(*(Text(terminal_text(cell)) for cell in _cells(raster)))
     print("\n  Values of the pixels inside the areas:")
     console.print(Padding(table, (0, 0, 0, 2)))
     if any(raster.sampled for raster in profile.rasters):

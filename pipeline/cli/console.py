@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError
+from geo.text_safety import terminal_text
 from pipeline.core.errors import explain
 from pipeline.core.progress import Progress, SilentTask, Task
 from pipeline.core.signals import Terminated
@@ -45,7 +46,7 @@ class Output:
     def print(self, text: str) -> None:
         """Print a line on standard output, without --quiet or --json."""
         if not (self.quiet or self.as_json):
-            print(text)
+            print(terminal_text(text))
 
     def print_json(self, value: Any) -> None:
         """Print the result as JSON, with --json."""
@@ -149,7 +150,7 @@ class Lines:
 
     def log(self, message: str) -> None:
         """Print one line."""
-        print(message, file=self._stream or sys.stderr, flush=True)
+        print(terminal_text(message), file=self._stream or sys.stderr, flush=True)
 
 
 class Bars:
@@ -187,7 +188,7 @@ class Bars:
 
     def log(self, message: str) -> None:
         """Print one line above the bars."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(terminal_text(message), markup=False, highlight=False, soft_wrap=True)
 
     def _add(self, name: str, total: float | None) -> rich.progress.TaskID:
         from rich.progress import (

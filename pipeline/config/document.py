@@ -170,12 +170,24 @@ def _read_text(path: Path, problems: list[Problem]) -> str | None:
     return None
 
 
+#: What PyYAML says; the same as a finding, and its remedy.
+_YAML = (
+    (r"constructor for the tag '([^']*)'", r"tag \1 is not read", "remove the tag"),
+    (r"undefined alias '([^']*)'", r"alias *\1 has no anchor", r"write &\1 at what it stands for"),
+    (r"found another document", "a second document begins (---)", "keep one document"),
+)
+
+
 def _explain_yaml(error: yaml.YAMLError, name: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     place = f"{name} line {mark.line + 1}, column {mark.column + 1}" if mark else name
     what = getattr(error, "problem", None) or str(error).splitlines()[0]
     if "'\\t'" in what:
         return Problem(place, "a tab in the indentation", "indent with spaces")
+    for pattern, found, remedy in _YAML:
+        match = re.search(pattern, what)
+        if match:
+            return Problem(place, match.expand(found), match.expand(remedy))
     context = getattr(error, "context", None)
     found = f"not YAML: {what}" + (f" {context}" if context else "")
     return Problem(place, found, "check the indentation, colons, quotes and brackets just before")

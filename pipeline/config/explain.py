@@ -124,7 +124,7 @@ def _remedy(kind: str, detail: Any, last: str, fields: dict[str, Any]) -> str:
         "greater_than": lambda: f"give a number above {ctx['gt']:g}",
         "greater_than_equal": lambda: f"give a number of at least {ctx['ge']:g}",
         "less_than": lambda: f"give a number below {ctx['lt']:g}",
-        "less_than_equal": lambda: f"give a number of at most {ctx['le']:g}",
+        "less_than_equal": lambda: f"give a number of at most {_short(ctx['le'])}",
         "too_short": lambda: f"give at least {ctx['min_length']}",
     }
     if kind in bounds:
@@ -157,3 +157,7 @@ def _suggest_key(word: str, parent: Key, words: list[str]) -> str:
         if model is not None and word in model.model_fields and (section,) != parent:
             return f"did you mean {section}.{word}?"
     return f"remove it; {dotted(parent) or 'a configuration'} has {', '.join(words)}"
+
+
+def _short(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"

@@ -66,7 +66,9 @@ class Output(Section):
     exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
         (), description="thresholds of the exceedance maps, per rate_per people"
     )
-    draws: Annotated[Whole, Field(ge=2)] = Field(500, description="number of joint posterior draws")
+    draws: Annotated[Whole, Field(ge=2, le=1_000_000)] = Field(
+        500, description="number of joint posterior draws"
+    )
     mask: Literal["areas", "all"] = Field(
         "areas", description="map pixels inside areas only, or all pixels with covariates"
     )

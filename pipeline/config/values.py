@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
@@ -29,8 +30,17 @@ def _resolve(path: str, info: ValidationInfo) -> str:
     path = _VIRTUAL.sub(lambda found: _SCHEMES[found[1]], path)
     base = (info.context or {}).get("base", Path())
     if is_remote(path):
+        _check_address(path)
         return path if is_object_address(path) else with_folder(path, base)
     return str((base / Path(path).expanduser()).resolve())
+
+
+def _check_address(path: str) -> None:
+    try:
+        urlsplit(path)
+    except ValueError as error:
+        found = f"{path} is no address ({error})"
+        raise config_error(found=found, remedy="correct the address") from None
 
 
 def bare_variables(path: str) -> list[str]:

@@ -241,9 +241,9 @@ def _grid_over_areas(
 
 def _substitute_grid(sources: list[RasterSource], extent: Extent | None) -> Grid | None:
     """Return the grid of the raster that covers most of the areas, the first of equals."""
-    usable = [source for source in sources if source.north_up]
-    if extent is None:  # the whole raster will be read
-        usable = [source for source in usable if source.grid.n_pix <= N_PIX_PROBE]
+    # Without areas, the whole raster will be read.
+    limit = N_PIX_PROBE if extent is None else N_PIX_MAX
+    usable = [each for each in sources if each.north_up and each.grid.n_pix <= limit]
     return (
         max(usable, key=extent.covered_share if extent else lambda _: 0.0).grid if usable else None
     )

@@ -23,6 +23,7 @@ N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
 WIDE = 10.0  # a threshold is suspicious this many times outside the rates of the areas
 LACKING = 0.5  # share of an area's people without a covariate from which it is named
+HALF_TURN = 180.0  # degrees of longitude; a wider area is drawn the long way
 OVERLAPPING = 0.05  # share of the smaller area; generalised borders overlap by less
 
 _SHARE = re.compile(
@@ -63,7 +64,23 @@ def count_suspicions(
                 "population.density: true) and that the counts are of one period"
             )
             return [Suspicion("rate", place, text, remedy)]  # thresholds would follow from it
+        found += _rates(y, people, place)
     return found + _thresholds(config, counts.rates)
+
+
+def _rates(y: pd.Series, people: np.ndarray, place: str) -> list[Suspicion]:
+    """Return a suspicion about areas with far more cases than people; NaN counts are none."""
+    cases = y.to_numpy(np.float64)
+    many = (cases > WIDE * people) & (people > 0) & np.isfinite(cases)
+    if not many.any():
+        return []
+    each = [
+        f"{area} ({count:g} of {number:.3g})"
+        for area, count, number in zip(y.index[many], y[many], people[many], strict=True)
+    ]
+    text = f"far more cases than people in {name_first(each, N_NAMED)}"
+    remedy = "check the boundary, the people and the count of the area"
+    return [Suspicion("rate", place, text, remedy)]
 
 
 def _shares(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
@@ -264,6 +281,10 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     height = np.minimum(north[one], north[other]) - np.maximum(south[one], south[other])
     smaller = np.minimum(size[one], size[other])
     near = width * height > OVERLAPPING * smaller
+    if areas.crs is not None and areas.crs.is_geographic:
+        # A polygon drawn across 180 degrees the long way covers what it does not mean to.
+        long_way = east - west > HALF_TURN
+        near &= ~long_way[one] & ~long_way[other]
     one, other, smaller = one[near], other[near], smaller[near]
     common = shapely.area(shapely.intersection(shapes[one], shapes[other]))
     much = common > OVERLAPPING * smaller

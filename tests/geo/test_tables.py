@@ -161,9 +161,10 @@ def test_files_that_are_no_workbook_are_told(tmp_path):
     path = tmp_path / "c.xlsx"
     path.write_text("area,cases\n1,1\n")
     _, (problem,) = counts_of(path)
-    assert problem.found.startswith("cannot be read as a table")
+    assert problem.found == "is no workbook, whatever its name says"
     _, (problem,) = counts_of(workbook(tmp_path / "e.xlsx", []))
-    assert problem.found == "is empty"
+    assert problem.found.endswith("is empty")
+    assert problem.remedy == "give a table with a header"
     with pytest.raises(InputError, match=r"format \.xls, which is not read; save it as \.xlsx"):
         read_table(tmp_path / "old.xls", "counts")
 

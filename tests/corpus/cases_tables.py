@@ -1,0 +1,200 @@
+"""Tables of counts as people send them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tests.corpus.case import Country, Doubt, Error, case
+
+MISMATCH = "match no area"
+
+
+@case("table")
+def semicolons(country: Country) -> None:
+    country.counts.write_text(country.counts.read_text().replace(",", ";"))
+
+
+@case("table", Error("cases.csv) row 2", "not a number", "plain numbers such as 1234.5"))
+def semicolons_and_decimal_commas(country: Country) -> None:
+    country.table([f"M{k:02d};{10 + k},5" for k in range(9)], "code;cases")
+
+
+@case("table", Error("cases.csv) row 2", "not a number", "plain numbers"))
+def thousands_separated_by_commas(country: Country) -> None:
+    country.table([f'M{k:02d},"1,0{k}0"' for k in range(9)])
+
+
+@case("table", Error("cases.csv) row 5 (id M03", "not a number", "plain numbers"))
+def fewer_than_five(country: Country) -> None:
+    country.cell("M03", "<5")
+
+
+@case("table", Error("cases.csv) row 5 (id M03", "not a number", "plain numbers"))
+def digits_with_underscores(country: Country) -> None:
+    country.cell("M03", "1_000")
+
+
+@case("table", Error("cases.csv) row 5 (id M03", "not finite", "give a finite number"))
+def infinite(country: Country) -> None:
+    country.cell("M03", "1e999")
+
+
+@case("table", Error("cases.csv", "UTF-16", "UTF-8"))
+def utf_16(country: Country) -> None:
+    country.counts.write_text(country.counts.read_text(), encoding="utf-16")
+
+
+@case("table", Error("cases.csv", "not UTF-8", "UTF-8"))
+def latin_1(country: Country) -> None:
+    country.counts.write_bytes("code,cases,país\n".encode("latin-1") + b"M00,1,\xe9\n")
+
+
+@case("table")
+def utf_8_with_a_mark(country: Country) -> None:
+    country.counts.write_text(country.counts.read_text(), encoding="utf-8-sig")
+
+
+@case("table")
+def lines_of_an_old_mac(country: Country) -> None:
+    country.counts.write_bytes(country.counts.read_bytes().replace(b"\n", b"\r"))
+
+
+@case("table")
+def blank_lines_and_a_row_of_commas(country: Country) -> None:
+    text = country.counts.read_text()
+    country.counts.write_text(text.replace("\n", "\n\n") + ",\n,\n")
+
+
+@case("table", Error("cases.csv", "is empty", "header"))
+def empty_file(country: Country) -> None:
+    country.counts.write_bytes(b"")
+
+
+@case("table", Error("cases.csv", "has no rows", "with a header"))
+def header_alone(country: Country) -> None:
+    country.table([])
+
+
+@case("table", Error("cases.csv", "no column 'code'", "the columns are M00"),
+      Error("cases.csv", "no column 'cases'", "the columns are M00"))  # fmt: skip
+def no_header(country: Country) -> None:
+    country.counts.write_text("\n".join(country.rows()) + "\n")
+
+
+@case("table", Error("cases.csv", "is not UTF-8 text", "save it as UTF-8"))
+def a_picture(country: Country) -> None:
+    country.counts.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4)
+
+
+@case("table", Error("cases.csv", "3 id(s) are repeated: M00 (row 2 and 11)", "add them up"))
+def ids_repeated(country: Country) -> None:
+    country.table([*country.rows(), *country.rows()[:3]])
+
+
+@case("table", Error("cases.csv", "no id in row 11", "give each an id"))
+def a_row_of_totals_without_an_id(country: Country) -> None:
+    country.table([*country.rows(), ",342"])
+
+
+@case("table", Error("cases.csv", "1 count(s) match no area: Total (row 11)", "drop the rows"))
+def a_row_of_totals(country: Country) -> None:
+    country.table([*country.rows(), "Total,342"])
+
+
+def _spelt(country: Country, **names: str) -> None:
+    country.table([",".join([names.get(r[:3], r[:3]), r[4:]]) for r in country.rows()])
+
+
+@case("table", Error("cases.csv", MISMATCH, "capitals"), Doubt("ids", "counts", "'m03' is 'M03'"))
+def small_letters(country: Country) -> None:
+    _spelt(country, M03="m03")
+
+
+@case("table", Error("cases.csv", MISMATCH, "correct the ids"), Doubt("ids", "counts"))
+def blanks_within_ids(country: Country) -> None:
+    _spelt(country, M03="M 03")
+
+
+@case("table")
+def blanks_around_ids(country: Country) -> None:
+    _spelt(country, M03="  M03 ")
+
+
+@case("table", Error("cases.csv", MISMATCH, "correct the ids"), Doubt("ids", "counts"))
+def hyphens_in_ids(country: Country) -> None:
+    _spelt(country, M03="M-03")
+
+
+@case("table", Error("cases.csv", MISMATCH, "correct the ids"), Doubt("ids", "counts"))
+def accents_lost(country: Country) -> None:
+    country.codes({"M03": "Ihosy é"})
+    _spelt(country, M03="Ihosy e")
+
+
+@case("table")
+def accents_in_two_parts(country: Country) -> None:
+    country.codes({"M03": "Bé"})
+    _spelt(country, M03="Be\u0301")
+
+
+@case("table", Error("cases.csv", "9 count(s) match no area", "leading zeros"),
+      Doubt("ids", "counts", "9 ids differ"))  # fmt: skip
+def leading_zeros_lost(country: Country) -> None:
+    names = {f"M{k:02d}": f"0{k + 1}" for k in range(9)}
+    country.codes(names)
+    country.table([f"{k + 1},{10 + k}" for k in range(9)])
+
+
+@case("table", Error("cases.csv", "9 count(s) match no area", "correct the ids"))
+def ids_of_another_country(country: Country) -> None:
+    country.table([f"KE{k},{10 + k}" for k in range(9)])
+
+
+@case("table", Error("counts", "no column 'month'", "cases"))
+def period_column_missing(country: Country) -> None:
+    country.change("counts", period="month")
+    country.add('period: "2026-01"\n')
+
+
+def _months(country: Country, second: str) -> None:
+    rows = [f"{row},2026-0{m}" for m in (1, 2) for row in country.rows()]
+    rows = [
+        ",".join([r.split(",")[0], second, r.split(",")[2]]) if r.endswith("2") else r for r in rows
+    ]
+    country.table(rows, "code,cases,month")
+    country.change("counts", period="month")
+
+
+@case("table", Error("cases.csv", "no row is of period '2026-07'", "2026-01, 2026-02"))
+def period_not_in_the_table(country: Country) -> None:
+    _months(country, "5")
+    country.add('period: "2026-07"\n')
+
+
+@case("table", Error("cases.csv", "no count for any area in period '2026-02'", "some areas"))
+def counts_of_a_period_all_empty(country: Country) -> None:
+    _months(country, "")
+    country.add('period: "2026-02"\n')
+
+
+@case("table", Error("cases.csv", 'a quote (") opens in row 6', "close or remove it"))
+def a_quote_that_never_ends(country: Country) -> None:
+    country.counts.write_text(country.counts.read_text().replace("M04", '"M04'))
+
+
+@case("table", Error("cases.parquet", "Parquet magic bytes not found", ""))
+def parquet_cut_short(country: Country) -> None:
+    path = country.counts.with_suffix(".parquet")
+    pd.read_csv(country.counts).to_parquet(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    country.change("counts", path=path.name)
+
+
+@case("table")
+def formulas_as_ids(country: Country) -> None:
+    country.rename_areas({"M03": "=1+1", "M04": "@SUM(A1)", "M05": "+33", "M06": "-2"})
+
+
+@case("table", Error("cases.csv", "match no area:  [31mred  (row 11)", "correct the ids"))
+def control_characters_in_ids(country: Country) -> None:
+    country.table([*country.rows(), "\x1b[31mred\u202e,4"])
