@@ -5,10 +5,11 @@ A mutation takes the project and a generator of random numbers, and returns what
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -197,20 +198,21 @@ def spoil_bytes(data: bytes, rng: Random) -> bytes:
 # -- the configuration -----------------------------------------------------------------------------
 
 
-def _places(data: Any, key: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [key] if key else []
-    if len(key) > 5:  # aliases of aliases, of an earlier mutation
-        return found
-    items = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
+def _places(data: Any) -> list[tuple[Any, ...]]:
+    """Return the keys of nested data; the first thousands if aliases repeat without end."""
+    return list(itertools.islice(_all_places(data, ()), 5000))
+
+
+def _all_places(data: Any, key: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    if key:
+        yield key
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(data, dict):
+        items = data.items()
+    elif isinstance(data, list):
+        items = enumerate(data)
     for name, value in items:
-        found += _places(value, (*key, name))
-    return found
+        yield from _all_places(value, (*key, name))
 
 
 def _holder(data: Any, key: tuple[Any, ...]) -> Any:
