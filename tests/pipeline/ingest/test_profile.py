@@ -13,6 +13,7 @@ import pytest
 import rasterio
 import shapely
 import yaml
+from affine import Affine
 from pyproj import Geod
 from rasterio.features import geometry_mask
 
@@ -299,3 +300,12 @@ def test_a_declared_header_against_numpy(files: Any, header: RasterHeader) -> No
     expected = values * (header.scale or 1.0) + (header.offset or 0.0)
     expected = np.where(np.isin(values, header.nodata), np.nan, expected)
     np.testing.assert_array_equal(source.read(), expected)
+
+
+def test_pixels_of_a_micrometre_do_not_fill_the_memory(files):
+    tiny = files.transform @ Affine.scale(1e-9)
+    path = files.raster("tiny.tif", files.x["wave"], transform=tiny)
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    found = sample_raster(RasterSource(path), frame.geometry)
+    assert found.sampled
+    assert found.missing == 1.0
