@@ -61,7 +61,7 @@ def check_ids(
     missing = ids.isna().to_numpy()
     if missing.any():
         found = f"no id in {word} {name_first(list(rows[missing]))}"
-        problems.append(Problem(name, found, "give each an id"))
+        problems.append(Problem(name, found, f"give each an id, or drop the {word}s"))
     repeated = ids.duplicated(keep=False).to_numpy() & ~missing
     if repeated.any():
         where: dict[str, list[str]] = {}

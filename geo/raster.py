@@ -360,7 +360,10 @@ def open_raster(
     try:
         source = raster_source(path, band)
     except InputError as error:
-        problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
+        for each in error.problems:
+            # A mask beside the raster, or a VRT that this one refers to.
+            other = "" if each.place in ("", str(path)) else f"{each.place} "
+            problems.append(Problem(name, f"{other}{each.found}", each.remedy))
         return None
     if header is not None:
         source.declare(header)

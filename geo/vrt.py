@@ -123,7 +123,7 @@ def _read(path: str, trust: Trust, found: Vrt, above: tuple[str, ...]) -> str:
     real = os.path.realpath(path)
     if real in above:
         msg = "refers to itself"
-        raise refuse(msg)
+        raise refuse(msg, "correct the files that it refers to")
     if len(above) >= MAX_DEPTH:
         msg = f"is nested more than {MAX_DEPTH} deep"
         raise refuse(msg)
@@ -202,7 +202,9 @@ def _follow(
     if target.startswith("/vsi") or not (target := os.path.join(folder, target)).startswith("/"):
         raise InputError(Problem(path, f"refers to {target}, not a file", _REMEDY))
     if re.search(r"[:<>]", os.path.basename(target)) or not trust.allows_file(target, str(folder)):
-        found_there = f"refers to {target}, outside its folder and the configuration's"
+        real = os.path.realpath(target)
+        link = f"a link to {real}, " if os.path.islink(target) else ""
+        found_there = f"refers to {target}, {link}outside its folder and the configuration's"
         raise InputError(Problem(path, found_there, _TRUST_REMEDY))
     real = os.path.realpath(target)
     if not os.path.isfile(real):

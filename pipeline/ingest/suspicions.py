@@ -156,7 +156,8 @@ def id_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
     if not pairs:
         return []
     key = config.model.responses
-    text = f"{len(pairs)} ids differ from those of areas in their spelling alone: " + name_first(
+    many = f"{len(pairs)} ids differ" if len(pairs) > 1 else "1 id differs"
+    text = f"{many} from those of areas in their spelling alone: " + name_first(
         [f"{a!r} is {b!r}" for a, b in pairs], N_NAMED
     )
     remedy = "write them as the areas do"

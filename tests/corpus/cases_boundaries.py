@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import zipfile
 from typing import Any
 
@@ -94,8 +95,6 @@ def layer_without_geometry(country: Country) -> None:
 
 @case("boundaries")
 def curved_polygon(country: Country) -> None:
-    import sqlite3
-
     # CURVEPOLYGON of one CIRCULARSTRING, little-endian WKB after the GeoPackage header.
     x, y = country.read_areas().geometry[4].centroid.coords[0]
     ring = [(x - 3e3, y), (x, y + 3e3), (x + 3e3, y), (x, y - 3e3), (x - 3e3, y)]
@@ -346,3 +345,23 @@ def shapefile_without_its_table(country: Country) -> None:
 def names_with_control_characters(country: Country) -> None:
     country.rename_areas({"M03": "\x1b[31mred", "M04": "\u202eabc"})
     country.shapes(_bow_tie)
+
+
+@case("boundaries", Error("areas.gpkg", "has a view (v) that may reach files", "new GeoPackage"))
+def view_that_loads_a_library(country: Country) -> None:
+    file = sqlite3.connect(country.areas)
+    file.execute("create view v as select load_extension('x.so') from areas")
+    file.commit()
+    file.close()
+
+
+@case("boundaries", Error("areas.gpkg", "virtual table (v) that may reach files", "new GeoPackage"))
+def virtual_table(country: Country) -> None:
+    file = sqlite3.connect(country.areas)
+    file.execute("pragma writable_schema=on")
+    file.execute(
+        "insert into sqlite_master (type, name, tbl_name, rootpage, sql) values ('table', 'v', "
+        "'v', 0, 'create virtual table v using VirtualOGR(''/etc/passwd'')')"
+    )
+    file.commit()
+    file.close()

@@ -41,11 +41,41 @@ case(
     name="vrt with a connection string",
 )(lambda country: _vrt(country, "wave.vrt", "PG:host=127.0.0.1 password=hunter2"))
 case(
-    "raster", Error("covariates.wave", "refers to itself", "gdal_translate"), name="vrt of itself"
+    "raster",
+    Error("covariates.wave", "refers to itself", "correct the files"),
+    name="vrt of itself",
 )(lambda country: _vrt(country, "wave.vrt", f"{country.directory}/wave.vrt"))
 
 
-@case("raster", Error("covariates.wave", "refers to itself", "gdal_translate"))
+@case("raster", Error("covariates.wave", "outside its folder", "storage.trusted"))
+def vrt_to_the_folder_above(country: Country) -> None:
+    above = country.directory.parent / "above.tif"
+    above.write_bytes(country.covariates[0].read_bytes())
+    _vrt(country, "wave.vrt", f"{country.directory}/../above.tif")
+
+
+@case("raster", Error("covariates.wave", "a link to /etc/passwd, outside", "storage.trusted"))
+def vrt_to_a_link_out_of_its_folder(country: Country) -> None:
+    (country.directory / "link.tif").symlink_to("/etc/passwd")
+    _vrt(country, "wave.vrt", f"{country.directory}/link.tif")
+
+
+@case("raster", Error("covariates.wave", "has <PixelFunctionLanguage>", "gdal_translate"))
+def vrt_that_runs_python(country: Country) -> None:
+    text = VRT.format(source=f"{country.directory}/wave.tif", size=34)
+    code = "<PixelFunctionLanguage>Python</PixelFunctionLanguage><PixelFunctionCode>import os"
+    text = text.replace("<SimpleSource>", f"{code}</PixelFunctionCode><SimpleSource>")
+    (country.directory / "wave.vrt").write_text(text)
+    country.covariate(path="wave.vrt")
+
+
+@case("raster", Error("covariates.wave", "wave.tif.msk is no TIFF", "remove it"))
+def mask_that_is_a_vrt(country: Country) -> None:
+    text = VRT.format(source="/etc/passwd", size=34)
+    (country.directory / "wave.tif.msk").write_text(text)
+
+
+@case("raster", Error("covariates.wave", "refers to itself", "correct the files"))
 def vrts_in_a_circle(country: Country) -> None:
     _vrt(country, "a.vrt", f"{country.directory}/b.vrt")
     _vrt(country, "b.vrt", f"{country.directory}/a.vrt")

@@ -183,3 +183,29 @@ def no_count_at_all(country: Country) -> None:
 @case("units")
 def one_area_without_cases(country: Country) -> None:
     country.cell("M03", "0")
+
+
+def _labels(country: Country, texts: list[str]) -> None:
+    country.table([f"M{k:02d},{text}" for k, text in enumerate(texts)], "code,positive")
+    data = country.read_config()
+    del data["counts"]
+    data["labels"] = {"path": "cases.csv", "value": "positive"}
+    data["model"] = {"kind": "vwsgp"}
+    data["output"] |= {"exceedance": []}
+    data["fit"] = {"seed": 4}
+    country.write_config(data)
+
+
+@case("units")
+def labels_as_words(country: Country) -> None:
+    _labels(country, ["yes", "No", "TRUE", "0", "1.0", "absent", "present", "n", "y"])
+
+
+@case("units", Error("labels", "column 'positive' is not a label", "write 1 or 0"))
+def counts_as_labels(country: Country) -> None:
+    _labels(country, ["0", "1", "2", "0", "1", "1", "0", "1", "0"])
+
+
+@case("units", Error("labels", "column 'positive' is 1 for every area", "give both labels"))
+def labels_all_alike(country: Country) -> None:
+    _labels(country, ["1"] * 9)
