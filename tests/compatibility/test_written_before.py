@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,10 @@ MODELS = (
     *("VBAgg", "VBAgg-square", "Nystrom", "Network", "BagPixel", "Constant", "Dasymetric"),
     *("VWSGP", "VWSGPSVI", "BLRT", "PsiVGPMIL", "PsiVGPMILSVI", "GPMIL", "GPMILS"),
 )
+
+#: Predictions are the same but for rounding, which differs from processor to processor. It grows
+#: with the condition of K_WW: 3.5e7 for this model of 101 inducing points, 1,700 at most for others.
+RTOL = defaultdict(lambda: 1e-9, {"Dasymetric": 1e-6})
 
 
 class Log(Silent):
@@ -63,7 +68,7 @@ def test_a_saved_model_predicts_what_it_predicted(earlier: Path, name: str) -> N
         found = (
             model.predict_pixels(bags.x, **where) if of == "pixels" else model.predict_bags(bags)
         )
-        np.testing.assert_allclose(getattr(found, what), values, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(getattr(found, what), values, rtol=RTOL[name], atol=1e-12)
 
 
 def test_every_class_of_model_was_written(earlier: Path) -> None:
