@@ -43,6 +43,8 @@ def _module_exists(name: str) -> bool:
     *parts, last = name.split(".")
     for n in range(len(parts) + 1, 0, -1):
         at = ROOT.joinpath(*[*parts, last][:n])
+        if n == len(parts) + 1 and (at / "__main__.py").is_file():  # for python -m
+            return True
         file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
         if file.is_file():
             rest = name.split(".")[n:]

@@ -28,7 +28,7 @@ MODELS = (
 )
 
 #: Predictions are the same but for rounding, which differs from processor to processor. It grows
-#: with the condition of K_WW: 3.5e7 for this model of 101 inducing points, 1,700 at most for others.
+#: with the condition of K_WW: 3.5e7 for this model of 101 inducing points, 1,700 for others.
 RTOL = defaultdict(lambda: 1e-9, {"Dasymetric": 1e-6})
 
 
