@@ -31,9 +31,10 @@ class ResponseWords:
     each : str
         Unit of the exposure, in the singular.
     exposure : str
-        What the areas' column of the exposure has.
+        What values are per unit of.
     weight_unit : str
-        Unit of the weights of pixels: ``people``, ``km2``, or that of ``counts.weight``.
+        Unit of the weights of pixels, and of the areas' column ``people``: ``people``, ``km2``, or
+        that of ``counts.weight``.
     """
 
     quantity: str
@@ -107,4 +108,5 @@ class ResponseWords:
             "totals": self.totals,
             "area_total": self.area_total,
             "exposure": self.exposure,
+            "weight_unit": self.weight_unit,
         }

@@ -155,7 +155,27 @@ def _prepare(
 
 
 def _response_noun(config: Config) -> str:
-    return "positives" if config.labels is not None else ResponseWords.of(config).total
+    # Averages are stored, and added up, as totals.
+    return "positives" if config.labels is not None else ResponseWords.of(config).area_total
+
+
+def _of_totals(inputs: Inputs, bags: Bags, y: np.ndarray) -> dict[str, Any]:
+    """Return the balance of averages: what was given is the sum of values times their weight.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    bags : Bags
+    y : (n_bag,) float64 array
+        Value times exposure of each bag.
+    """
+    given = float(np.nansum(y))
+    if inputs.counts is not None and inputs.weights is not None:
+        # Without a column of weights, an area that is left out has no known exposure.
+        totals = inputs.counts.to_numpy(np.float64) * inputs.weights.to_numpy(np.float64)
+        given += float(np.nansum(np.delete(totals, bags.area)))
+    cases = {**bags.balance["cases"], "given": given}
+    return {**bags.balance, "cases": cases}
 
 
 def _counted(inputs: Inputs) -> np.ndarray:
@@ -259,7 +279,10 @@ def _write_store(
         y = counts.to_numpy(np.float64)[bags.area]
         if inputs.weights is not None or config.averages:
             exposure = Exposure.of(rows, np.diff(bags.offsets), weights)
-            rows, y = exposure.rows, y * exposure.total if config.averages else y
+            rows = exposure.rows
+            if config.averages:
+                y = y * exposure.total
+                bags = replace(bags, balance=_of_totals(inputs, bags, y))
         write_bags(
             bags_path,
             NewBags(

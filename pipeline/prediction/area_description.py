@@ -21,7 +21,8 @@ _COUNTS = {
     "fitted_sd": "fitted {area_total}: standard deviation",
     "fitted_lower": "fitted {area_total}: {interval} interval, lower end",
     "fitted_upper": "fitted {area_total}: {interval} interval, upper end",
-    "people": "{exposure}",
+    "people": "{weight_unit}",
+    "tested": "people tested",
     "observed_rate": "observed {quantity} ({rate_unit})",
     "fitted_rate": "fitted {quantity} ({rate_unit})",
     "fitted_rate_lower": "fitted {quantity}: {interval} interval, lower end ({rate_unit})",
@@ -29,6 +30,7 @@ _COUNTS = {
     "count_lower": "predicted {area_total}: {interval} interval, lower end",
     "count_upper": "predicted {area_total}: {interval} interval, upper end",
     "residual": "observed less fitted, in predictive standard deviations",
+    "in_training": "has a count, and is in the fit",
 }
 _LABELS = {
     "observed": "observed label (1: positive)",
@@ -36,6 +38,7 @@ _LABELS = {
     "probability_sd": "probability: standard deviation",
     "probability_lower": "probability: {interval} interval, lower end",
     "probability_upper": "probability: {interval} interval, upper end",
+    "in_training": "has a label, and is in the fit",
 }
 
 

@@ -80,10 +80,11 @@ def test_prevalence_is_said_wherever_rates_were(files):
     )
     texts = [layer.description for layer in layers(config)]
     assert "probability that the prevalence is above 50 positives per 100 tested" in texts
-    aliases = column_aliases(config, ["observed", "people", "fitted_rate", "mine"])
+    aliases = column_aliases(config, ["observed", "people", "tested", "fitted_rate", "mine"])
     assert aliases == {
         "observed": "observed positives",
-        "people": "people tested",
+        "people": "people",  # the population, as in areas.csv
+        "tested": "people tested",
         "fitted_rate": "fitted prevalence (positives per 100 tested)",
     }
     assert not any("cases" in text or "rate" in text for text in (*texts, *aliases.values()))

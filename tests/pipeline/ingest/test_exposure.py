@@ -136,6 +136,12 @@ def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
     np.testing.assert_allclose(table["people"], pd.Series(HECTARES)[table.index], rtol=1e-5)
     report = json.loads((out / "evaluation.json").read_text())
     assert report["response"]["area_total"] == "t/ha x ha"
+    # The balance adds up totals, not averages.
+    cases = report["balance"]["cases"]
+    assert cases["unit"] == "t/ha x ha"
+    wanted = sum(yields[i] * HECTARES[i] for i in yields)
+    np.testing.assert_allclose([cases["given"], cases["in_bags"]], wanted, rtol=1e-9)
+    assert cases["left_out"] == 0
     said = capsys.readouterr().err
     assert "averages: RMSE" in said
     assert "cases" not in said
