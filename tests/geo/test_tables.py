@@ -6,6 +6,7 @@ import bz2
 import datetime
 import gzip
 import lzma
+import zipfile
 
 import geopandas as gpd
 import numpy as np
@@ -254,4 +255,47 @@ def test_a_compressed_table_that_is_cut_off_is_one_line(tmp_path):
     path = tmp_path / "cut.csv.gz"
     path.write_bytes(gzip.compress(b"id,cases\na,1\n" * 1000)[:-20])
     with pytest.raises(InputError, match="is damaged, or not compressed as its name says"):
+        read_table(path, "counts")
+
+
+def rewritten(path, sheet):
+    """Put a sheet of one's own in place of a workbook's first."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["xl/worksheets/sheet1.xml"] = (
+        b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+        b'<sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>id</t></is></c>'
+        b'<c r="B1" t="inlineStr"><is><t>cases</t></is></c></row>'
+        b'<row r="2"><c r="A2"><v>1</v></c><c r="B2"><v>1</v></c></row>' + sheet + b"</worksheet>"
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sheet", "message"),
+    [
+        (
+            b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>',
+            "is filled from A1 to XFD1048576, mostly empty",
+        ),
+        (
+            b'</sheetData><mergeCells><mergeCell ref="A3:XFD1048576"/></mergeCells>',
+            "has merged cells or links over more than 20,000,000 cells",
+        ),
+        (
+            b'</sheetData><hyperlinks><hyperlink location="a" display="b" ref="A3:XFD1048576"/>'
+            b"</hyperlinks>",
+            "has merged cells or links over more than 20,000,000 cells",
+        ),
+    ],
+    ids=["a far cell", "merged", "a link"],
+)
+@pytest.mark.timeout(60)
+def test_a_small_workbook_that_claims_billions_of_cells_is_refused(tmp_path, sheet, message):
+    path = rewritten(workbook(tmp_path / "w.xlsx", [["id"]]), sheet)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(InputError, match=message):
         read_table(path, "counts")
