@@ -146,7 +146,9 @@ def _splits(path: str | Path, separator: str) -> bool:
         rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
         try:
             sizes = {len(row) for row in rows if any(row)}
-        except csv.Error:  # a cell of more than 128 KiB: a quote that never ends; pandas tells where
+        except (
+            csv.Error
+        ):  # a cell of more than 128 KiB: a quote that never ends; pandas tells where
             return False
     return len(sizes) == 1 and sizes.pop() > 1
 

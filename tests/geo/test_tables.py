@@ -218,7 +218,7 @@ def test_layers_and_rows_of_vector_files(tmp_path):
 @pytest.mark.parametrize("separator", [",", ";"])
 @pytest.mark.parametrize("packer", [gzip, bz2, lzma], ids=["gz", "bz2", "xz"])
 def test_read_compressed_text_whatever_its_separator(tmp_path, packer, separator):
-    path = tmp_path / f"counts.csv.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[packer]}"
+    path = tmp_path / f"counts.csv.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[packer] }"
     path.write_bytes(packer.compress(f"id{separator}cases\na{separator}1\n".encode()))
     table, rows = read_table(path, "counts")
     assert table.to_dict("list") == {"id": ["a"], "cases": ["1"]}
