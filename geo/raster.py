@@ -26,6 +26,7 @@ from geo.gdal_access import open_dataset
 from geo.gdal_paths import file_of
 from geo.grid import Grid, Tile
 from geo.raster_header import RasterHeader
+from geo.stopping import stop_if_asked
 from geo.trust import current_trust
 
 #: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
@@ -162,6 +163,7 @@ class RasterSource:
         InputError
             If the file is truncated or damaged.
         """
+        stop_if_asked()
         tile = window or Tile(0, 0, *self.shape)
         where = Window(tile.col, tile.row, tile.n_col, tile.n_row)
         with self._reading(where=f" at row {tile.row}, column {tile.col}"):

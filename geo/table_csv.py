@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gzip
 import itertools
+import lzma
+import math
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +19,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
+from fsspec.utils import infer_compression
 
 from geo.columns import MISSING
-from geo.errors import InputError, Problem
+from geo.errors import InputError, Problem, one_line
+from geo.formats import is_local
+from geo.gdal_access import ARCHIVE_BYTES_FREE, ARCHIVE_EXPANSION_MAX
 from geo.table_format import TableFormat
 
 # Every cell is text, so that messages can quote what the file has.
@@ -27,6 +36,9 @@ _OPTIONS: dict[str, Any] = {
     "index_col": False,
 }
 _BLOCK_BYTES = 1 << 24
+_PIECE_BYTES = 1 << 20
+#: Bytes of a line: what has more is no table, and readers hold a line whole.
+LINE_BYTES_MAX = 16 << 20
 #: Rows that tell the separator of a table whose header has commas.
 N_ROW_SEEN = 20
 
@@ -38,6 +50,7 @@ class Csv(TableFormat):
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; every cell is text."""
+        check_text(path)
         separator, _ = _header(path)
         table = pd.read_csv(path, sep=separator, **_OPTIONS)
         table = table.rename(columns=lambda column: str(column).strip())
@@ -68,8 +81,46 @@ class Csv(TableFormat):
             yield from file
 
 
+def check_text(path: str | Path, n_byte_max: float = math.inf) -> None:
+    """Refuse a local table with an endless line, or one that expands absurdly.
+
+    The file, or so much of it, is read once in pieces, decompressed as its readers do.
+
+    Raises
+    ------
+    InputError
+    """
+    if not is_local(path):
+        return
+    size, length, n_byte = Path(path).stat().st_size, 0, 0
+    packed = infer_compression(str(path)) is not None
+    with _decompressed(path) as file:
+        while n_byte <= n_byte_max and (piece := file.read(_PIECE_BYTES)):
+            n_byte += len(piece)
+            if packed and n_byte > max(ARCHIVE_BYTES_FREE, ARCHIVE_EXPANSION_MAX * size):
+                found = f"expands from {size:,} to more than {n_byte:,} bytes"
+                raise InputError(Problem(str(path), found, "give the table uncompressed"))
+            ends = piece.find(b"\n"), piece.rfind(b"\n")
+            if length + (ends[0] if ends[0] >= 0 else len(piece)) > LINE_BYTES_MAX:
+                found = f"has a line of more than {LINE_BYTES_MAX:,} bytes"
+                raise InputError(Problem(str(path), found, "give a table with a line for each row"))
+            length = len(piece) - ends[1] - 1 if ends[1] >= 0 else length + len(piece)
+
+
+@contextlib.contextmanager
+def _decompressed(path: str | Path) -> Iterator[Any]:
+    """Open a local file; convert what decompressors raise to an InputError."""
+    try:
+        with fsspec.open(str(path), "rb", compression="infer") as file:
+            yield file
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+        found = f"is damaged, or not compressed as its name says ({one_line(error)})"
+        raise InputError(Problem(str(path), found, "copy or download it again")) from error
+
+
 def _header(path: str | Path) -> tuple[str, list[str]]:
     """Return the separator and the names of the columns."""
+    check_text(path, LINE_BYTES_MAX)
     try:
         names = _first_row(path, ",")
     except pd.errors.EmptyDataError:
@@ -89,9 +140,16 @@ def _header(path: str | Path) -> tuple[str, list[str]]:
 def _splits(path: str | Path, separator: str) -> bool:
     """Return whether a separator cuts the first rows into equally many cells, two or more."""
     # "district id, code;cases" has a comma in a name: its rows tell.
-    with fsspec.open(str(path), "rt", encoding="utf-8-sig", newline="") as file:
+    with fsspec.open(
+        str(path), "rt", compression="infer", encoding="utf-8-sig", newline=""
+    ) as file:
         rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
-        sizes = {len(row) for row in rows if any(row)}
+        try:
+            sizes = {len(row) for row in rows if any(row)}
+        except (
+            csv.Error
+        ):  # a cell of more than 128 KiB: a quote that never ends; pandas tells where
+            return False
     return len(sizes) == 1 and sizes.pop() > 1
 
 

@@ -8,15 +8,17 @@ of numbers refuse it where it matters.
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import openpyxl
 import pandas as pd
-from openpyxl.utils import get_column_letter
+from openpyxl.utils import get_column_letter, range_boundaries
 from openpyxl.utils.exceptions import InvalidFileException
 
 from geo.columns import suggest
@@ -25,6 +27,11 @@ from geo.formats import is_local
 from geo.gdal_access import check_archive
 from geo.table_format import TableFormat
 
+#: Cells of the table, from the first to the last that is filled, and of all its merged ranges.
+CELLS_MAX = 20_000_000
+_PIECE_BYTES, _TAG_BYTES = 1 << 20, 4096
+_SHEET_FILE = re.compile(r"xl/.*sheets?/.*\.xml$", re.IGNORECASE)
+_RANGE = re.compile(rb"<(?:\w+:)?(?:mergeCell|hyperlink)\s[^<>]*?\bref\s*=\s*[\"']([^\"']*)[\"']")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of a compound file: .xls, or an encrypted .xlsx
 
 
@@ -55,6 +62,11 @@ class Xlsx(TableFormat):
         (first, left), (last, right) = (
             tuple(bound(axis) for axis in zip(*filled, strict=True)) for bound in (min, max)
         )
+        if (last - first + 1) * (right - left + 1) > CELLS_MAX:
+            ends = [f"{get_column_letter(j)}{i}" for i, j in ((first, left), (last, right))]
+            found = f"sheet {formulas.title!r} is filled from {' to '.join(ends)}, mostly empty"
+            remedy = "remove what stands far from the table, or save the table as CSV"
+            raise InputError(Problem(str(path), found, remedy))
         box = {"min_row": first, "max_row": last, "min_col": left, "max_col": right}
         merged = {
             (row, column): area
@@ -96,6 +108,40 @@ def _check_file(path: str) -> None:
         found = "is no workbook, whatever its name says"
         raise InputError(Problem(path, found, "save it as .xlsx; name a table of text .csv"))
     check_archive(path, path)
+    with zipfile.ZipFile(path) as archive:
+        sheets = [name for name in archive.namelist() if _SHEET_FILE.match(name)]
+        for name in sheets:
+            _check_ranges(path, name, archive)
+
+
+def _check_ranges(path: str, name: str, archive: zipfile.ZipFile) -> None:
+    """Refuse merged cells and links over absurd ranges: openpyxl makes an object of each cell."""
+    n_cell, rest = 0, b""
+    try:
+        with archive.open(name) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                text = rest + piece
+                begin = 0
+                for found in _RANGE.finditer(text):
+                    begin = found.end()
+                    n_cell += _n_cell(found[1].decode(errors="replace"))
+                if n_cell > CELLS_MAX:
+                    what = f"has merged cells or links over more than {CELLS_MAX:,} cells ({name})"
+                    raise InputError(Problem(path, what, "save the table in a workbook of its own"))
+                rest = text[max(begin, len(text) - _TAG_BYTES) :]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        what = f"is a damaged archive ({one_line(error)})"
+        raise InputError(Problem(path, what, "copy or download it again")) from error
+
+
+def _n_cell(reference: str) -> int:
+    try:
+        left, top, right, bottom = range_boundaries(reference)
+    except (ValueError, TypeError):
+        return 0  # openpyxl will tell
+    if None in (left, top, right, bottom):  # whole rows or columns
+        return CELLS_MAX + 1
+    return (abs(right - left) + 1) * (abs(bottom - top) + 1)
 
 
 def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:

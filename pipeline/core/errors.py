@@ -42,6 +42,9 @@ def explain(error: Exception, command: str) -> Problem | None:
         if found and remedy:
             return Problem(place, found, remedy)
         return Problem("run", str(error), f"correct it, then continue with `{command}`")
+    if isinstance(error, MemoryError):
+        remedy = f"see what `disagg plan` foresees, close other programs, then repeat `{command}`"
+        return Problem("memory", "there is not enough for this run and its inputs", remedy)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         return Problem(
             str(error.filename or "the output directory"),

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import dask
 
+from geo.stopping import Stopped, stoppable
 from models.backend.blas import one_blas_thread
 
 Item = TypeVar("Item")
@@ -82,6 +83,10 @@ class _Gate:
             self._inside -= 1
             self._free.notify_all()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         self._closed = True
 
@@ -99,7 +104,8 @@ def run_tasks(
     """Call ``function(*a)`` for each ``a``, in threads; return the results in order.
 
     If a call raises, or the user interrupts, no further call starts, and the exception propagates
-    after the running calls have ended: cleaning up cannot race with a writer. (Dask itself
+    after the running calls have ended: cleaning up cannot race with a writer. They end at their
+    next read of a raster (:mod:`geo.stopping`): a tile may take minutes. (Dask itself
     raises at once, while its other threads continue.)
 
     Parameters
@@ -117,7 +123,10 @@ def run_tasks(
         if not gate.enter():
             return None
         try:
-            return function(*call)
+            with stoppable(lambda: gate.closed):
+                return function(*call)
+        except Stopped:  # the exception that closed the gate is the one to raise
+            return None
         except BaseException:
             gate.close()
             raise

@@ -8,6 +8,7 @@ import rasterio
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource, open_raster
+from geo.stopping import Stopped, stoppable
 
 AT = (1, 0, 5, 0, -1, 5)
 
@@ -145,6 +146,15 @@ def test_a_grid_needs_a_crs_and_north_up(write_tif):
     path = write_tif("a.tif", np.ones((4, 4)), crs=None)
     with pytest.raises(GridError, match="no CRS"):
         _ = RasterSource(path).grid
+
+
+def test_a_read_ends_a_thread_whose_results_are_not_wanted(write_tif):
+    source = RasterSource(write_tif("a.tif", np.ones((4, 4))))
+    with stoppable(lambda: True), pytest.raises(Stopped):
+        source.read()
+    with stoppable(lambda: False):
+        assert source.read().sum() == 16
+    assert source.read().sum() == 16
 
 
 def test_errors_tell_all_and_travel():

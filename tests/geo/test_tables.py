@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime
+import gzip
+import lzma
+import zipfile
 
 import geopandas as gpd
 import numpy as np
@@ -11,6 +15,7 @@ import pandas as pd
 import pytest
 import shapely
 
+from geo import table_csv
 from geo.counts import read_counts
 from geo.errors import InputError
 from geo.tables import column_texts, read_table
@@ -208,3 +213,89 @@ def test_layers_and_rows_of_vector_files(tmp_path):
     (tmp_path / "bad.gpkg").write_text("no")
     _, (problem,) = counts_of(tmp_path / "bad.gpkg")
     assert "cannot be read as vector data" in problem.found
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("packer", [gzip, bz2, lzma], ids=["gz", "bz2", "xz"])
+def test_read_compressed_text_whatever_its_separator(tmp_path, packer, separator):
+    path = tmp_path / f"counts.csv.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[packer] }"
+    path.write_bytes(packer.compress(f"id{separator}cases\na{separator}1\n".encode()))
+    table, rows = read_table(path, "counts")
+    assert table.to_dict("list") == {"id": ["a"], "cases": ["1"]}
+    assert list(rows) == [2]
+
+
+def test_a_text_that_expands_absurdly_is_refused_before_it_is_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_csv, "ARCHIVE_BYTES_FREE", 1 << 20)
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"id,cases\n" + b"a,1\n" * 2_000_000))
+    with pytest.raises(InputError, match="expands from 7,8[0-9]+ to more than 2,097,152 bytes"):
+        read_table(path, "counts")
+
+
+@pytest.mark.parametrize("head", [b"", b"id,cases\na,1\n"], ids=["first", "later"])
+def test_an_endless_line_is_refused_before_it_is_in_memory(tmp_path, head, monkeypatch):
+    monkeypatch.setattr(table_csv, "LINE_BYTES_MAX", 3 << 20)
+    path = tmp_path / "long.csv"
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(1 << 40)  # a terabyte of zeros, which no disk has: reading it would not end
+    with pytest.raises(InputError, match="has a line of more than 3,145,728 bytes"):
+        read_table(path, "counts")
+
+
+def test_a_quote_that_never_ends_is_told_though_it_is_longer_than_a_cell_of_csv(tmp_path):
+    path = tmp_path / "quote.csv"
+    path.write_bytes(b'id,cases\n"' + b"a\n" * 100_000)
+    with pytest.raises(InputError, match=r'a quote \("\) opens in row 2 and never ends'):
+        read_table(path, "counts")
+
+
+def test_a_compressed_table_that_is_cut_off_is_one_line(tmp_path):
+    path = tmp_path / "cut.csv.gz"
+    path.write_bytes(gzip.compress(b"id,cases\na,1\n" * 1000)[:-20])
+    with pytest.raises(InputError, match="is damaged, or not compressed as its name says"):
+        read_table(path, "counts")
+
+
+def rewritten(path, sheet):
+    """Put a sheet of one's own in place of a workbook's first."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["xl/worksheets/sheet1.xml"] = (
+        b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+        b'<sheetData><row r="1"><c r="A1" t="inlineStr"><is><t>id</t></is></c>'
+        b'<c r="B1" t="inlineStr"><is><t>cases</t></is></c></row>'
+        b'<row r="2"><c r="A2"><v>1</v></c><c r="B2"><v>1</v></c></row>' + sheet + b"</worksheet>"
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("sheet", "message"),
+    [
+        (
+            b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>',
+            "is filled from A1 to XFD1048576, mostly empty",
+        ),
+        (
+            b'</sheetData><mergeCells><mergeCell ref="A3:XFD1048576"/></mergeCells>',
+            "has merged cells or links over more than 20,000,000 cells",
+        ),
+        (
+            b'</sheetData><hyperlinks><hyperlink location="a" display="b" ref="A3:XFD1048576"/>'
+            b"</hyperlinks>",
+            "has merged cells or links over more than 20,000,000 cells",
+        ),
+    ],
+    ids=["a far cell", "merged", "a link"],
+)
+@pytest.mark.timeout(60)
+def test_a_small_workbook_that_claims_billions_of_cells_is_refused(tmp_path, sheet, message):
+    path = rewritten(workbook(tmp_path / "w.xlsx", [["id"]]), sheet)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(InputError, match=message):
+        read_table(path, "counts")

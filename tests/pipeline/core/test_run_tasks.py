@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 import time
 
 import pytest
 
+from geo.stopping import stop_if_asked
 from pipeline.core.threads import run_tasks
 
 
@@ -44,3 +46,49 @@ def test_nobody_runs_after_a_failure_was_raised() -> None:
 def test_arguments_are_passed_as_they_are() -> None:
     marker = object()
     assert run_tasks(lambda a, b: (a, b), [(marker, [marker])], workers=1) == [(marker, [marker])]
+
+
+@pytest.mark.timeout(60)
+def test_an_interruption_ends_calls_that_ask_whether_to_stop():
+    # A tile of a raster far finer than the grid is a call of minutes: it asks before each read.
+    ended = []
+
+    def call(number):
+        try:
+            begin = time.monotonic()
+            while time.monotonic() - begin < 50:
+                stop_if_asked()
+                time.sleep(0.01)
+        finally:
+            ended.append(number)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begin = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks(call, [(0,), (1,)], 2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begin < 20
+    assert sorted(ended) == [0, 1]
+
+
+def test_the_failure_of_a_call_is_raised_not_that_others_were_stopped():
+    started = threading.Barrier(2)
+
+    def call(number):
+        started.wait(10)
+        if number == 0:
+            message = "the cause"
+            raise ValueError(message)
+        while True:
+            stop_if_asked()
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="the cause"):
+            run_tasks(call, [(0,), (1,)], 2)
