@@ -5,7 +5,6 @@ A profile needs them unaligned: resampling mixes an undeclared -9999 with its ne
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +19,8 @@ from geo.raster import RasterSource, bounded_cache
 
 N_SAMPLED = 4_000_000  # pixels of a raster; of larger ones, blocks are drawn
 BLOCK = 256  # side of a block in pixels
-N_BLOCK_LISTED = 1_000_000  # of a raster; beyond, every other block is not even a candidate
+N_START = 2000  # blocks along a side that may be drawn
+FAR = 1 << 52  # from the first pixel; no raster reaches so far
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,7 @@ def _blocks(polygons: np.ndarray, tree: shapely.STRtree, limit: int) -> tuple[li
     first_row, first_col = int(np.floor(top)), int(np.floor(left))
     last_row, last_col = max(int(np.ceil(bottom)), first_row + 1), int(np.ceil(right))
     last_col = max(last_col, first_col + 1)
-    n_row, n_col = (-(-n // BLOCK) for n in (last_row - first_row, last_col - first_col))
-    # Of pixels that are absurdly small, not even the blocks can be listed.
-    step = BLOCK * math.isqrt(n_row * n_col // N_BLOCK_LISTED + 1)
-    rows, cols = np.arange(first_row, last_row, step), np.arange(first_col, last_col, step)
+    rows, cols = _starts(first_row, last_row), _starts(first_col, last_col)
     row, col = (each.ravel() for each in np.meshgrid(rows, cols, indexing="ij"))
     n_pixel = (last_row - first_row) * (last_col - first_col)
     sampled = n_pixel > limit
@@ -125,6 +122,12 @@ def _blocks(polygons: np.ndarray, tree: shapely.STRtree, limit: int) -> tuple[li
         Tile(r, c, min(BLOCK, last_row - r), min(BLOCK, last_col - c))
         for r, c in zip(row.tolist(), col.tolist(), strict=True)
     ], sampled
+
+
+def _starts(first: int, last: int) -> np.ndarray:
+    """Return where blocks begin; of pixels that are absurdly small, only some blocks."""
+    step = BLOCK * max(1, -(-(last - first) // (BLOCK * N_START)))
+    return np.array([min(max(at, -FAR), FAR) for at in range(first, last, step)], np.int64)
 
 
 def _read(

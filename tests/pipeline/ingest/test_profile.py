@@ -309,3 +309,12 @@ def test_pixels_of_a_micrometre_do_not_fill_the_memory(files):
     found = sample_raster(RasterSource(path), frame.geometry)
     assert found.sampled
     assert found.missing == 1.0
+
+
+@pytest.mark.parametrize("factor", [(1e-18, 1e3), (1e3, 1e-18)])
+def test_neither_do_pixels_that_are_absurdly_narrow(files, factor):
+    path = files.raster(
+        "thin.tif", files.x["wave"], transform=files.transform @ Affine.scale(*factor)
+    )
+    frame = gpd.read_file(files.directory / "areas.gpkg")
+    assert sample_raster(RasterSource(path), frame.geometry).inside.size == 0
