@@ -299,3 +299,22 @@ def test_a_declared_header_against_numpy(files: Any, header: RasterHeader) -> No
     expected = values * (header.scale or 1.0) + (header.offset or 0.0)
     expected = np.where(np.isin(values, header.nodata), np.nan, expected)
     np.testing.assert_array_equal(source.read(), expected)
+
+
+def test_repairs_and_areas_without_counts_are_told(files: Any, capsys: Any) -> None:
+    last = files.polygons[-1]
+    west, south, east, north = last.bounds
+    middle = (west + east) / 2
+    files.polygons[-1] = shapely.box(west, south, middle, north)
+    files.polygons.append(shapely.box(middle, south, east, north))
+    files.ids.append(files.ids[-1])
+    files.areas()
+    files.counts(list(files.cases.items())[1:])
+    mapping = files.mapping()
+    mapping["areas"]["repair"] = True
+    path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+    assert main(["check", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"repair merged 2 features into 1 area ({files.ids[-1]} (2))" in said
+    assert "in 8 of 9 areas;" in said
