@@ -7,8 +7,13 @@ from typing import Any
 
 HIDDEN = "***"
 
-# User info ends at the last @ before the path: a password may contain one.
-_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)[^/\s?#'\"<>]*@")
+# User info ends at the last @ before the path: a password may contain one. It may not contain a
+# slash, but careless ones do: then what follows the scheme is no host with a port, or a second @
+# comes later.
+_USER = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.\-]*://)"
+    r"(?:[^/\s?#'\"<>]*@(?:[^\s?#'\"<>]*@)?|[^/\s?#'\"<>:]+:(?!\d+(?:/|$))[^\s?#'\"<>]*@)"
+)
 # The query of a URL, or of GDAL's /vsicurl?...: signatures, tokens and keys have many names, so
 # that every value is hidden. The names stay, to tell addresses apart.
 _QUERY = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.\-]*://|/vsi\w+)[^\s?#'\"<>]*\?)([^\s#'\"<>]+)")

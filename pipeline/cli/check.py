@@ -73,7 +73,7 @@ def check(
             if problems or suspicions:
                 _print_findings(problems, suspicions)
             if examined is not None:
-                print_profile(examined.profile)
+                print_profile(examined.profile, found.get("areas.repair", ""))
         if not both:  # the table on the terminal has them all
             for problem in problems:
                 print_error(f"error: {problem}")
@@ -150,8 +150,8 @@ def as_json_values(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_profile(profile: Profile) -> None:
-    """Print the profile, at the width of the terminal."""
+def print_profile(profile: Profile, repaired: str = "") -> None:
+    """Print the profile, and what ``areas.repair`` did, at the width of the terminal."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
@@ -159,7 +159,8 @@ def print_profile(profile: Profile) -> None:
 
     console = Console(highlight=False)
     print()
-    for name, text in _lines(profile):
+    repair = [("repair", repaired)] if repaired else []
+    for name, text in [*repair, *_lines(profile)]:
         wrapped = textwrap.wrap(terminal_text(text), max(40, console.width - 13)) or [""]
         print("\n".join(f"  {name if n == 0 else '':<10} {line}" for n, line in enumerate(wrapped)))
     if not profile.rasters:
@@ -222,7 +223,10 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
 
 
 def _counts(counts: CountProfile, profile: Profile) -> str:
-    text = f"{_big(counts.total)} in {counts.n_area:,} areas"
+    areas = profile.areas
+    some = areas is not None and counts.n_area < areas.n
+    of = f" of {areas.n:,}" if areas is not None and some else ""
+    text = f"{_big(counts.total)} in {counts.n_area:,}{of} areas"
     if counts.tested is not None:
         text += f", of {_big(counts.tested)} tested"
     if counts.rate is not None:

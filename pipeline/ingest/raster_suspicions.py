@@ -23,8 +23,10 @@ N_REPEATED, SHARE_REPEATED = 20, 0.001  # pixels from which any other number doe
 N_REST = 20  # values beside which a number can stand apart
 MAX_PER_KM2 = 1e6  # people; the densest slums have a fifth of it
 MEAN_PER_KM2, OVER_KM2 = 5_000, 10_000  # people; no region of this size is as dense
+FEWEST_PER_KM2 = 0.01  # people; Greenland, the emptiest country, has 0.026
+MISSING_INDEX = -3000.0  # of MODIS and VIIRS vegetation indices, which are stored times 10,000
 
-_INDEX = re.compile(r"(?<![a-z])(ndvi|evi2?|savi|msavi|fapar|fpar|albedo)(?![a-z])")
+_INDEX = re.compile(r"(?<![a-z])(ndvi|evi2?|savi|msavi|fapar|fpar|albedo)(?![a-z])|m[oy]d13|vnp13")
 _TEMPERATURE = re.compile(r"(?<![a-z])(lst|temp(erature)?|tmp|tmean|tmin|tmax|tavg|tas)(?![a-z])")
 _DENSITY = re.compile(
     r"densit|per[ _]?(km2|sq|square)|/ ?(km2|km\^2|km²|sq|ha)(?![a-z])|km-2|km\^-2"
@@ -148,6 +150,15 @@ def population_suspicions(
         )
         other = "per pixel (population.density: false)" if density else "per km2 (density: true)"
         found.append(Suspicion("density", place, text, f"check whether it is people {other}"))
+    elif km2 > OVER_KM2 and 0 < total / km2 < FEWEST_PER_KM2:
+        text = (
+            f"has {total / km2:.2g} people per km2 on average over {km2:,.0f} km2, fewer than any "
+            "country"
+        )
+        other = "" if density else ", or per km2 (population.density: true)"
+        remedy = f"check whether it is in thousands (population.scale: 1000){other}"
+        found.append(Suspicion("thousands", place, text, remedy))
+        return found
     many = _MANY.search(f"{source.unit} {source.description}".lower())
     if many and source.scale == 1.0:
         factor = "1000000" if "million" in many[0] or "6" in many[0] else "1000"
@@ -231,7 +242,9 @@ def _scale(words: str, source: RasterSource, values: np.ndarray) -> tuple[str, s
         return None
     low, middle, high = (float(v) for v in np.quantile(values, [0.01, 0.5, 0.99]))
     span = f"has values of {low:.6g} to {high:.6g} (1 % and 99 % of its pixels)"
-    if _INDEX.search(words) and middle > 20:
+    integer = np.dtype(source.dtype).kind in "iu"
+    index = _INDEX.search(words) or (integer and source.nodata == MISSING_INDEX)
+    if index and middle > 20:
         if high > 300 and high <= 10_000:
             return (
                 f"{span}: ten thousand times an index, which is at most 1",
@@ -245,7 +258,6 @@ def _scale(words: str, source: RasterSource, values: np.ndarray) -> tuple[str, s
         if low > 2_200 and high < 3_500:
             remedy = "set {key}.scale: 0.1 and offset: -273.15, for degrees Celsius"
             return f"{span}: tenths of a kelvin", remedy
-        integer = np.dtype(source.dtype).kind in "iu"
         celsius = 130 < middle < 200 or (335 < middle < 450 and low > 130)
         if integer and celsius and high < 600:
             return f"{span}: tenths of a degree Celsius", "set {key}.scale: 0.1"

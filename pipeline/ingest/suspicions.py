@@ -21,6 +21,7 @@ from pipeline.ingest.raster_suspicions import Suspicion
 
 N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
+N_WHOLE, SPREAD, MIDDLE = 20, 5.0, 10.0  # areas, spread of their people, median: whole percentages
 WIDE = 10.0  # a threshold is suspicious this many times outside the rates of the areas
 LACKING = 0.5  # share of an area's people without a covariate from which it is named
 HALF_TURN = 180.0  # degrees of longitude; a wider area is drawn the long way
@@ -91,9 +92,11 @@ def _shares(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
     if positive.size < 2:
         return ""
     fractions = float((positive != np.rint(positive)).mean())
-    if fractions < 0.5:
-        return ""
     high = float(positive.max())
+    if fractions < 0.5:
+        if people is not None and _whole_percentages(given, people[known]):
+            return "has whole numbers up to 100 that do not grow with the people: percentages?"
+        return ""
     said = _SHARE.search(column.lower())
     if high <= 1:
         # Modelled counts of a rare disease may all be below 1, yet they grow with the people.
@@ -105,6 +108,18 @@ def _shares(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
     if high <= 100 and people is not None and not _grows(given, people[known]):
         return "has fractional numbers up to 100 that do not grow with the people: percentages?"
     return ""
+
+
+def _whole_percentages(y: np.ndarray, people: np.ndarray) -> bool:
+    """Return whether whole numbers look like percentages.
+
+    Counts of ten and more grow with the people where these differ several times over; smaller ones
+    may not.
+    """
+    if y.size < N_WHOLE or y.max() > 100 or np.median(y) < MIDDLE:
+        return False
+    low, high = np.quantile(people, [0.1, 0.9])
+    return bool(high > SPREAD * low) and not _grows(y, people)
 
 
 def _grows(y: np.ndarray, people: np.ndarray | None) -> bool:

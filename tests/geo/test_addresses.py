@@ -16,6 +16,9 @@ from geo.errors import InputError, Problem
         ("https://maps.org/a.tif", "https://maps.org/a.tif"),
         ("https://me:s3cret@maps.org/a.tif", "https://***@maps.org/a.tif"),
         ("https://me:s3c@ret@maps.org/a.tif", "https://***@maps.org/a.tif"),
+        ("https://me:s3c/ret@maps.org/a.tif", "https://***@maps.org/a.tif"),
+        ("https://me:a@b/s3cret@maps.org/a.tif", "https://***@maps.org/a.tif"),
+        ("http://maps.org:8080/@2x/a.tif", "http://maps.org:8080/@2x/a.tif"),
         ("https://token@maps.org", "https://***@maps.org"),
         ("/vsicurl/https://me:s3cret@maps.org/a.tif", "/vsicurl/https://***@maps.org/a.tif"),
         (

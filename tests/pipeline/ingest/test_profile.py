@@ -318,3 +318,22 @@ def test_neither_do_pixels_that_are_absurdly_narrow(files, factor):
     )
     frame = gpd.read_file(files.directory / "areas.gpkg")
     assert sample_raster(RasterSource(path), frame.geometry).inside.size == 0
+
+
+def test_repairs_and_areas_without_counts_are_told(files: Any, capsys: Any) -> None:
+    last = files.polygons[-1]
+    west, south, east, north = last.bounds
+    middle = (west + east) / 2
+    files.polygons[-1] = shapely.box(west, south, middle, north)
+    files.polygons.append(shapely.box(middle, south, east, north))
+    files.ids.append(files.ids[-1])
+    files.areas()
+    files.counts(list(files.cases.items())[1:])
+    mapping = files.mapping()
+    mapping["areas"]["repair"] = True
+    path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(mapping))
+    assert main(["check", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"repair merged 2 features into 1 area ({files.ids[-1]} (2))" in said
+    assert "in 8 of 9 areas;" in said

@@ -124,6 +124,9 @@ def test_ordinary_rasters_raise_no_suspicion(name: str, key: str) -> None:
         ("lst_mean", gaussian(14_900, 300), {"dtype": "uint16"}, "scale: 0.02 and offset: -273.15"),
         ("temp", gaussian(2960, 40), {"dtype": "int16"}, "scale: 0.1 and offset: -273.15"),
         ("tmean", gaussian(170, 12), {"dtype": "int16"}, "scale: 0.1"),
+        ("MOD13A3_x", gaussian(3000, 800), {"dtype": "int16"}, "scale: 0.0001"),
+        # A file of a vegetation index whose name says nothing.
+        ("green", gaussian(3000, 800), {"dtype": "int16", "nodata": -3000.0}, "scale: 0.0001"),
     ],
 )
 def test_a_known_multiple_of_a_unit_is_told(
@@ -182,6 +185,13 @@ def test_people_per_km2_taken_for_people_per_pixel(options: dict[str, Any]) -> N
 def test_people_in_thousands(unit: str) -> None:
     assert people(unit=unit) == ["thousands"]
     assert people(unit=unit, scale=1000.0) == []
+
+
+def test_people_in_thousands_without_a_unit_leave_a_country_empty() -> None:
+    assert people(total=1_100, km2=216_000, densest=2.0) == ["thousands"]
+    assert people(total=1_100, km2=216_000, densest=2.0, unit="thousands") == ["thousands"]
+    assert people(total=0, km2=216_000, densest=0.0) == []  # a problem already
+    assert people(total=11, km2=2_160, densest=2.0) == []  # an island
 
 
 @pytest.mark.parametrize(

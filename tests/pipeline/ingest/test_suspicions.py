@@ -137,7 +137,13 @@ def test_percentages_are_told_by_the_people_they_do_not_grow_with() -> None:
     percent = percent[np.argsort(rng.random(60))]
     assert "percentages?" in _shares("value", percent, np.sort(people))
     assert _shares("value", 40 * people / people.max(), people) == ""  # modelled counts
-    assert _shares("value", np.rint(percent), people) == ""
+    # Whole numbers need more: ten and more, and people that differ several times over.
+    whole, fewest_first = np.arange(10.0, 70.0), np.sort(people)
+    assert "whole numbers up to 100" in _shares("value", whole, fewest_first[::-1])
+    assert _shares("value", whole, fewest_first) == ""  # they grow
+    assert _shares("value", 2 * whole, fewest_first[::-1]) == ""
+    assert _shares("value", whole, np.linspace(1100.0, 900.0, 60)) == ""
+    assert _shares("value", np.rint(whole / 10), fewest_first[::-1]) == ""
     assert _shares("value", percent, None) == ""
     assert _shares("cases", rng.poisson(0.3, 60).astype(float), people) == ""
 
