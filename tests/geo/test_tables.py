@@ -229,7 +229,7 @@ def test_a_text_that_expands_absurdly_is_refused_before_it_is_in_memory(tmp_path
     monkeypatch.setattr(table_csv, "ARCHIVE_BYTES_FREE", 1 << 20)
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(b"id,cases\n" + b"a,1\n" * 2_000_000))
-    with pytest.raises(InputError, match="expands from 7,8[0-9]+ to more than 2,097,152 bytes"):
+    with pytest.raises(InputError, match=r"expands from 7,8[0-9]+ to more than 2,097,152 bytes"):
         read_table(path, "counts")
 
 
