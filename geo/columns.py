@@ -75,8 +75,12 @@ def check_ids(
 def has_column(
     columns: Iterable[Any], column: str, name: str, key: str, problems: list[Problem]
 ) -> bool:
-    """Return whether a column exists; append a problem with the nearest name if not."""
+    """Return whether a column exists, once; append a problem if not, with the nearest name."""
     names = [str(found) for found in columns]
+    if names.count(column) > 1:
+        found = f"has {names.count(column)} columns {column!r}, which {key} names"
+        problems.append(Problem(name, found, "give each column a name of its own"))
+        return False
     if column in names:
         return True
     found = f"has no column {column!r}, which {key} names"

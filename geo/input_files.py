@@ -16,9 +16,9 @@ from geo.vrt import is_vrt, read_vrt
 _ALONE = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".geoparquet", ".geojson", ".json", ".fgb",
           ".zip", ".tar", ".gz", ".yaml", ".pem", ".crt", ".key")  # fmt: skip
 #: What stands in place of a file's suffix, or after it, in the name of a side-car file.
-_BESIDE_NAMES = """aux.xml aux msk ovr msk.ovr ovr.msk ovr.ovr msk.aux.xml ovr.aux.xml hdr prj wld stx
-    clr rrd ige rde blw flw idx xml imd rpb shx dbf cpg qix sbn sbx qpj shp.xml cst idm ind gfs xsd
-    sgrd sdat mgrd rdc ref"""
+_BESIDE_NAMES = """aux.xml aux msk ovr msk.ovr ovr.msk ovr.ovr msk.aux.xml ovr.aux.xml hdr prj wld
+    stx clr rrd ige rde blw flw idx xml imd rpb shx dbf cpg qix sbn sbx qpj shp.xml cst idm ind gfs
+    xsd sgrd sdat mgrd rdc ref"""
 _BESIDE = frozenset(_BESIDE_NAMES.split())
 _SQLITE = ("-wal", "-journal")  # last writes; `-shm` is an index of them
 

@@ -51,8 +51,10 @@ class Csv(TableFormat):
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; every cell is text."""
         check_text(path)
-        separator, _ = _header(path)
+        separator, names = _header(path)
         table = pd.read_csv(path, sep=separator, **_OPTIONS)
+        if len(names) == table.shape[1]:
+            table.columns = pd.Index(names)  # pandas renames the second of two equal names
         table = table.rename(columns=lambda column: str(column).strip())
         table.index = pd.RangeIndex(2, len(table) + 2)
         # Blank lines are not data, but they count as rows.

@@ -243,7 +243,8 @@ def _scale(words: str, source: RasterSource, values: np.ndarray) -> tuple[str, s
     low, middle, high = (float(v) for v in np.quantile(values, [0.01, 0.5, 0.99]))
     span = f"has values of {low:.6g} to {high:.6g} (1 % and 99 % of its pixels)"
     integer = np.dtype(source.dtype).kind in "iu"
-    index = _INDEX.search(words) or (integer and source.nodata == MISSING_INDEX)
+    stored_so = integer and source.nodata == MISSING_INDEX and 1_000 < high <= 10_000
+    index = _INDEX.search(words) or stored_so
     if index and middle > 20:
         if high > 300 and high <= 10_000:
             return (

@@ -16,6 +16,7 @@ import pytest
 import shapely
 
 from geo import table_csv
+from geo.columns import has_column
 from geo.counts import read_counts
 from geo.errors import InputError
 from geo.tables import column_texts, read_table
@@ -229,7 +230,7 @@ def test_a_text_that_expands_absurdly_is_refused_before_it_is_in_memory(tmp_path
     monkeypatch.setattr(table_csv, "ARCHIVE_BYTES_FREE", 1 << 20)
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(b"id,cases\n" + b"a,1\n" * 2_000_000))
-    with pytest.raises(InputError, match="expands from 7,8[0-9]+ to more than 2,097,152 bytes"):
+    with pytest.raises(InputError, match=r"expands from 7,8[0-9]+ to more than 2,097,152 bytes"):
         read_table(path, "counts")
 
 
@@ -299,3 +300,16 @@ def test_a_small_workbook_that_claims_billions_of_cells_is_refused(tmp_path, she
     assert path.stat().st_size < 10_000
     with pytest.raises(InputError, match=message):
         read_table(path, "counts")
+
+
+@pytest.mark.parametrize("header", ["code,cases,cases", "code, cases ,cases", "code,code,cases"])
+def test_two_columns_of_one_name_are_not_told_apart(tmp_path, header):
+    path = tmp_path / "cases.csv"
+    path.write_text(f"{header}\nA,1,2\nB,3,4\n")
+    table, _ = read_table(path, "counts")
+    problems = []
+    twice = [
+        has_column(table.columns, name, "counts", "key", problems) for name in ("code", "cases")
+    ]
+    assert twice.count(False) == 1
+    assert "has 2 columns" in problems[0].found

@@ -96,8 +96,8 @@ def test_a_vrt_that_is_refused_is_followed_nowhere(tmp_path):
 @pytest.mark.parametrize(
     ("name", "beside"),
     [
-        *(("a.tif", f"a{s}") for s in (".tif.aux.xml", ".tif.msk", ".tif.msk.aux.xml", ".tif.ovr.aux.xml", ".tif.ovr.ovr",
-                                    ".tif.ovr", ".tfw", ".TFW",
+        *(("a.tif", f"a{s}") for s in (".tif.aux.xml", ".tif.msk", ".tif.msk.aux.xml", ".tif.ovr",
+                                       ".tif.ovr.aux.xml", ".tif.ovr.ovr", ".tfw", ".TFW",
                                        ".prj", ".wld", ".tifw")),
         *(("a.bil", f"a.{s}") for s in ("hdr", "prj", "stx", "blw", "bil.aux.xml")),
         *(("a.dat", f"a.{s}") for s in ("hdr", "dat.hdr")),
