@@ -59,10 +59,10 @@ def _shares(edges: np.ndarray, first: int, n_source: int) -> scipy.sparse.csr_ar
     whole = np.rint(edges)
     edges = np.where(np.abs(edges - whole) < SNAP, whole, edges)
     begin, end = edges[:-1], edges[1:]
-    # A target row meets at most this many source rows: few, so a loop over them is short.
-    reach = int(np.ceil((end - begin).max())) + 1
+    # A target row meets at most this many of the source rows: few, so a loop over them is short.
+    reach = min(int(np.ceil((end - begin).max())) + 1, n_source)
     target = np.arange(begin.size)
-    low = np.floor(begin).astype(np.int64)
+    low = np.maximum(np.floor(begin), first).astype(np.int64)
     rows, cols, shares = [], [], []
     for step in range(reach):
         source = low + step

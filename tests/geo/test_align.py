@@ -8,6 +8,7 @@ from pyproj import Geod, Transformer
 
 from geo import align
 from geo.align import RESAMPLINGS, TRANSFORMS, aligned, alignment_method
+from geo.conserve import overlap_sum
 from geo.errors import ResamplingError
 from geo.grid import Grid, Tile
 from geo.raster import RasterSource
@@ -317,3 +318,11 @@ def test_the_way_of_an_alignment_is_known_beforehand(write_tif, name, crs, res, 
     source = RasterSource(write_tif("w.tif", noisy(20, 20), bounds=(40, -25, 60, -5)))
     bounds = (42, -23, 48, -15) if crs == "EPSG:4326" else (0, 7.5e6, 8e5, 8.2e6)
     assert alignment_method(source, Grid.from_bounds(crs, bounds, res), name) == way
+
+
+def test_a_pixel_far_larger_than_the_source_is_summed_at_once():
+    values = np.arange(1020.0).reshape(30, 34)
+    edges = np.array([-1e9, 1e9]), np.array([-1e9, 17.0, 1e9])
+    total, valid = overlap_sum(values, Tile(0, 0, 30, 34), *edges)
+    np.testing.assert_allclose(total, [[values[:, :17].sum(), values[:, 17:].sum()]])
+    np.testing.assert_allclose(valid, [[510, 510]])
