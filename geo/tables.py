@@ -25,6 +25,7 @@ from geo.table_parquet import Parquet
 from geo.table_vector import SUFFIXES as VECTOR_SUFFIXES
 from geo.table_vector import Vector
 from geo.table_xlsx import Xlsx
+from geo.web_table import local_table
 
 TABLES: Formats[TableFormat] = Formats(Csv())
 TABLES.register(Parquet(), ".parquet", ".pq", ".geoparquet")
@@ -125,7 +126,12 @@ def read_table(
     """
     reader = find_table(path, name)
     with table_errors(name):
-        table = reader.read_part(path, _part(reader, sheet, layer))
+        part = _part(reader, sheet, layer)
+        if isinstance(reader, Vector):  # has its own way to a server
+            table = reader.read_part(path, part)
+        else:
+            with local_table(path) as file:
+                table = reader.read_part(file, part)
     if len(table) == 0:
         raise InputError(Problem(name, "has no rows", _remedy()))
     return table.reset_index(drop=True), table.index.to_numpy()

@@ -1,0 +1,61 @@
+"""Copy a table at a web address to a file, so that it is read and bounded as a local one."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from geo.errors import InputError, Problem
+from geo.trust import is_web_address
+
+#: Bytes of a table; what has more is none that a district's counts need.
+BYTES_MAX = 1 << 30
+TIMEOUT_S = 60.0
+_PIECE_BYTES = 1 << 20
+
+
+@contextmanager
+def local_table(path: str | Path) -> Iterator[str | Path]:
+    """Yield a local copy of a table at an http(s) address; another path as it is.
+
+    User name and password in the address are sent as basic authentication.
+
+    Raises
+    ------
+    InputError
+        If the table has more than `BYTES_MAX`.
+    OSError
+        If it cannot be fetched (urllib.error.HTTPError, URLError).
+    """
+    if not is_web_address(str(path)):
+        yield path
+        return
+    parts = urlsplit(str(path))
+    with tempfile.TemporaryDirectory(prefix="disagg-table-") as directory:
+        copy = Path(directory) / (Path(unquote(parts.path)).name or "table")
+        with (
+            urllib.request.urlopen(_request(str(path)), timeout=TIMEOUT_S) as answer,
+            copy.open("wb") as file,
+        ):
+            while piece := answer.read(_PIECE_BYTES):
+                if file.tell() + len(piece) > BYTES_MAX:
+                    found = f"has more than {BYTES_MAX:,} bytes"
+                    raise InputError(Problem(str(path), found, "give a smaller table"))
+                file.write(piece)
+        yield copy
+
+
+def _request(address: str) -> urllib.request.Request:
+    parts = urlsplit(address)
+    user, _, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=host, fragment="")))
+    if user:
+        token = base64.b64encode(unquote(user).encode()).decode()
+        # Not sent on to another server by a redirect.
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
