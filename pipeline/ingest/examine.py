@@ -29,7 +29,7 @@ from pipeline.ingest.profile import (
     profile_raster,
     surface_km2,
 )
-from pipeline.ingest.raster_sample import sample_raster
+from pipeline.ingest.raster_sample import RasterSampler
 from pipeline.ingest.raster_suspicions import (
     Suspicion,
     population_suspicions,
@@ -169,12 +169,14 @@ def _lacks(members: Membership, exposure: Exposure, written: GridSummary) -> lis
 def _rasters(
     config: Config, inputs: Inputs, shapes: gpd.GeoSeries | None, total: float, surface: float
 ) -> tuple[tuple[RasterProfile, ...], list[Suspicion]]:
-    profiles, found = [], []
+    profiles: list[RasterProfile] = []
+    found: list[Suspicion] = []
+    if shapes is None or shapes.empty:
+        return (), found
+    sampler = RasterSampler(shapes)
     for key, path, source in _sources(config, inputs):
-        if shapes is None or shapes.empty:
-            continue
         try:
-            sample = sample_raster(source, shapes)
+            sample = sampler.sample(source)
         except InputError:  # damaged: the aligned grid reports it
             continue
         profiles.append(profile_raster(key, source, sample))

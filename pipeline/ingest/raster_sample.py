@@ -5,17 +5,21 @@ A profile needs them unaligned: resampling mixes an undeclared -9999 with its ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import rasterio.features
 import shapely
+from pyproj import CRS
 
 from geo.errors import GridError
 from geo.grid import Tile, same_crs
+from geo.longitudes import full_turn
 from geo.raster import RasterSource, bounded_cache
+from geo.reproject import reproject
 
 N_SAMPLED = 4_000_000  # pixels of a raster; of larger ones, blocks are drawn
 BLOCK = 256  # side of a block in pixels
@@ -50,34 +54,75 @@ class RasterSample:
         return 1 - self.inside.size / self.n_inside if self.n_inside else float("nan")
 
 
-def sample_raster(
-    source: RasterSource, shapes: gpd.GeoSeries, limit: int = N_SAMPLED
-) -> RasterSample:
-    """Read the pixels of a raster in and around the areas.
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of pixels around the areas, of all rasters with one grid.
+
+    Attributes
+    ----------
+    blocks : list of (Tile, bool array)
+        A block, and whether each pixel is in an area.
+    sampled : bool
+        Whether there are further blocks with areas.
+    """
+
+    blocks: list[tuple[Tile, np.ndarray]]
+    sampled: bool
+
+
+class RasterSampler:
+    """Reads the pixels of rasters in and around the areas.
+
+    Which pixels are in an area is found once for all rasters with the same grid: for a country's
+    boundaries it takes far longer than to read the pixels.
 
     Parameters
     ----------
-    source : RasterSource
     shapes : GeoSeries
         Valid polygons with a CRS.
     limit : int, optional
         Pixels; of a larger raster, blocks with areas are drawn until they have as many.
-
-    Returns
-    -------
-    RasterSample
-
-    Raises
-    ------
-    InputError
-        If the raster is damaged.
-    GridError
-        If it has no CRS.
     """
-    if source.crs is None:
-        message = f"{source.path}: has no CRS"
-        raise GridError(message)
-    moved = shapes if same_crs(shapes.crs, source.crs) else shapes.to_crs(source.crs)
+
+    def __init__(self, shapes: gpd.GeoSeries, limit: int = N_SAMPLED) -> None:
+        self._shapes, self._limit = shapes, limit
+        self._found: dict[tuple[Any, ...], _Blocks] = {}
+
+    def sample(self, source: RasterSource) -> RasterSample:
+        """Read a raster.
+
+        Raises
+        ------
+        InputError
+            If the raster is damaged.
+        GridError
+            If it has no CRS.
+        """
+        if source.crs is None:
+            message = f"{source.path}: has no CRS"
+            raise GridError(message)
+        key = source.crs.to_wkt(), tuple(source.transform), source.shape
+        if key not in self._found:
+            self._found[key] = _blocks(_in_pixels(self._shapes, source, source.crs), self._limit)
+        found = self._found[key]
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        n_inside = 0
+        with bounded_cache():
+            for block, inside in found.blocks:
+                values = _values(source, block)
+                finite = np.isfinite(values)
+                n_inside += int(inside.sum())
+                parts.append((values[inside & finite], values[~inside & finite]))
+        inner, outer = ([pair[k] for pair in parts] or [np.empty(0)] for k in (0, 1))
+        return RasterSample(np.concatenate(inner), np.concatenate(outer), n_inside, found.sampled)
+
+
+def _in_pixels(shapes: gpd.GeoSeries, source: RasterSource, crs: CRS) -> np.ndarray:
+    """Return the polygons in pixels of a raster: x along its columns, y down its rows."""
+    if source.north_up and full_turn(crs) is not None:
+        moved = reproject(shapes, source.grid)  # longitudes of the raster's turn
+    else:
+        moved = shapes if same_crs(shapes.crs, crs) else shapes.to_crs(crs)
     to_pixel = ~source.transform
     a, b, c, d, e, f = (getattr(to_pixel, name) for name in "abcdef")
 
@@ -86,42 +131,61 @@ def sample_raster(
         return np.column_stack([a * x + b * y + c, d * x + e * y + f])
 
     polygons = shapely.transform(np.asarray(moved.array), in_pixels)
-    polygons = polygons[np.isfinite(shapely.bounds(polygons)).all(axis=1)]
-    empty = np.empty(0)
+    return polygons[np.isfinite(shapely.bounds(polygons)).all(axis=1)]
+
+
+def _blocks(polygons: np.ndarray, limit: int) -> _Blocks:
+    """Return blocks within the bounds of the polygons, and which of their pixels are inside."""
     if polygons.size == 0:
-        return RasterSample(empty, empty, 0, sampled=False)
-    tree = shapely.STRtree(polygons)
-    blocks, sampled = _blocks(polygons, tree, limit)
-    with bounded_cache():
-        found = _read(source, blocks, polygons, tree, touched=False)
-        if not found[2]:  # every area is smaller than a pixel
-            found = _read(source, blocks, polygons, tree, touched=True)
-    return RasterSample(*found, sampled=sampled)
-
-
-def _blocks(polygons: np.ndarray, tree: shapely.STRtree, limit: int) -> tuple[list[Tile], bool]:
-    """Return blocks within the bounds of the polygons, and whether they are a sample."""
+        return _Blocks([], sampled=False)
     left, top, right, bottom = shapely.total_bounds(polygons)
     first_row, first_col = int(np.floor(top)), int(np.floor(left))
     last_row, last_col = max(int(np.ceil(bottom)), first_row + 1), int(np.ceil(right))
     last_col = max(last_col, first_col + 1)
+    n_row, n_col = last_row - first_row, last_col - first_col
+    if n_row * n_col <= limit:
+        whole = Tile(first_row, first_col, n_row, n_col)
+        return _Blocks(_masked([whole], lambda _: polygons), sampled=False)
     rows, cols = _starts(first_row, last_row), _starts(first_col, last_col)
     row, col = (each.ravel() for each in np.meshgrid(rows, cols, indexing="ij"))
-    n_pixel = (last_row - first_row) * (last_col - first_col)
-    sampled = n_pixel > limit
+    tree = shapely.STRtree(polygons)
+    hit = np.unique(tree.query(shapely.box(col, row, col + BLOCK, row + BLOCK))[0])
+    n_block = max(1, limit // BLOCK**2)
+    sampled = hit.size > n_block
     if sampled:
-        boxes = shapely.box(col, row, col + BLOCK, row + BLOCK)
-        hit = np.unique(tree.query(boxes)[0])
-        n_block = max(1, limit // BLOCK**2)
-        if hit.size > n_block:
-            hit = np.sort(np.random.default_rng(0).choice(hit, n_block, replace=False))
-        else:
-            sampled = False
-        row, col = row[hit], col[hit]
-    return [
+        hit = np.sort(np.random.default_rng(0).choice(hit, n_block, replace=False))
+    tiles = [
         Tile(r, c, min(BLOCK, last_row - r), min(BLOCK, last_col - c))
-        for r, c in zip(row.tolist(), col.tolist(), strict=True)
-    ], sampled
+        for r, c in zip(row[hit].tolist(), col[hit].tolist(), strict=True)
+    ]
+    return _Blocks(_masked(tiles, lambda t: polygons[tree.query(_box(t))]), sampled)
+
+
+def _box(tile: Tile) -> Any:
+    return shapely.box(tile.col, tile.row, tile.col + tile.n_col, tile.row + tile.n_row)
+
+
+def _masked(tiles: list[Tile], near: Callable[[Tile], np.ndarray]) -> list[tuple[Tile, np.ndarray]]:
+    """Return each tile with the pixels whose centre is inside the polygons ``near`` it.
+
+    If every area is smaller than a pixel, those that any polygon touches.
+    """
+    for touched in (False, True):
+        found = []
+        for tile in tiles:
+            inside, polygons = np.zeros(tile.shape, bool), near(tile)
+            if polygons.size:
+                inside = rasterio.features.rasterize(
+                    polygons,
+                    out_shape=tile.shape,
+                    transform=rasterio.Affine.translation(tile.col, tile.row),
+                    all_touched=touched,
+                    dtype="uint8",
+                ).astype(bool)
+            found.append((tile, inside))
+        if any(inside.any() for _, inside in found):
+            break
+    return found
 
 
 def _starts(first: int, last: int) -> np.ndarray:
@@ -130,47 +194,15 @@ def _starts(first: int, last: int) -> np.ndarray:
     return np.array([min(max(at, -FAR), FAR) for at in range(first, last, step)], np.int64)
 
 
-def _read(
-    source: RasterSource,
-    blocks: list[Tile],
-    polygons: np.ndarray,
-    tree: shapely.STRtree,
-    *,
-    touched: bool,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the values inside and outside, and the number of pixels inside."""
-    parts: list[tuple[np.ndarray, np.ndarray]] = []
-    n_inside = 0
-    for block, values in _values(source, blocks):
-        near = tree.query(
-            shapely.box(block.col, block.row, block.col + block.n_col, block.row + block.n_row)
-        )
-        inside = np.zeros(block.shape, bool)
-        if near.size:
-            inside = rasterio.features.rasterize(
-                polygons[near],
-                out_shape=block.shape,
-                transform=rasterio.Affine.translation(block.col, block.row),
-                all_touched=touched,
-                dtype="uint8",
-            ).astype(bool)
-        finite = np.isfinite(values)
-        n_inside += int(inside.sum())
-        parts.append((values[inside & finite], values[~inside & finite]))
-    inner, outer = ([pair[k] for pair in parts] or [np.empty(0)] for k in (0, 1))
-    return np.concatenate(inner), np.concatenate(outer), n_inside
-
-
-def _values(source: RasterSource, blocks: list[Tile]) -> Iterator[tuple[Tile, np.ndarray]]:
-    """Yield each block with its values, NaN beyond the raster."""
+def _values(source: RasterSource, block: Tile) -> np.ndarray:
+    """Return the values of a block, NaN beyond the raster."""
     n_row, n_col = source.shape
-    for block in blocks:
-        values = np.full(block.shape, np.nan)
-        top, left = max(block.row, 0), max(block.col, 0)
-        bottom = min(block.row + block.n_row, n_row)
-        right = min(block.col + block.n_col, n_col)
-        if bottom > top and right > left:
-            at = (slice(top - block.row, bottom - block.row),
-                  slice(left - block.col, right - block.col))  # fmt: skip
-            values[at] = source.read(Tile(top, left, bottom - top, right - left))
-        yield block, values
+    values = np.full(block.shape, np.nan)
+    top, left = max(block.row, 0), max(block.col, 0)
+    bottom = min(block.row + block.n_row, n_row)
+    right = min(block.col + block.n_col, n_col)
+    if bottom > top and right > left:
+        at = (slice(top - block.row, bottom - block.row),
+              slice(left - block.col, right - block.col))  # fmt: skip
+        values[at] = source.read(Tile(top, left, bottom - top, right - left))
+    return values

@@ -22,7 +22,7 @@ from geo.raster_header import RasterHeader
 from pipeline.cli.main import main
 from pipeline.ingest import raster_sample
 from pipeline.ingest.profile import Profile, surface_km2
-from pipeline.ingest.raster_sample import sample_raster
+from pipeline.ingest.raster_sample import RasterSampler
 from pipeline.ingest.stage import check_inputs
 
 
@@ -147,18 +147,17 @@ def test_a_south_up_and_a_reprojected_raster(files: Any, tmp_path: Path) -> None
     t = files.transform
     south_up = Affine(t.a, 0, t.c, 0, -t.e, t.f + t.e * files.shape[0])
     flipped = files.raster("flipped.tif", files.x["wave"][::-1], transform=south_up)
-    found = sample_raster(RasterSource(flipped), frame.geometry)
+    found = RasterSampler(frame.geometry).sample(RasterSource(flipped))
     assert found.n_inside == n
     np.testing.assert_array_equal(np.sort(found.inside), np.sort(values))
-    there = sample_raster(RasterSource(path), frame.to_crs("EPSG:4326").geometry)
+    there = RasterSampler(frame.to_crs("EPSG:4326").geometry).sample(RasterSource(path))
     assert there.n_inside == pytest.approx(n, abs=2)
 
 
 def test_areas_smaller_than_a_pixel_have_values(files: Any) -> None:
     corner = shapely.box(5e5 + 5100, 8e6 - 5300, 5e5 + 5200, 8e6 - 5200)
-    found = sample_raster(
-        RasterSource(files.directory / "wave.tif"), gpd.GeoSeries([corner], crs=files.crs)
-    )
+    sampler = RasterSampler(gpd.GeoSeries([corner], crs=files.crs))
+    found = sampler.sample(RasterSource(files.directory / "wave.tif"))
     assert found.inside.tolist() == [files.x["wave"][5, 5]]
     assert found.missing == 0
 
@@ -167,7 +166,7 @@ def test_a_large_raster_is_sampled(files: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(raster_sample, "BLOCK", 4)
     frame = areas_of(files)
     source = RasterSource(files.directory / "wave.tif")
-    everything = sample_raster(source, frame.geometry)
+    everything = RasterSampler(frame.geometry).sample(source)
     reads: list[int] = []
     read = RasterSource.read
 
@@ -177,13 +176,13 @@ def test_a_large_raster_is_sampled(files: Any, monkeypatch: pytest.MonkeyPatch) 
         return values
 
     monkeypatch.setattr(RasterSource, "read", counted)
-    some = sample_raster(source, frame.geometry, limit=160)
+    some = RasterSampler(frame.geometry, limit=160).sample(source)
     assert some.sampled
     assert not everything.sampled
     assert sum(reads) <= 160
     assert set(some.inside) < set(everything.inside)
     assert some.inside.size > 50
-    again = sample_raster(source, frame.geometry, limit=160)
+    again = RasterSampler(frame.geometry, limit=160).sample(source)
     np.testing.assert_array_equal(some.inside, again.inside)
 
 
@@ -306,7 +305,7 @@ def test_pixels_of_a_micrometre_do_not_fill_the_memory(files):
     tiny = files.transform @ Affine.scale(1e-9)
     path = files.raster("tiny.tif", files.x["wave"], transform=tiny)
     frame = gpd.read_file(files.directory / "areas.gpkg")
-    found = sample_raster(RasterSource(path), frame.geometry)
+    found = RasterSampler(frame.geometry).sample(RasterSource(path))
     assert found.sampled
     assert found.missing == 1.0
 
@@ -317,7 +316,7 @@ def test_neither_do_pixels_that_are_absurdly_narrow(files, factor):
         "thin.tif", files.x["wave"], transform=files.transform @ Affine.scale(*factor)
     )
     frame = gpd.read_file(files.directory / "areas.gpkg")
-    assert sample_raster(RasterSource(path), frame.geometry).inside.size == 0
+    assert RasterSampler(frame.geometry).sample(RasterSource(path)).inside.size == 0
 
 
 def test_repairs_and_areas_without_counts_are_told(files: Any, capsys: Any) -> None:
@@ -337,3 +336,39 @@ def test_repairs_and_areas_without_counts_are_told(files: Any, capsys: Any) -> N
     said = " ".join(capsys.readouterr().out.split())
     assert f"repair merged 2 features into 1 area ({files.ids[-1]} (2))" in said
     assert "in 8 of 9 areas;" in said
+
+
+@pytest.mark.parametrize("left", [-180.0, 0.0])
+def test_longitudes_of_the_raster_may_run_from_0(files, left):
+    """The same values, whichever turn the raster is in."""
+    values = np.arange(360.0 * 20).reshape(20, 360)
+    rolled = np.roll(values, int(left + 180) % 360, axis=1)
+    path = files.raster(
+        "turn.tif", rolled, crs="EPSG:4326", transform=Affine(1, 0, left, 0, -1, 10)
+    )
+    areas = gpd.GeoSeries([shapely.box(-63, -4, -58, 3), shapely.box(-3, 0, 2, 5)], crs=4326)
+    found = RasterSampler(areas).sample(RasterSource(path))
+    assert found.missing == 0
+    row, col = np.mgrid[:20, :360]
+    lon, lat = col - 179.5, 9.5 - row
+    wanted = ((lon > -63) & (lon < -58) & (lat > -4) & (lat < 3)) | (
+        (lon > -3) & (lon < 2) & (lat > 0) & (lat < 5)
+    )
+    np.testing.assert_array_equal(np.sort(found.inside), np.sort(values[wanted]))
+
+
+def test_pixels_of_areas_are_found_once_for_a_grid(files, monkeypatch):
+    calls, found = [], raster_sample._masked
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return found(*arguments)
+
+    monkeypatch.setattr(raster_sample, "_masked", counted)
+    sampler = RasterSampler(gpd.read_file(files.directory / "areas.gpkg").geometry)
+    samples = [
+        sampler.sample(RasterSource(files.directory / f"{name}.tif"))
+        for name in ("wave", "north", "population")
+    ]
+    assert len(calls) == 1
+    assert len({each.n_inside for each in samples}) == 1
