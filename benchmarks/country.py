@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, wait_with_usage, write_results
 
 
 def run(*arguments: str) -> dict[str, float]:
@@ -27,8 +26,8 @@ def run(*arguments: str) -> dict[str, float]:
     code = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
     started = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", code, *arguments])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    usage = wait_with_usage(process)
+    if process.returncode:
         raise SystemExit(f"disagg {' '.join(arguments)} failed")
     return {
         "seconds": round(time.perf_counter() - started, 1),

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, wait_with_usage, write_results
 
 STAGES = ("simulate", "ingest", "fit", "predict")
 N_WINDOW, WINDOW = 16, 256  # squares of pixels in which the map is compared with the truth
@@ -105,8 +105,8 @@ def run(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]:
     command += ["--side", str(side), "--workers", str(workers), "--stage", name]
     started = time.perf_counter()
     process = subprocess.Popen([*command, "--report", str(report)])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    usage = wait_with_usage(process)
+    if process.returncode:
         raise SystemExit(f"{name} failed")
     told = json.loads(report.read_text())
     return {

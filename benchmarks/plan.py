@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, wait_with_usage, write_results
 
 DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
 EPOCHS = {"small": 5, "country": 1, "waves": 1}
@@ -62,8 +61,8 @@ def run(stage: str, config: Path) -> dict[str, float]:
     process = subprocess.Popen(
         [sys.executable, "-c", PEAK, str(status_file), stage, str(config), "--quiet"]
     )
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
+    usage = wait_with_usage(process)
+    if process.returncode:
         raise SystemExit(f"disagg {stage} {config} failed")
     (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", status_file.read_text())
     return {

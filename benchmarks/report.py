@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ def write_results(path: Path, result: dict[str, Any]) -> None:
     """Write figures as JSON, with the machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+
+
+def wait_with_usage(process: subprocess.Popen[Any]) -> resource.struct_rusage:
+    """Wait for a process; return what it used. Sets its ``returncode``."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
 
 
 def _cpu() -> str:

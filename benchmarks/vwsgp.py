@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, wait_with_usage, write_results
 from benchmarks.speed import gemm_rate
 from models import Bags
 from models.backend.blas import one_blas_thread
@@ -169,9 +169,9 @@ def _child(*arguments: str) -> tuple[str, float, float]:
     )
     assert process.stdout is not None
     said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+    usage = wait_with_usage(process)
     process.stdout.close()
-    if status:
+    if process.returncode:
         raise SystemExit("the part of the benchmark in its own process failed")
     return said, time.perf_counter() - started, usage.ru_maxrss / 2**20
 
