@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import dask
+from dask import threaded
 
 from geo.stopping import Stopped, stoppable
 from models.backend.blas import one_blas_thread
@@ -137,8 +138,9 @@ def run_tasks(
     calls = list(arguments)
     task = dask.delayed(lambda k: guarded(calls[k]), pure=False)
     try:
+        # Given by name ("threads"), Dask would import distributed, which takes half a second.
         return list(
-            dask.compute(*map(task, range(len(calls))), scheduler="threads", num_workers=workers)
+            dask.compute(*map(task, range(len(calls))), scheduler=threaded.get, num_workers=workers)
         )
     except BaseException:
         gate.drain()
