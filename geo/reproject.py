@@ -243,7 +243,7 @@ def _from_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarra
     first = _centre_meridian(to) * turn / 360.0 - 0.5 * turn
     left, _, right, _ = shapely.bounds(whole).T
     across = np.floor((left - first) / turn + EPS) < np.ceil((right - first) / turn - EPS) - 1
-    across[torn] |= True
+    across[torn] = True
     if across.any():
         plane[across] = _to_plane(whole[across], np.inf, degrees, to)
     return plane
