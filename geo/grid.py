@@ -301,6 +301,11 @@ def same_crs(a: CRS, b: CRS) -> bool:
     return a is b or _same_wkt(a.to_wkt(), b.to_wkt())
 
 
+def is_mappable(crs: CRS) -> bool:
+    """Return whether a CRS is geographic or projected: not geocentric, local or vertical."""
+    return not crs.is_geocentric and (crs.is_geographic or crs.is_projected)
+
+
 def plane_km(grid: Grid) -> CRS:
     """Return the CRS, in metres, in which distances on a grid are measured.
 
