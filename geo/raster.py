@@ -65,6 +65,10 @@ class RasterSource:
         Type of the stored values.
     unit : str
         Unit of the band; "" if the file has none.
+    description : str
+        Description of the band; "" if the file has none.
+    scale, offset : float
+        A value is the stored number times ``scale``, plus ``offset``.
 
     Raises
     ------
