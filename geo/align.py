@@ -217,9 +217,8 @@ class _Alignment:
     def _needed(self, tile: Tile) -> tuple[tuple[int, int], list[tuple[int, int, int]]]:
         """Return the source rows that a tile needs, first and last + 1, and :func:`copies`."""
         n_row, n_col = self.source.shape
-        if (
-            self.shift is not None
-        ):  # a copy needs no neighbours: each block would be read nine times
+        if self.shift is not None:
+            # A copy needs no neighbours: with a margin, each block would be read nine times.
             low = tile.row + self.shift[0], tile.col + self.shift[1]
             high = low[0] + tile.n_row, low[1] + tile.n_col
             spans = copies(low[1], high[1], n_col, self.copy_period)

@@ -72,7 +72,7 @@ def area_balance(
     original : geopandas.GeoSeries
         Valid polygons, in any CRS.
     moved : geopandas.GeoSeries
-        The same in the grid's CRS (:func:`geo.membership.reproject`).
+        The same in the grid's CRS (:func:`geo.reproject.reproject`).
     members : Membership
         Their pixels.
     grid : Grid

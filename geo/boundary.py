@@ -15,6 +15,7 @@ from geo.boundary_formats import BOUNDARIES, read_vector
 from geo.columns import check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
+from geo.grid import is_mappable
 from geo.repair import Repairs, are_finite, repair_areas
 
 #: Metres. Planes reach 2e7 to 2e8 near a pole or an edge; damaged bytes give 1e40.
@@ -92,7 +93,7 @@ def read_areas(
     if frame.crs is None:
         found = "has no coordinate reference system (CRS)"
         problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
-    elif not _is_mappable(CRS(frame.crs)):
+    elif not is_mappable(CRS(frame.crs)):
         found = f"has a CRS that is neither geographic nor projected ({frame.crs.name})"
         problems.append(Problem(name, found, "assign the one it is in (QGIS: Set layer CRS)"))
         frame = frame.set_crs(None, allow_override=True)
@@ -184,10 +185,6 @@ def _check_polygons(
         which = [labels[i] for i in np.flatnonzero(flat)]
         remedy = f"drop the feature ({repair})"
         problems.append(Problem(name, f"no area in {name_first(which)}", remedy))
-
-
-def _is_mappable(crs: CRS) -> bool:
-    return not crs.is_geocentric and (crs.is_geographic or crs.is_projected)
 
 
 def _check_plane(

@@ -94,9 +94,8 @@ def _open(path: str, trust: Trust) -> Any:
         inner = os.path.abspath(file)
         if not os.path.isfile(inner):
             raise InputError(Problem(path, f"no file {file}", "correct the path"))
-        number = f"{part[2]}:" if part[2] else ""
-        plain = f'{part[1]}:{number}"{inner}"{part[5]}'
-        return _reader(plain if not number else f"{part[1]}:{number}{inner}", (_PARTS[part[1]],))
+        name = f"{part[1]}:{part[2]}:{inner}" if part[2] else f'{part[1]}:"{inner}"{part[5]}'
+        return _reader(name, (_PARTS[part[1]],))
     return _reader(file, RASTER_DRIVERS)
 
 

@@ -301,6 +301,11 @@ def same_crs(a: CRS, b: CRS) -> bool:
     return a is b or _same_wkt(a.to_wkt(), b.to_wkt())
 
 
+def is_mappable(crs: CRS) -> bool:
+    """Return whether a CRS is geographic or projected: not geocentric, local or vertical."""
+    return not crs.is_geocentric and (crs.is_geographic or crs.is_projected)
+
+
 def plane_km(grid: Grid) -> CRS:
     """Return the CRS, in metres, in which distances on a grid are measured.
 
@@ -319,14 +324,3 @@ def plane_km(grid: Grid) -> CRS:
     geod = grid.crs.get_geod()
     ellipsoid = f" +a={geod.a} +b={geod.b}" if geod is not None else " +ellps=WGS84"
     return CRS.from_proj4(text + ellipsoid)
-
-
-def coords_km(grid: Grid, row: Any, col: Any) -> np.ndarray:
-    """Return the positions of pixel centres in :func:`plane_km`, (n, 2) float64, km."""
-    x = grid.transform.c + (np.asarray(col, np.float64) + 0.5) * grid.transform.a
-    y = grid.transform.f + (np.asarray(row, np.float64) + 0.5) * grid.transform.e
-    plane = plane_km(grid)
-    if plane is not grid.crs:
-        # No datum shift: it would only move all points alike.
-        x, y = Transformer.from_crs(grid.crs, plane, always_xy=True).transform(x, y)
-    return np.column_stack([x, y]) / 1000.0

@@ -15,7 +15,7 @@ from exactextract.feature import Feature, FeatureSource
 from exactextract.raster import RasterSource as ExactRasterSource
 
 from geo.grid import Grid, Tile
-from geo.reproject import reproject
+from geo.reproject import polygon_parts, reproject
 
 #: Polygons in one call of exactextract; bounds the memory of its tables.
 N_POLYGON_AT_ONCE = 256
@@ -186,8 +186,7 @@ def _sound(polygons: np.ndarray) -> np.ndarray:
     broken = ~(shapely.is_valid(polygons) | shapely.is_missing(polygons))
     for number in np.flatnonzero(broken):
         fixed = shapely.make_valid(polygons[number], method="structure")
-        parts = shapely.get_parts(shapely.get_parts([fixed]))
-        polygons[number] = shapely.MultiPolygon(list(parts[shapely.get_type_id(parts) == 3]))
+        polygons[number] = shapely.multipolygons(polygon_parts(fixed))
     return polygons
 
 

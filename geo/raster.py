@@ -24,7 +24,7 @@ from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats
 from geo.gdal_access import open_dataset
 from geo.gdal_paths import file_of
-from geo.grid import Grid, Tile
+from geo.grid import Grid, Tile, is_mappable
 from geo.raster_header import RasterHeader
 from geo.stopping import stop_if_asked
 from geo.trust import current_trust
@@ -65,6 +65,10 @@ class RasterSource:
         Type of the stored values.
     unit : str
         Unit of the band; "" if the file has none.
+    description : str
+        Description of the band; "" if the file has none.
+    scale, offset : float
+        A value is the stored number times ``scale``, plus ``offset``.
 
     Raises
     ------
@@ -376,7 +380,7 @@ def open_raster(
         if place.startswith("grid"):
             remedy = "give grid: {crs: EPSG:xxxx, resolution: ...} instead"
         problems.append(Problem(name, found, remedy))
-    elif source.crs.is_geocentric or not (source.crs.is_geographic or source.crs.is_projected):
+    elif not is_mappable(source.crs):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
     if source.transform.is_identity or source.transform.is_degenerate:

@@ -158,11 +158,16 @@ def _shifted(shape: Any, by: float) -> Any:
     return shapely.transform(shape, lambda xy: xy + np.array([by, 0.0])) if by else shape
 
 
+def polygon_parts(shapes: Any) -> np.ndarray:
+    """Return the polygons of some shapes, collections of multipolygons included; no empty ones."""
+    parts = shapely.get_parts(shapely.get_parts(shapes))
+    found: np.ndarray = parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]
+    return found
+
+
 def _polygons(shapes: list[Any], snap: float | None = None) -> Any:
     """Return the union of the polygons among some shapes, vertices on multiples of ``snap``."""
-    parts = shapely.get_parts(shapes)
-    parts = shapely.get_parts(parts)  # of collections
-    parts = parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]
+    parts = polygon_parts(shapes)
     return parts[0] if parts.size == 1 else shapely.union_all(parts, grid_size=snap)
 
 
@@ -217,8 +222,7 @@ def _quarters(shape: Any, turn: float) -> np.ndarray:
         )
         for k in range(first, last)
     ]
-    parts = shapely.get_parts(shapely.get_parts(cut))
-    return parts[(shapely.get_type_id(parts) == 3) & ~shapely.is_empty(parts)]
+    return polygon_parts(cut)
 
 
 def _from_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarray:
@@ -243,7 +247,7 @@ def _from_plane(shapes: np.ndarray, size: float, crs: CRS, to: CRS) -> np.ndarra
     first = _centre_meridian(to) * turn / 360.0 - 0.5 * turn
     left, _, right, _ = shapely.bounds(whole).T
     across = np.floor((left - first) / turn + EPS) < np.ceil((right - first) / turn - EPS) - 1
-    across[torn] |= True
+    across[torn] = True
     if across.any():
         plane[across] = _to_plane(whole[across], np.inf, degrees, to)
     return plane

@@ -14,7 +14,7 @@ _LOCAL = threading.local()
 
 
 class Stopped(BaseException):
-    """The results of this thread are no longer wanted; not an error, so that none takes it so."""
+    """The results of this thread are not wanted; no Exception, so that handlers let it pass."""
 
 
 @contextlib.contextmanager

@@ -131,11 +131,7 @@ def _header(path: str | Path) -> tuple[str, list[str]]:
     if len(names) == 1:
         separator = max(",;\t", key=names[0].count)
     else:
-        separator = (
-            ","
-            if _splits(path, ",")
-            else next((each for each in ";\t" if _splits(path, each)), ",")
-        )
+        separator = next((each for each in ",;\t" if _splits(path, each)), ",")
     return separator, names if separator == "," else _first_row(path, separator)
 
 
@@ -148,9 +144,8 @@ def _splits(path: str | Path, separator: str) -> bool:
         rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
         try:
             sizes = {len(row) for row in rows if any(row)}
-        except (
-            csv.Error
-        ):  # a cell of more than 128 KiB: a quote that never ends; pandas tells where
+        except csv.Error:
+            # A cell of more than 128 KiB: a quote that never ends. Pandas tells where.
             return False
     return len(sizes) == 1 and sizes.pop() > 1
 

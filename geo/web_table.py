@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from geo.errors import InputError, Problem
 from geo.trust import is_web_address
 
-#: Bytes of a table; what has more is none that a district's counts need.
+#: Bytes of a table: more than the counts of any country's districts have.
 BYTES_MAX = 1 << 30
 TIMEOUT_S = 60.0
 _PIECE_BYTES = 1 << 20

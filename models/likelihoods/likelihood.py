@@ -69,8 +69,8 @@ class Likelihood(ABC):
     """Distribution of a bag's response given its aggregate.
 
     A subclass defines :meth:`terms` and :meth:`draw`, and changes those of the attributes that
-    differ from these defaults, which are those of counts. Where responses may vary by more than it
-    allows, it says by what law in :meth:`constant`.
+    differ from these defaults, which are those of counts. If real responses vary by more than its
+    own law allows, it overrides :meth:`constant` with a wider one.
 
     Attributes
     ----------
@@ -174,8 +174,9 @@ class Likelihood(ABC):
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
         """Fit one rate to all bags: what a map must beat.
 
-        A likelihood whose responses may vary more than it allows says here by what law. Without
-        one the likelihood itself stands, at one rate.
+        By default the responses follow the likelihood itself, at one rate. A subclass whose real
+        responses vary by more than that returns a wider law; else a flat map with the right spread
+        would beat the constant (``docs/design/yardsticks.md``).
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ import models
 from models import Bags, VBAgg
 from pipeline import BagStore, fit
 from pipeline.cli.main import main
-from pipeline.core.progress import Silent
+from tests.progress import Notes
 
 ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
 MODELS = (
@@ -30,16 +30,6 @@ MODELS = (
 #: Predictions are the same but for rounding, which differs from processor to processor. It grows
 #: with the condition of K_WW: 3.5e7 for this model of 101 inducing points, 1,700 for others.
 RTOL = defaultdict(lambda: 1e-9, {"Dasymetric": 1e-6})
-
-
-class Log(Silent):
-    """Progress that keeps the lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
 
 
 @pytest.fixture
@@ -81,7 +71,7 @@ def test_every_class_of_model_was_written(earlier: Path) -> None:
 def test_a_fit_goes_on_from_a_checkpoint(earlier: Path) -> None:
     store = BagStore.open(earlier / "country" / "out" / "work" / "bags.zarr")
     model = VBAgg(n_inducing=6, kernel="additive", max_epochs=6, batch_bags=4, seed=4)
-    log = Log()
+    log = Notes()
     fit(model, store, checkpoint=earlier / "checkpoint", n_thread=1, progress=log)
     assert any("epoch 5" in line for line in log.lines)
     with np.load(earlier / "checkpoint-expected.npz") as expected:

@@ -97,12 +97,6 @@ class Country(Project):
         with rasterio.open(path, "w", **{**profile, **sizes, **options}) as file:
             file.write(values, 1)
 
-    def population_of(self, values: np.ndarray) -> np.ndarray:
-        """Return people of each area: sums over its 8 x 8 pixels, near enough."""
-        return np.array(
-            [values[2 + 8 * r : 10 + 8 * r, 2 + 8 * c : 10 + 8 * c].sum() for r, c in _PLACES]
-        )
-
     def table(self, rows: list[str], header: str = "code,cases", **options: Any) -> None:
         """Write the table of counts."""
         text = "\n".join([header, *rows]) + "\n"
@@ -150,6 +144,3 @@ class Country(Project):
         data = self.read_config()
         data["covariates"][name] |= keys
         self.write_config(data)
-
-
-_PLACES = [divmod(k, 3) for k in range(9)]

@@ -1,10 +1,9 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import rasterio
 from affine import Affine
+
+from tests.real_data import MADAGASCAR
 
 
 @pytest.fixture
@@ -38,8 +37,6 @@ def write_tif(tmp_path):
 @pytest.fixture(scope="session")
 def madagascar():
     """Return the folder of the real data; skip where there is none."""
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    folder = Path(os.environ.get("DISAGG_SHARED_DATA", beside)) / "madagascar"
-    if not folder.is_dir():
-        pytest.skip(f"real data not found: no {folder} (set DISAGG_SHARED_DATA)")
-    return folder
+    if not MADAGASCAR.is_dir():
+        pytest.skip(f"real data not found: no {MADAGASCAR} (set DISAGG_SHARED_DATA)")
+    return MADAGASCAR

@@ -10,7 +10,8 @@ from shapely.geometry import box
 
 from geo.area_balance import area_balance, geodesic_km2
 from geo.grid import Grid
-from geo.membership import Membership, membership, reproject
+from geo.membership import Membership, membership
+from geo.reproject import reproject
 
 WORLD = Grid("EPSG:4326", Affine(0.5, 0, -180, 0, -0.5, 90), (360, 720))
 FIJI = [(177, -19), (-178, -19), (-178, -16), (177, -16)]

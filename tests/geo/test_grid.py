@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pyproj import CRS, Geod, Transformer
 
 from geo.errors import GridError
-from geo.grid import Grid, Tile, coords_km, plane_km, same_crs
+from geo.grid import Grid, Tile, plane_km, same_crs
+from geo.positions import Positions
 
 CRSS = st.sampled_from(["EPSG:4326", "EPSG:32738", "EPSG:3857", "ESRI:54009"])
 
@@ -140,7 +141,7 @@ def test_projected_areas_are_true_areas():
 def test_distances_in_km_are_those_on_the_ellipsoid():
     grid = Grid.from_bounds("EPSG:4326", (42, -26, 52, -10), 0.5)
     row, col = np.array([0, 15, 31]), np.array([0, 10, 19])
-    at = coords_km(grid, row, col)
+    at = Positions.of(grid, None).km(row, col)
     x, y = grid.centres()
     lon, lat = x[row, col], y[row, col]
     for a, b in ((0, 1), (1, 2)):
@@ -148,9 +149,9 @@ def test_distances_in_km_are_those_on_the_ellipsoid():
         assert np.hypot(*(at[a] - at[b])) == pytest.approx(true, rel=0.01)
     utm = Grid.from_bounds("EPSG:32738", (4e5, 7e6, 4.1e5, 7.01e6), 1000)
     assert plane_km(utm) == utm.crs
-    np.testing.assert_allclose(coords_km(utm, [0], [0]), [[400.5, 7009.5]])
+    np.testing.assert_allclose(Positions.of(utm, None).km([0], [0]), [[400.5, 7009.5]])
     feet = Grid.from_bounds("EPSG:2263", (9e5, 1e5, 9.1e5, 1.1e5), 1000)  # US survey feet
-    a, b = coords_km(feet, [0, 0], [0, 1])
+    a, b = Positions.of(feet, None).km([0, 0], [0, 1])
     assert np.hypot(*(a - b)) == pytest.approx(0.3048006, rel=1e-3)
     corner = feet.area_km2(Tile(0, 0, 1, 1))[0, 0]
     assert corner == pytest.approx(0.3048006**2, rel=1e-3)

@@ -2,13 +2,13 @@
 
 import base64
 import http.server
-import threading
 
 import pytest
 
 from geo import web_table
 from geo.errors import InputError
 from geo.tables import read_table
+from tests.servers import running
 
 
 class Tables(http.server.BaseHTTPRequestHandler):
@@ -31,13 +31,8 @@ class Tables(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port():
-    server = http.server.HTTPServer(("127.0.0.1", 0), Tables)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(http.server.HTTPServer(("127.0.0.1", 0), Tables)) as number:
+        yield number
 
 
 def test_the_login_of_the_address_is_used(port):

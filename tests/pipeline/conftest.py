@@ -15,7 +15,8 @@ import zarr
 from affine import Affine
 from shapely.geometry import box
 
-from geo.grid import Grid, coords_km
+from geo.grid import Grid
+from geo.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged
@@ -94,7 +95,8 @@ def make_world(directory: Path) -> World:
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
         of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
         at = grid.row_col(of)
-        return PixelRows(x[:, at[0], at[1]].T, population[at], coords_km(grid, *at), of)
+        coords = Positions.of(grid, None).km(*at)
+        return PixelRows(x[:, at[0], at[1]].T, population[at], coords, of)
 
     write_bags(
         work / "bags.zarr",

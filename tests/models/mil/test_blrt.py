@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-from pathlib import Path
 
 import cloudpickle
 import numba
@@ -19,6 +17,7 @@ from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.likelihoods.probability import Draws
 from models.mil import bag_trees
+from tests.real_data import SHARED
 
 
 def make_bags(seed=0, n_bag=40, n_feat=5, *, missing=False, task="binary"):
@@ -393,10 +392,9 @@ def test_it_compiles_where_nothing_can_be_written(monkeypatch):
 
 
 def test_musk1_is_near_the_paper():
-    shared = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[4] / "shared/data"))
-    if not (shared / "mil/Musk1.npz").is_file():
+    if not (SHARED / "mil/Musk1.npz").is_file():
         pytest.skip("no shared data: set DISAGG_SHARED_DATA")
-    bags, train = benchmark.load_set("Musk1", shared / "mil")
+    bags, train = benchmark.load_set("Musk1", SHARED / "mil")
     scores = benchmark.fold_scores(bags, train[:1], n_trees=100)
     # Table 1: 96.8 +- 1.6 over repetitions; a repetition has 10 folds.
     assert scores.shape == (1, 10)

@@ -4,12 +4,13 @@ import base64
 import http.server
 import subprocess
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.servers import running
 
 SECRETS = tuple(f"planted-{what}-4711" for what in ("user", "password", "sign", "hook", "mail"))
 USER, PASSWORD, SIGNATURE, HOOK, MAIL = SECRETS
@@ -46,13 +47,8 @@ class Rasters(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(files):
     handler = partial(Rasters, directory=files.directory)
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    yield made.server_address[1]
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as port:
+        yield port
 
 
 @pytest.fixture

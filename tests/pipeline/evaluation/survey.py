@@ -10,7 +10,8 @@ import numpy as np
 from affine import Affine
 from scipy.special import ndtr, ndtri
 
-from geo.grid import Grid, coords_km
+from geo.grid import Grid
+from geo.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
@@ -63,7 +64,8 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
         of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
         at = grid.row_col(of)
-        return PixelRows(x[:, at[0], at[1]].T, population[at], coords_km(grid, *at), of)
+        coords = Positions.of(grid, None).km(*at)
+        return PixelRows(x[:, at[0], at[1]].T, population[at], coords, of)
 
     work = directory / "out" / "work"
     work.mkdir(parents=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from geo.grid import coords_km
+from geo.positions import Positions
 from geo.raster import RasterSource
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
@@ -121,9 +121,11 @@ class Oracle:
 
     def predict_pixels(self, x, coords):
         row, col = np.nonzero(np.ones(self.world.grid.shape))
-        known = {tuple(np.round(c, 6)): t for c, t in zip(
-            coords_km(self.world.grid, row, col), self.world.truth[row, col], strict=True
-        )}  # fmt: skip
+        centres = Positions.of(self.world.grid, None).km(row, col)
+        known = {
+            tuple(np.round(c, 6)): t
+            for c, t in zip(centres, self.world.truth[row, col], strict=True)
+        }
         truth = np.array([known[tuple(np.round(c, 6))] for c in coords])
         rng = np.random.default_rng(int(1e6 * coords.sum()) % 2**32)
         m = np.log(truth) + self.noise * rng.standard_normal(truth.shape[0])

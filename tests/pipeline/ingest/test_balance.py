@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -21,24 +20,11 @@ from geo.errors import InputError
 from geo.membership import Membership
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
-from pipeline.core.progress import Silent
 from pipeline.ingest import balance, stage
 from pipeline.ingest.stage import check, ingest
 from pipeline.store.bag_store import BagStore
-
-SHARED = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
-real = pytest.mark.skipif(
-    not (SHARED / "madagascar").is_dir(),
-    reason=f"real data not found: {SHARED / 'madagascar'} (set DISAGG_SHARED_DATA)",
-)
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
+from tests.progress import Notes
+from tests.real_data import MADAGASCAR, real
 
 
 def balanced(files: Any) -> tuple[dict[str, Any], str]:
@@ -206,7 +192,7 @@ def test_pixels_that_do_not_add_up_to_an_area_are_refused(files: Any, monkeypatc
 @real
 def test_madagascar_adds_up(tmp_path: Path) -> None:
     """By GDAL, exactextract and pandas on the original files."""
-    base = SHARED / "madagascar"
+    base = MADAGASCAR
     config = Config.model_validate(
         {
             "areas": {"path": "districts.gpkg", "layer": "districts", "id": "district_id"},

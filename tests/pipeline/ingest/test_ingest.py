@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,8 @@ from pipeline.run.stages import STAGES
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.aligned_grid import TILE, read_pixels
 from pipeline.store.bag_store import BagStore
-
-SHARED = Path(os.environ.get("DISAGG_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
-real = pytest.mark.skipif(
-    not (SHARED / "madagascar").is_dir(),
-    reason=f"real data not found: {SHARED / 'madagascar'} (set DISAGG_SHARED_DATA)",
-)
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
+from tests.progress import Notes
+from tests.real_data import MADAGASCAR, real
 
 
 def run(files: Any, progress: Silent | None = None) -> tuple[BagStore, dict[str, Any]]:
@@ -379,7 +366,7 @@ def madagascar(directory: Path, covariates: dict[str, Any]) -> tuple[BagStore, d
             "grid": {"like": "population.tif"},
             "output": {"dir": str(directory)},
         },
-        context={"base": SHARED / "madagascar"},
+        context={"base": MADAGASCAR},
     )
     summary = ingest(StageContext(config))
     return BagStore.open(directory / "work/bags.zarr"), summary
@@ -388,7 +375,7 @@ def madagascar(directory: Path, covariates: dict[str, Any]) -> tuple[BagStore, d
 @real
 def test_madagascar_as_every_intersection_says(tmp_path: Path) -> None:
     """Each pixel cut with each district by GEOS: pixels, people and cases, district by district."""
-    base = SHARED / "madagascar"
+    base = MADAGASCAR
     names = ("elevation", "evi", "lst_mean")
     store, summary = madagascar(tmp_path, {n: {"path": f"{n}.tif"} for n in names})
 
@@ -428,7 +415,7 @@ def test_madagascar_as_every_intersection_says(tmp_path: Path) -> None:
 
 @real
 def test_madagascar_as_a_plain_sum_says(tmp_path: Path) -> None:
-    base = SHARED / "madagascar"
+    base = MADAGASCAR
     names = ("elevation", "evi", "lst_mean")
     rain = {"path": "precipitation.tif", "transform": "log1p"}
     store, summary = madagascar(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.ingest.stage import Checked, check_inputs, ingest
 from pipeline.ingest.suspicions import folded, same_but_for_spelling
+from tests.progress import Notes
+from tests.real_data import ROOT, SHARED, real
 
 
 def found(files: Any) -> dict[str, str]:
@@ -266,22 +267,9 @@ def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) ->
     assert "did you mean threshold?" in capsys.readouterr().err
 
 
-class Log:
-    """Progress that keeps its lines."""
-
-    def __init__(self) -> None:
-        from pipeline.core.progress import Silent
-
-        self.lines: list[str] = []
-        self.task = Silent().task
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def test_ingest_logs_each_suspicion_on_a_line(files: Any) -> None:
     files.options = {"output": {"dir": str(files.directory / "out"), "exceedance": [50]}}
-    log = Log()
+    log = Notes()
     ingest(StageContext(files.config(), log))
     lines = [line for line in log.lines if "suspicion" in line]
     assert len(lines) == 1
@@ -300,13 +288,10 @@ def test_the_demo_raises_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+@real
 def test_madagascar_raises_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(__file__).resolve().parents[3]
-    data = Path(os.environ.get("DISAGG_SHARED_DATA", root.parent / "shared" / "data"))
-    if not (data / "madagascar").is_dir():
-        pytest.skip(f"real data not found: no {data} (set DISAGG_SHARED_DATA)")
-    monkeypatch.setenv("DISAGG_SHARED_DATA", str(data))
-    checked = check_inputs(load_config(root / "examples" / "madagascar" / "disagg.yaml"))
+    monkeypatch.setenv("DISAGG_SHARED_DATA", str(SHARED))
+    checked = check_inputs(load_config(ROOT / "examples" / "madagascar" / "disagg.yaml"))
     assert checked.problems == []
     assert by_code(checked) == {}
     assert checked.examined is not None

@@ -15,7 +15,6 @@ from scipy.spatial.distance import pdist
 from geo.errors import InputError
 from pipeline.config.context import StageContext
 from pipeline.core.errors import StoreError
-from pipeline.core.progress import Silent
 from pipeline.ingest.inputs import describe_inputs, open_inputs
 from pipeline.ingest.stage import check, ingest
 from pipeline.run.record import stage_inputs
@@ -23,16 +22,9 @@ from pipeline.run.stages import STAGES
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.bag_store import BagStore
 from pipeline.store.joined_stores import JoinedStores, open_without_counts
+from tests.progress import Notes
 
 ARRAYS = ("x", "weight", "coords", "pixel")
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
 
 
 def run(files: Any, out: str = "out") -> tuple[BagStore, BagStore | None, dict[str, Any], str]:

@@ -12,7 +12,7 @@ import rasterio
 from matplotlib import image
 from rio_cogeo import cog_validate
 
-from geo.grid import Tile, coords_km
+from geo.grid import Tile
 from geo.positions import Positions
 from pipeline.config.context import StageContext
 from pipeline.prediction import raster
@@ -44,7 +44,8 @@ def read(path):
 def expected_pixels(world):
     inside = (world.coverage > 0) & np.isfinite(world.x).all(axis=0)
     row, col = np.nonzero(inside)
-    prediction = world.model.predict_pixels(world.x[:, row, col].T, coords_km(world.grid, row, col))
+    coords = Positions.of(world.grid, None).km(row, col)
+    prediction = world.model.predict_pixels(world.x[:, row, col].T, coords)
     return inside, prediction
 
 

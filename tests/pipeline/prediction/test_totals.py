@@ -16,7 +16,6 @@ import rasterio
 
 import models
 from pipeline.config.context import StageContext
-from pipeline.core.progress import Silent
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.ingest.stage import ingest
 from pipeline.prediction.areas import AreaDraws
@@ -26,14 +25,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import BALANCE, read_balance
 from pipeline.training.stage import fit_stage
 from tests.pipeline.conftest import Files
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
+from tests.progress import Notes
 
 
 def band(path: Path) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Mail is encrypted unless the configuration says otherwise, and no text breaks its headers."""
 
+import contextlib
 import datetime
 import socketserver
 import ssl
-import threading
 
 import pytest
 from cryptography import x509
@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from geo.errors import InputError
 from pipeline.config.schema import Config
 from pipeline.publishing.notify import send_notification
+from tests.servers import running
 
 
 class Server(socketserver.StreamRequestHandler):
@@ -85,7 +86,6 @@ def certificate(tmp_path):
 @pytest.fixture
 def serve(certificate):
     """Start a mail server: ``serve(tls)``."""
-    started = []
 
     def start(tls, *, from_the_start=False):
         server = socketserver.TCPServer(("127.0.0.1", 0), Server)
@@ -96,16 +96,11 @@ def serve(certificate):
         if from_the_start:
             server.socket = server.tls.wrap_socket(server.socket, server_side=True)
         server.handle_error = lambda *_: None  # of clients that refuse the certificate
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        started.append((server, thread))
+        started.enter_context(running(server))
         return server
 
-    yield start
-    for server, thread in started:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with contextlib.ExitStack() as started:
+        yield start
 
 
 def configured(server=None, **email):

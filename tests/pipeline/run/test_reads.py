@@ -1,8 +1,5 @@
 """What a run hashes, and what each stage opens: each once, and just what it declares."""
 
-import ctypes
-import os
-import struct
 from collections import Counter
 from contextlib import contextmanager
 
@@ -15,8 +12,7 @@ from pipeline.run.runner import run_stages, stale_stages
 from pipeline.run.stages import STAGES
 from pipeline.storage import fingerprint
 from tests.pipeline.run.conftest import NAMES, build_config
-
-IN_OPEN = 0x20
+from tests.pipeline.storage.watching import opened
 
 
 @contextmanager
@@ -50,29 +46,17 @@ def test_a_run_hashes_each_input_once_and_each_output_once(inputs, calls, monkey
 
 
 @contextmanager
-def opened(paths):
-    """Watch files and folders by inotify, which sees what GDAL and SQLite open as well."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    handle = libc.inotify_init1(os.O_NONBLOCK)
-    watched, found = {}, set()
+def opened_keys(paths):
+    """Yield a set that has, once the context ends, the keys of what was opened within it."""
+    keys, found = {}, set()
     for key, path in paths.items():
         inside = [path, *(p for p in path.rglob("*") if p.is_dir())] if path.is_dir() else [path]
         for each in inside:
-            number = libc.inotify_add_watch(handle, os.fsencode(each), IN_OPEN)
-            assert number >= 0
-            watched.setdefault(number, set()).add(key)  # grid.like is another key's file
-    yield found
-    try:
-        data = os.read(handle, 1 << 20)
-    except BlockingIOError:
-        data = b""
-    finally:
-        os.close(handle)
-    at = 0
-    while at < len(data):
-        number, _, _, length = struct.unpack_from("iIII", data, at)
-        found |= watched[number]
-        at += 16 + length
+            keys.setdefault(each, set()).add(key)  # grid.like is another key's file
+    with opened(keys) as events:
+        yield found
+    for path, _, _ in events:
+        found |= keys[path]
 
 
 def test_each_stage_opens_what_it_declares_and_nothing_else(files):
@@ -100,7 +84,7 @@ def test_each_stage_opens_what_it_declares_and_nothing_else(files):
             for output in other.outputs
             if other.name != stage.name and "*" not in output and (out / output).exists()
         }
-        with opened({**given, **needed, **others}) as found:
+        with opened_keys({**given, **needed, **others}) as found:
             stage.load()(StageContext(config))
         declared = {key for key in given if key.split(".")[0] in stage.files}
         same = {str(given[key]) for key in declared}  # grid.like: the population

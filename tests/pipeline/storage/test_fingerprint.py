@@ -1,7 +1,6 @@
 """Fingerprints cover every byte that a run reads, here and on servers."""
 
 import os
-import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,6 +21,7 @@ from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.web_state import web_state
 from tests.pipeline.storage.watching import opened_names
+from tests.servers import running
 
 QUICK = Storage(retries=0, timeout=5)
 
@@ -169,14 +169,9 @@ class Served(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
     Served.state = {"body": b"some bytes"}
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/rain.tif", Served.state
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Served)) as port:
+        yield f"http://127.0.0.1:{port}/rain.tif", Served.state
 
 
 def test_what_a_server_says_of_its_content_is_the_fingerprint(web):

@@ -1,4 +1,4 @@
-"""What is opened in a folder, by inotify, which sees what GDAL and SQLite open as well."""
+"""What is opened in folders, by inotify, which sees what GDAL and SQLite open as well."""
 
 import ctypes
 import os
@@ -9,12 +9,19 @@ IN_OPEN, IN_ISDIR = 0x20, 0x40000000
 
 
 @contextmanager
-def opened_names(folder):
-    """Yield a set that has the names of the files opened within the context, at its end."""
+def opened(paths):
+    """Yield a list that has, once the context ends, what was opened within it.
+
+    Each entry is one of the files and folders ``paths``, the name of the file opened in the folder
+    ("" for the path itself), and whether that is a folder.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     handle = libc.inotify_init1(os.O_NONBLOCK)
-    assert libc.inotify_add_watch(handle, os.fsencode(folder), IN_OPEN) >= 0
-    found = set()
+    watched, found = {}, []
+    for path in paths:
+        number = libc.inotify_add_watch(handle, os.fsencode(path), IN_OPEN)
+        assert number >= 0
+        watched.setdefault(number, []).append(path)  # several names of a file have one number
     yield found
     try:
         data = os.read(handle, 1 << 20)
@@ -24,8 +31,16 @@ def opened_names(folder):
         os.close(handle)
     at = 0
     while at < len(data):
-        _, mask, _, length = struct.unpack_from("iIII", data, at)
+        number, mask, _, length = struct.unpack_from("iIII", data, at)
         name = data[at + 16 : at + 16 + length].rstrip(b"\0").decode()
-        if name and not mask & IN_ISDIR:
-            found.add(name)
+        found += [(path, name, bool(mask & IN_ISDIR)) for path in watched[number]]
         at += 16 + length
+
+
+@contextmanager
+def opened_names(folder):
+    """Yield a set that has, once the context ends, the names of the files opened within it."""
+    found = set()
+    with opened([folder]) as events:
+        yield found
+    found.update(name for _, name, is_folder in events if name and not is_folder)

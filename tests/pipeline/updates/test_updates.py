@@ -29,6 +29,7 @@ from pipeline.updates.map_run import MapRun, PercentProgress, error_message, slu
 from pipeline.updates.recovery import RecoveryAction, recovery_action
 from pipeline.updates.retry import is_transient
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
+from tests.servers import running
 
 HOLDER = """
 import sys, time
@@ -293,14 +294,9 @@ class Posts(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def posts():
-    server = HTTPServer(("127.0.0.1", 0), Posts)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
     Posts.got.clear()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(HTTPServer(("127.0.0.1", 0), Posts)) as port:
+        yield port
 
 
 def test_figures_are_pushed(files, posts):
@@ -330,10 +326,8 @@ class Mail(socketserver.StreamRequestHandler):
 
 
 def test_people_are_told(files, posts):
-    with socketserver.TCPServer(("127.0.0.1", 0), Mail) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        Mail.got.clear()
+    Mail.got.clear()
+    with running(socketserver.TCPServer(("127.0.0.1", 0), Mail)) as port:
         email = {"to": ["duty@example.org"], "sender": "maps@example.org", "host": "127.0.0.1"}
         email["encryption"] = "none"
         config = load_config(
@@ -342,14 +336,12 @@ def test_people_are_told(files, posts):
                 notify={
                     "on": ["failure", "gate"],
                     "webhook": f"http://127.0.0.1:{posts}/hook",
-                    "email": {**email, "port": server.server_address[1]},
+                    "email": {**email, "port": port},
                 },
             )
         )
         assert send_notification(config, "gate", "held back", "coverage: 0.5") == []
         assert send_notification(config, "late", "late", "not asked for") == []
-        server.shutdown()
-        thread.join()
     (path, body), *more = Posts.got
     assert (path, more) == ("/hook", [])
     assert json.loads(body) == {
