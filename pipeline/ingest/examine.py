@@ -18,7 +18,7 @@ from pipeline.config.schema import Config
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.profile import (
     CountProfile,
-    Exposure,
+    GridExposure,
     Profile,
     RasterProfile,
     exposure_of,
@@ -35,6 +35,7 @@ from pipeline.ingest.raster_suspicions import (
     population_suspicions,
     raster_suspicions,
 )
+from pipeline.ingest.selection import measurable
 from pipeline.ingest.suspicions import (
     count_suspicions,
     coverage_suspicions,
@@ -95,7 +96,7 @@ def examine(
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += id_suspicions(config, areas)
         if inputs.located:
-            usable = _polygons(areas)
+            usable = areas[measurable(areas)]
             shapes = usable.geometry
             size = np.full(len(areas), np.nan)
             size[usable.index] = surface_km2(usable)
@@ -138,12 +139,6 @@ def examine(
     return Examined(profile, tuple(kept))
 
 
-def _polygons(areas: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    shapes = areas.geometry
-    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
-    return areas[usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])]
-
-
 def _may_overlap(members: Membership | None, written: GridSummary | None) -> bool:
     if members is None or written is None:
         return True
@@ -151,7 +146,7 @@ def _may_overlap(members: Membership | None, written: GridSummary | None) -> boo
     return surface - written.covered > OVERLAP * surface
 
 
-def _lacks(members: Membership, exposure: Exposure, written: GridSummary) -> list[str]:
+def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:
     """Name the covariate that most pixels without a value lack, of each area that is short."""
     which = lacking_areas(exposure.total, exposure.lacking)
     if which.size == 0:
