@@ -51,8 +51,8 @@ def balance_of(store: Any) -> Balance | None:
     Returns
     -------
     dict or None
-        ``unit``, ``people``, ``cases`` and ``areas`` (:func:`describe`); None for a store of an
-        earlier version, or one that was not made by ingest.
+        ``unit``, ``people``, ``cases`` and ``areas`` (``docs/bag-store.md``); None for a store of
+        an earlier version, or one that was not made by ingest.
     """
     begun = store.attrs.get("balance")
     if begun is None:
