@@ -16,8 +16,9 @@ import yaml
 
 from geo.errors import InputError, Problem
 from pipeline.config.model_factory import resolved
+from pipeline.config.model_schema import WARM_KINDS
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import WARM_KINDS, cap_for, settings, sized
+from pipeline.config.size_defaults import cap_for, settings, sized
 from pipeline.plan.duration import tell_duration
 from pipeline.plan.estimate import RunPlan, foresee, mean_pixels
 from pipeline.plan.probe import Probe, probe
