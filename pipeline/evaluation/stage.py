@@ -155,7 +155,8 @@ def _hold_out(
             )
 
         if scheme == "area" and config.evaluate.leave_out == "importance":
-            left = leave_each_out(model, store, config.output.draws, config.evaluate.seed)
+            n_draws, seed = config.output.draws, config.evaluate.seed
+            left = leave_each_out(model, store, n_draws, seed, n_thread(config))
             predictions, fold_of, result["leave_out"] = leave_areas_out(left, fold, refit)
         else:
             predictions, fold_of = refit(fold)
