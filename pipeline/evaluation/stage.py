@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
 from pipeline.core.code import code_inputs
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.leave_out import leave_areas_out, leave_each_out
@@ -245,16 +245,3 @@ def _centres(store: BagStore) -> np.ndarray:
         sums = np.add.reduceat(block.coords, block.offsets[:-1], axis=0)
         centres[block.bag] = sums / np.diff(block.offsets)[:, None]
     return centres
-
-
-def jsonable(value: Any) -> Any:
-    """Return the value with numbers that JSON lacks (NaN, infinities) as None."""
-    if isinstance(value, dict):
-        return {key: jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
