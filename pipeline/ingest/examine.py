@@ -14,6 +14,7 @@ from geo.errors import InputError
 from geo.grid import Tile
 from geo.membership import Membership
 from geo.raster import RasterSource
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.profile import (
@@ -208,13 +209,17 @@ def _exposure(
     if config.counts is not None and config.counts.tested is not None:
         tested = inputs.tested
         return None if tested is None else tested.to_numpy(np.float64), "tested"
+    if config.counts is not None and config.counts.weight is not None:
+        weights, unit = inputs.weights, ResponseWords.of(config).weight_unit
+        return None if weights is None else weights.to_numpy(np.float64), unit
     return (total, "km2") if config.population is None else (people, "people")
 
 
 def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountProfile | None:
     if inputs.counts is None or config.labels is not None:
         return None
-    usable = below if below is not None and below.sum() > 0 else None
-    return profile_counts(
-        inputs.counts, usable, config.output.rate_per, config.period, inputs.tested
-    )
+    usable = below if below is not None and np.nansum(below) > 0 else None
+    y = inputs.counts
+    if config.averages and usable is not None:
+        y = y * usable  # averages add up by their exposure
+    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested)

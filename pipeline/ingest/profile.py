@@ -122,8 +122,8 @@ class Profile:
     Attributes
     ----------
     areas, people, counts : AreaProfile, PeopleProfile, CountProfile or None
-    exposure : {"people", "tested", "km2"}
-        What rates refer to.
+    exposure : str
+        What rates refer to: ``people``, ``tested``, ``km2``, or the unit of ``counts.weight``.
     rate_per : float
     positive : (int, int) or None
         Positive areas and all areas, for labels.
@@ -234,7 +234,7 @@ def profile_counts(
     y : (n_area,) Series
         Counts by id, NaN where missing.
     exposure : (n_area,) float64 array or None
-        People, numbers tested, or km2.
+        People, numbers tested, km2, or the weights of the areas.
     rate_per : float
     period : str or None
     tested : Series, optional
@@ -261,7 +261,7 @@ def profile_periods(
     spec = config.counts
     if spec is None or spec.path is None or config.period is None:
         return ()
-    if spec.tested is not None:
+    if spec.tested is not None or spec.weight is not None:
         exposure = None  # of each period its own
     found = {}
     for period, table in _period_tables(config).items():
