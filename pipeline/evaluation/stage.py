@@ -25,7 +25,7 @@ from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import sized
+from pipeline.config.size_defaults import settings, sized
 from pipeline.core.code import code_inputs
 from pipeline.core.json_values import jsonable
 from pipeline.evaluation.cross_validation import cross_validate
@@ -57,7 +57,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        The headline numbers.
+        The headline numbers, and the ``settings`` that ``auto`` stands for.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     report = jsonable(report)
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
-    return evaluation.headline(report)
+    return {**evaluation.headline(report), "settings": settings(config)}
 
 
 def _hold_out(
