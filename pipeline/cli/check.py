@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -54,6 +54,8 @@ def check(
       disagg check demo/disagg.yaml
       disagg check demo/disagg.yaml --json > inputs.json
     """  # noqa: D301
+    from pipeline.core.json_values import jsonable
+
     output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg check {config}"):
         problems, _, examined, found = all_problems(config, period)
@@ -63,7 +65,7 @@ def check(
                 "ok": not problems,
                 "problems": [asdict(each) for each in problems],
                 "suspicions": [asdict(each) for each in suspicions],
-                "profile": None if examined is None else as_json_values(asdict(examined.profile)),
+                "profile": None if examined is None else jsonable(asdict(examined.profile)),
                 "found": found,
             }
         )
@@ -139,15 +141,6 @@ def _check_folds_file(config: Config, ids: list[str], problems: list[Problem]) -
         read_folds(folds.path, folds.id, folds.fold, ids)
     except InputError as error:
         problems.extend(error.problems)
-
-
-def as_json_values(value: Any) -> Any:
-    """Replace what JSON has no number for, NaN and infinities, by None."""
-    if isinstance(value, dict):
-        return {key: as_json_values(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json_values(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_profile(profile: Profile, repaired: str = "") -> None:

@@ -220,6 +220,9 @@ class Fit(Section):
     )
 
 
+WARM_KINDS = ("vbagg",)
+"""Models whose fits can begin at another's kernel, and whose draws can be weighed."""
+
 MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))
 FIT_KEYS = tuple(Fit.model_fields)
 

@@ -32,7 +32,13 @@ from pipeline.config.input_schema import (
     Population,
     Truth,
 )
-from pipeline.config.model_schema import AreaPixels, Fit, ModelSpec, ignored_fit_keys
+from pipeline.config.model_schema import (
+    WARM_KINDS,
+    AreaPixels,
+    Fit,
+    ModelSpec,
+    ignored_fit_keys,
+)
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.values import (
     InputPath,
@@ -359,9 +365,9 @@ def _wrong_weight(config: Config) -> Wrong | None:
 
 def _wrong_evaluation(config: Config) -> Wrong | None:
     for key, word in (("start", "warm"), ("leave_out", "importance")):
-        if getattr(config.evaluate, key) == word and config.model.kind != "vbagg":
+        if getattr(config.evaluate, key) == word and config.model.kind not in WARM_KINDS:
             found = f"evaluate.{key}: {word} with model.kind: {config.model.kind}"
-            return "", found, "remove it; only vbagg can do so"
+            return "", found, f"remove it; only {' and '.join(WARM_KINDS)} can do so"
     by_file = isinstance(config.evaluate.folds, FoldsFile)
     if config.evaluate.leave_out == "importance" and by_file:
         found = "evaluate.leave_out: importance with a file of folds"

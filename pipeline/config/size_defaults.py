@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config.input_schema import FoldsFile
-from pipeline.config.model_schema import UNSIZED
+from pipeline.config.model_schema import UNSIZED, WARM_KINDS
 from pipeline.config.schema import Config
 
 SMALL_PIXELS = 1_250_000  # up to here nothing follows the size
@@ -20,7 +20,6 @@ FIT_PIXELS = 1_000_000  # of all areas together, in a larger fit
 EVALUATE_PIXELS = 250_000  # likewise, in the fits and scores of its evaluation
 LEAST_AREA_PIXELS = 25
 WARM_EPOCHS = 60
-WARM_KINDS = ("vbagg",)  # whose fits can begin at another's kernel, and whose draws can be weighed
 
 SECTIONS = ("model", "fit", "evaluate")
 SIZED_KEYS = {

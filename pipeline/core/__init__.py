@@ -1,4 +1,4 @@
-"""Errors, progress, signals, threads and the hash of the code, for all of pipeline.
+"""Errors, progress, signals, threads, JSON values and the hash of the code, for all of pipeline.
 
 Imports no other sub-package of pipeline; may import geo and models.
 """

@@ -144,11 +144,12 @@ def leave_each_out(
         return LeftOut(
             bag=np.asarray(part.bag, dtype=np.int64),
             y=y,
-            people=weight if tested is None else tested,
+            people=weight,
             mean=(np.exp(log_weight) * found.draws).sum(axis=0) * size,
             expected=expected * size,
             counts=np.asarray(counts, dtype=np.float64),
             log_density=np.asarray(logsumexp(log_weight + each, axis=0), dtype=np.float64),
+            tested=tested,
             k=np.array([k for _, k in smoothed]),
         )
 

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.verdict import KEY
 
@@ -217,8 +218,8 @@ def evaluation_table(config: Config) -> str:
 
     The table has the scores in sample, and those held out by each scheme.
     """
-    path = config.output.dir / "evaluation.json"
-    report = json.loads(path.read_text(encoding="utf-8"))
+    file = config.output.dir / "evaluation.json"
+    report = json.loads(file.read_text(encoding="utf-8"))
     columns: list[tuple[str, dict[str, Any]]] = [("in sample", report.get("in_sample") or {})]
     for scheme, held in report.get("held_out", {}).items():
         for who in ("model", "constant"):
@@ -226,10 +227,11 @@ def evaluation_table(config: Config) -> str:
             if held.get(who):
                 columns.append((name, held[who]))
     rows = []
-    for title, key in _ROWS:
-        values = [_number_at(scores, key) for _, scores in columns]
+    words = {name: markdown_text(word) for name, word in _words(report).items()}
+    for title, path in _ROWS:
+        values = [_at(scores, path) for _, scores in columns]
         if any(value is not None for value in values):
-            rows.append([title.format(**_words(report)), *(cell(value) for value in values)])
+            rows.append([title.format(**words), *(cell(value) for value in values)])
     table = markdown_table(["", *(name for name, _ in columns)], rows)
     sentence = (report.get(KEY) or {}).get("sentence")
     return table if sentence is None else f"**{sentence}**\n\n{table}"
@@ -241,28 +243,21 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-_ROWS = (
-    ("NLL per area, nats", "nll"),
-    ("log loss per area, nats", "log_loss"),
-    ("{rates}: correlation", "rates.correlation"),
-    ("{rates}: RMSE", "rates.rmse"),
-    ("{totals}: MAE", "counts.mae"),
-    ("AUC", "auc"),
-    ("Brier score", "brier"),
-    ("50 % intervals hold", "intervals.0,5.coverage"),
-    ("90 % intervals hold", "intervals.0,9.coverage"),
-    ("by people: rates: MAE", "by_people.rates.mae"),
-    ("by people: rates: correlation", "by_people.rates.correlation"),
-    ("by people: 90 % intervals hold", "by_people.coverage.0,9"),
-    ("by people: log loss, nats", "by_people.log_loss"),
+_ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("NLL per area, nats", ("nll",)),
+    ("log loss per area, nats", ("log_loss",)),
+    ("{rates}: correlation", ("rates", "correlation")),
+    ("{rates}: RMSE", ("rates", "rmse")),
+    ("{totals}: MAE", ("counts", "mae")),
+    ("AUC", ("auc",)),
+    ("Brier score", ("brier",)),
+    ("50 % intervals hold", ("intervals", "0.5", "coverage")),
+    ("90 % intervals hold", ("intervals", "0.9", "coverage")),
+    ("by people: {rates}: MAE", ("by_people", "rates", "mae")),
+    ("by people: {rates}: correlation", ("by_people", "rates", "correlation")),
+    ("by people: 90 % intervals hold", ("by_people", "coverage", "0.9")),
+    ("by people: log loss, nats", ("by_people", "log_loss")),
 )
-
-
-def _number_at(scores: dict[str, Any], key: str) -> float | None:
-    value: Any = scores
-    for part in key.split("."):
-        value = value.get(part.replace(",", ".")) if isinstance(value, dict) else None
-    return value if isinstance(value, int | float) else None
 
 
 def cell(value: Any) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import model_settings, new_model
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import sized
+from pipeline.config.size_defaults import settings, sized
 from pipeline.core.code import code_inputs
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.leave_out import leave_areas_out, leave_each_out
@@ -57,7 +57,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        The headline numbers.
+        The headline numbers, and the ``settings`` that ``auto`` stands for.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     report = jsonable(report)
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
-    return evaluation.headline(report)
+    return {**evaluation.headline(report), "settings": settings(config)}
 
 
 def _hold_out(
@@ -155,7 +155,8 @@ def _hold_out(
             )
 
         if scheme == "area" and config.evaluate.leave_out == "importance":
-            left = leave_each_out(model, store, config.output.draws, config.evaluate.seed)
+            n_draws, seed = config.output.draws, config.evaluate.seed
+            left = leave_each_out(model, store, n_draws, seed, n_thread(config))
             predictions, fold_of, result["leave_out"] = leave_areas_out(left, fold, refit)
         else:
             predictions, fold_of = refit(fold)
@@ -244,16 +245,3 @@ def _centres(store: BagStore) -> np.ndarray:
         sums = np.add.reduceat(block.coords, block.offsets[:-1], axis=0)
         centres[block.bag] = sums / np.diff(block.offsets)[:, None]
     return centres
-
-
-def jsonable(value: Any) -> Any:
-    """Return the value with numbers that JSON lacks (NaN, infinities) as None."""
-    if isinstance(value, dict):
-        return {key: jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

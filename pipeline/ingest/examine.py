@@ -14,11 +14,12 @@ from geo.errors import InputError
 from geo.grid import Tile
 from geo.membership import Membership
 from geo.raster import RasterSource
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.profile import (
     CountProfile,
-    Exposure,
+    GridExposure,
     Profile,
     RasterProfile,
     exposure_of,
@@ -35,6 +36,7 @@ from pipeline.ingest.raster_suspicions import (
     population_suspicions,
     raster_suspicions,
 )
+from pipeline.ingest.selection import measurable
 from pipeline.ingest.suspicions import (
     count_suspicions,
     coverage_suspicions,
@@ -95,7 +97,7 @@ def examine(
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += id_suspicions(config, areas)
         if inputs.located:
-            usable = _polygons(areas)
+            usable = areas[measurable(areas)]
             shapes = usable.geometry
             size = np.full(len(areas), np.nan)
             size[usable.index] = surface_km2(usable)
@@ -138,12 +140,6 @@ def examine(
     return Examined(profile, tuple(kept))
 
 
-def _polygons(areas: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    shapes = areas.geometry
-    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
-    return areas[usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])]
-
-
 def _may_overlap(members: Membership | None, written: GridSummary | None) -> bool:
     if members is None or written is None:
         return True
@@ -151,7 +147,7 @@ def _may_overlap(members: Membership | None, written: GridSummary | None) -> boo
     return surface - written.covered > OVERLAP * surface
 
 
-def _lacks(members: Membership, exposure: Exposure, written: GridSummary) -> list[str]:
+def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:
     """Name the covariate that most pixels without a value lack, of each area that is short."""
     which = lacking_areas(exposure.total, exposure.lacking)
     if which.size == 0:
@@ -215,13 +211,17 @@ def _exposure(
     if config.counts is not None and config.counts.tested is not None:
         tested = inputs.tested
         return None if tested is None else tested.to_numpy(np.float64), "tested"
+    if config.counts is not None and config.counts.weight is not None:
+        weights, unit = inputs.weights, ResponseWords.of(config).weight_unit
+        return None if weights is None else weights.to_numpy(np.float64), unit
     return (total, "km2") if config.population is None else (people, "people")
 
 
 def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountProfile | None:
     if inputs.counts is None or config.labels is not None:
         return None
-    usable = below if below is not None and below.sum() > 0 else None
-    return profile_counts(
-        inputs.counts, usable, config.output.rate_per, config.period, inputs.tested
-    )
+    usable = below if below is not None and np.nansum(below) > 0 else None
+    y = inputs.counts
+    if config.averages and usable is not None:
+        y = y * usable  # averages add up by their exposure
+    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested)

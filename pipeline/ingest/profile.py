@@ -24,7 +24,7 @@ from pipeline.config.schema import Config
 from pipeline.ingest.raster_sample import RasterSample
 from pipeline.storage.location import Place, is_remote
 from pipeline.storage.object_commit import zarr_at
-from pipeline.store.aligned_grid import TILE
+from pipeline.store.aligned_grid import NO_COVARIATE, TILE
 from pipeline.store.tile_index import TileIndex
 
 EQUAL_AREA = "EPSG:6933"
@@ -122,8 +122,8 @@ class Profile:
     Attributes
     ----------
     areas, people, counts : AreaProfile, PeopleProfile, CountProfile or None
-    exposure : {"people", "tested", "km2"}
-        What rates refer to.
+    exposure : str
+        What rates refer to: ``people``, ``tested``, ``km2``, or the unit of ``counts.weight``.
     rate_per : float
     positive : (int, int) or None
         Positive areas and all areas, for labels.
@@ -144,7 +144,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Exposure:
+class GridExposure:
     """People (or km2) of each area on the grid of the run.
 
     Attributes
@@ -170,7 +170,7 @@ def surface_km2(areas: gpd.GeoDataFrame) -> np.ndarray:
     return np.where(finite & (size > 0), size, np.nan)
 
 
-def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place) -> Exposure:
+def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place) -> GridExposure:
     """Sum the exposure of each area over the aligned grid.
 
     Parameters
@@ -183,8 +183,6 @@ def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place)
     path : Path or Location
         The aligned grid.
     """
-    from pipeline.store.aligned_grid import NO_COVARIATE
-
     group: Any = zarr.open_group(zarr_at(path), mode="r")
     index = TileIndex.of(members, grid, TILE)
     total, lacking = np.zeros(members.n_bag), np.zeros(members.n_bag)
@@ -199,7 +197,7 @@ def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place)
         total += np.bincount(area, people, members.n_bag)
         lost = state[at] & NO_COVARIATE > 0
         lacking += np.bincount(area[lost], people[lost], members.n_bag)
-    return Exposure(total, lacking)
+    return GridExposure(total, lacking)
 
 
 def profile_areas(areas: gpd.GeoDataFrame, size: np.ndarray) -> AreaProfile:
@@ -236,7 +234,7 @@ def profile_counts(
     y : (n_area,) Series
         Counts by id, NaN where missing.
     exposure : (n_area,) float64 array or None
-        People, numbers tested, or km2.
+        People, numbers tested, km2, or the weights of the areas.
     rate_per : float
     period : str or None
     tested : Series, optional
@@ -263,7 +261,7 @@ def profile_periods(
     spec = config.counts
     if spec is None or spec.path is None or config.period is None:
         return ()
-    if spec.tested is not None:
+    if spec.tested is not None or spec.weight is not None:
         exposure = None  # of each period its own
     found = {}
     for period, table in _period_tables(config).items():

@@ -148,15 +148,10 @@ def _prepare(
         written,
         inputs.counts,
         bags.left_out,
-        noun=_response_noun(config),
+        noun=ResponseWords.of(config).area_total,  # averages are stored as totals
         workers=n_thread(config),
     )
     return inputs, replace(bags, balance=balance)
-
-
-def _response_noun(config: Config) -> str:
-    # Averages are stored, and added up, as totals.
-    return "positives" if config.labels is not None else ResponseWords.of(config).area_total
 
 
 def _of_totals(inputs: Inputs, bags: Bags, y: np.ndarray) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pipeline.storage.object_commit import MARKER
 from pipeline.store.bag_store import BagStore
 from pipeline.store.bag_writer import FORMAT, VERSION
 
-#: A :class:`pipeline.ingest.stage.Bags`.
+#: A :class:`pipeline.ingest.selection.Bags`.
 BagsT = TypeVar("BagsT", bound=Any)
 
 #: Share of areas without a count above which the message is a warning.

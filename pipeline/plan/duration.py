@@ -10,7 +10,7 @@ SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _FORM = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in SECONDS))
 
 
-def parse_duration(text: str, place: str = "--within") -> float:
+def parse_duration(text: str) -> float:
     """Return the seconds of a duration.
 
     Parameters
@@ -18,8 +18,6 @@ def parse_duration(text: str, place: str = "--within") -> float:
     text : str
         Days, hours, minutes and seconds, largest first, each at most once: ``1d``, ``2h``,
         ``1h30m``, ``1.5h``, ``45s``.
-    place : str
-        Of the message.
 
     Raises
     ------
@@ -31,7 +29,7 @@ def parse_duration(text: str, place: str = "--within") -> float:
     seconds = sum(float(n) * unit for n, unit in zip(amounts, SECONDS.values(), strict=False) if n)
     if not seconds > 0:
         raise InputError(
-            [Problem(place, f"{text!r} is no duration", "give one such as 90m, 2h or 1h30m")]
+            [Problem("--within", f"{text!r} is no duration", "give one such as 90m, 2h or 1h30m")]
         )
     return seconds
 

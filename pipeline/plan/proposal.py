@@ -16,8 +16,9 @@ import yaml
 
 from geo.errors import InputError, Problem
 from pipeline.config.model_factory import resolved
+from pipeline.config.model_schema import WARM_KINDS
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import WARM_KINDS, cap_for, settings, sized
+from pipeline.config.size_defaults import cap_for, settings, sized
 from pipeline.plan.duration import tell_duration
 from pipeline.plan.estimate import RunPlan, foresee, mean_pixels
 from pipeline.plan.probe import Probe, probe
@@ -25,20 +26,8 @@ from pipeline.plan.sizes import Sizes, measure_inputs
 
 MARGIN = 1.15  # the time foreseen may be short by so much (docs/plan.md)
 
+#: Settings by section and key, as in a configuration: a rung of the ladder.
 Values = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Rung:
-    """Settings of the ladder.
-
-    Attributes
-    ----------
-    values : mapping
-        By section and key, as in a configuration.
-    """
-
-    values: Values
 
 
 @dataclass(frozen=True)
@@ -130,7 +119,7 @@ def propose(
     rungs = list(ladder(config, found.area_pixels))
     least = np.inf
     for rung in rungs:
-        tried, planned = plan(rung.values)
+        tried, planned = plan(rung)
         seconds = total_seconds(planned)
         if seconds is None:
             raise InputError(
@@ -141,10 +130,10 @@ def propose(
                 )
             )
         if MARGIN * seconds <= within:
-            kept = tuple(_kept(config, rung.values))
-            return Proposal(tried, planned, seconds, within, loss(rung.values, kept), kept)
+            kept = tuple(_kept(config, rung))
+            return Proposal(tried, planned, seconds, within, loss(rung, kept), kept)
         least = min(least, MARGIN * seconds)
-    fixed = sorted({key for rung in rungs for key in _kept(config, rung.values)})
+    fixed = sorted({key for rung in rungs for key in _kept(config, rung)})
     own = f", or leave {', '.join(fixed)} to it" if fixed else ""
     raise InputError(
         Problem(
@@ -162,7 +151,7 @@ def total_seconds(plan: RunPlan) -> float | None:
     return None if None in each else float(sum(s for s in each if s is not None))
 
 
-def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Rung]:
+def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Values]:
     """Yield settings from the most to the least accurate.
 
     Parameters
@@ -175,8 +164,8 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Rung]:
     double = {"precision": "float64", "pair_pixels": 256}
     single = {"precision": "float32", "pair_pixels": 128}
     refits = {"area_pixels": "all", "start": "cold", "leave_out": "refit"}
-    yield Rung({"model": double, "fit": {"area_pixels": "all"}, "evaluate": refits})
-    yield Rung({"model": single, "fit": {"area_pixels": "all"}, "evaluate": refits})
+    yield {"model": double, "fit": {"area_pixels": "all"}, "evaluate": refits}
+    yield {"model": single, "fit": {"area_pixels": "all"}, "evaluate": refits}
     quick: dict[str, Any] = {"start": "cold", "leave_out": "refit"}
     if config.model.kind in WARM_KINDS:
         by_weights = isinstance(config.evaluate.folds, int)
@@ -194,7 +183,7 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Rung]:
             "evaluate": {"area_pixels": scored} | quick | more.get("evaluate", {}),
             "output": more.get("output", {}),
         }
-        yield Rung(values)
+        yield values
 
 
 _FEWER = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}

@@ -95,7 +95,7 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
         "config_file": None if config.source is None else str(config.source),
         "config": redacted_values(config.model_dump(mode="json")),
         # What `auto` stood for, and everything else that --within may choose.
-        "settings": record.get("fit", {}).get("summary", {}).get("settings"),
+        "settings": _settings(record),
         "fingerprints": dict(fingerprints),
         "stages": record,
         "seconds": round(sum(entry["seconds"] for entry in record.values()), 3),
@@ -103,6 +103,16 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
     path = config.output.dir / "run.json"
     write_json(path, run)
     return path
+
+
+def _settings(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the settings that the stages used: the evaluation may be newer than the fit."""
+    fit, evaluate = (
+        record.get(name, {}).get("summary", {}).get("settings") for name in ("fit", "evaluate")
+    )
+    if not (fit and evaluate):
+        return fit
+    return {**fit, **{name: evaluate[name] for name in ("evaluate", "output")}}
 
 
 def read_record(directory: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ Balance = dict[str, Any]
 
 #: Where predict leaves the balance for evaluate, in the output directory.
 BALANCE = "work/balance.json"
+WIDTH = 100  # columns of the text table
 MODEL = "work/model/arrays.npz"  # the model's description has times of its own
 
 #: Rows of people: key, words, and whether the row is a part of the one above it.
@@ -51,8 +52,8 @@ def balance_of(store: Any) -> Balance | None:
     Returns
     -------
     dict or None
-        ``unit``, ``people``, ``cases`` and ``areas`` (:func:`describe`); None for a store of an
-        earlier version, or one that was not made by ingest.
+        ``unit``, ``people``, ``cases`` and ``areas`` (``docs/bag-store.md``); None for a store of
+        an earlier version, or one that was not made by ingest.
     """
     begun = store.attrs.get("balance")
     if begun is None:
@@ -145,7 +146,7 @@ def _made_of(out: Path, store: Any) -> dict[str, str]:
     return {"store": store.fingerprint, "model": fingerprint_file(out / MODEL)}
 
 
-def render_balance(balance: Balance, title: str, width: int = 100) -> str:
+def render_balance(balance: Balance, title: str) -> str:
     """Write a balance as a text table; numbers that are 0 or not known have no row of parts."""
     unit = "people" if balance["unit"] == "people" else "km2"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -176,7 +177,7 @@ def render_balance(balance: Balance, title: str, width: int = 100) -> str:
         _add_fitted(table, cases)
     # Names and units of users are no markup.
     console = Console(
-        file=io.StringIO(), width=width, color_system=None, force_terminal=False, markup=False
+        file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, markup=False
     )
     console.print(table)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]

@@ -20,13 +20,13 @@ from pipeline.config.catalogue import (
     unknown_option,
     unusable_options,
 )
+from pipeline.core.json_values import jsonable
 from pipeline.core.progress import Progress
 from pipeline.core.threads import map_in_order
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.report import render_report
-from pipeline.evaluation.stage import jsonable
 from pipeline.evaluation.tasks import LabelTask, compare_held_out
 from pipeline.evaluation.verdict import KEY, verdict
 from pipeline.prediction.csv_table import write_csv

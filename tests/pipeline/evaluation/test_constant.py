@@ -11,9 +11,9 @@ import pytest
 from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.poisson import Poisson
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.scores import moment_log_density
-from pipeline.evaluation.stage import jsonable
 from pipeline.evaluation.tasks import score
 
 FOLD = np.arange(12) % 3

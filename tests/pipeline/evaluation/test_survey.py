@@ -13,7 +13,9 @@ from scipy.special import expit
 from models.likelihoods.negative_binomial import CountRate
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
+from pipeline.evaluation.leave_out import leave_each_out
 from pipeline.evaluation.stage import _folds, evaluate_stage
+from pipeline.evaluation.tasks import score
 from pipeline.prediction.areas import draw_areas, tabulate_areas
 from pipeline.publishing.gates import check_gates
 from tests.pipeline.evaluation.survey import simulate_survey
@@ -111,3 +113,20 @@ def test_people_and_tested_are_two_columns(survey, evaluated):
     assert "poisson_deviance" not in scores
     people = scores["by_people"]["rates"]
     assert 0 < people["mae"] < people["rmse"] < 0.1
+
+
+def test_areas_left_out_by_weights_are_those_of_the_draws(survey):
+    import models
+
+    model = models.load(survey.config.output.dir / "work" / "model")
+    left = leave_each_out(model, survey.store, 200, 0)
+    drawn = draw_areas(model, survey.store, 200, 0)
+    for name in ("y", "people", "tested", "exposure"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(drawn, name), name)
+    scores = score(left, [0.9])
+    assert "poisson_deviance" not in scores
+    assert "nll_moments" not in scores
+    weight = survey.people[np.array(survey.store.ids, int)]
+    assert scores["by_people"]["nll"] == pytest.approx(
+        -np.average(left.log_density, weights=weight), rel=1e-5
+    )

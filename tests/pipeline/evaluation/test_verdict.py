@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 from sklearn.metrics import log_loss, roc_auc_score
 
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
 from pipeline.evaluation.scores import LEVELS, people_scores, pit_bounds, pit_coverage
-from pipeline.evaluation.stage import jsonable
 from pipeline.evaluation.verdict import paired_gain, verdict
 
 RNG = np.random.default_rng(0)

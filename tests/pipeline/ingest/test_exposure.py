@@ -18,7 +18,7 @@ from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.ingest.exposure import pixel_sums
-from pipeline.ingest.stage import ingest
+from pipeline.ingest.stage import check_inputs, ingest
 from pipeline.store.bag_store import BagStore
 
 HECTARES = {f"M{k:02d}": 10.0 ** (k % 4) for k in range(9)}
@@ -186,3 +186,36 @@ def test_large_bags_are_added_up_in_parts(monkeypatch, files):
 
     monkeypatch.setattr("pipeline.ingest.exposure.CHUNK_PIXELS", 7)
     np.testing.assert_allclose(pixel_sums(rows, np.diff(store.offsets)), store.bag_weight)
+
+
+def test_check_tells_rates_of_the_weight(files):
+    # 6 to 14 cases of each unit of the weight, whose areas have 40 to 90 people a square km.
+    cases = {name: (6.0 + k) * HECTARES[name] for k, name in enumerate(files.ids)}
+    _table(files, cases)
+    counts = {"weight": "ha", "unit": "cases"}
+    path = _config(files, counts, "poisson", output={"dir": "out", "exceedance": [5, 10]})
+    examined = check_inputs(load_config(path)).examined
+    profile = examined.profile
+    assert profile.exposure == "ha"
+    total = sum(HECTARES[name] for name in files.ids)
+    assert profile.counts.total == pytest.approx(sum(cases.values()))
+    assert profile.counts.rate == pytest.approx(sum(cases.values()) / total)
+    assert (profile.counts.rates.low, profile.counts.rates.high) == pytest.approx((6, 14))
+    # Thresholds are per unit of the weight, too.
+    assert "threshold" not in {each.code for each in examined.suspicions}
+    path = _config(files, counts, "poisson", output={"dir": "out", "exceedance": [0.5]})
+    examined = check_inputs(load_config(path)).examined
+    assert "threshold" in {each.code for each in examined.suspicions}
+
+
+@pytest.mark.parametrize("weight", ["ha", None])
+def test_check_tells_averages_as_they_are_given(files, weight):
+    yields = {name: 2.0 + k for k, name in enumerate(files.ids)}
+    _table(files, yields)
+    counts = {"of": "average", "unit": "t/ha"} | ({"weight": weight} if weight else {})
+    counts = check_inputs(load_config(_config(files, counts))).examined.profile.counts
+    exposure = HECTARES if weight else _people(files)
+    assert (counts.rates.low, counts.rates.high) == pytest.approx((2, 10))
+    total = sum(yields[name] * exposure[name] for name in files.ids)
+    assert counts.total == pytest.approx(total, rel=1e-5)
+    assert counts.rate == pytest.approx(total / sum(exposure.values()), rel=1e-5)

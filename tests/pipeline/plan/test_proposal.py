@@ -72,7 +72,7 @@ def test_the_defaults_of_a_large_problem_end_in_two_hours(country: Path, large: 
     found = foresee(own, large, measure(own, 0.0), 2)
     seconds = {stage.name: stage.seconds[2] for stage in found.stages}
     assert seconds["fit"] + seconds["evaluate"] < 7200
-    every = applied(config, next(iter(ladder(config, large.area_pixels))).values)
+    every = applied(config, next(iter(ladder(config, large.area_pixels))))
     before = foresee(sized(every, large.area_pixels), large, measure(every, 0.0), 2)
     total = {stage.name: stage.seconds[2] for stage in before.stages}
     assert total["fit"] + total["evaluate"] > 10 * 7200
@@ -87,7 +87,7 @@ def test_what_is_proposed_ends_in_time_and_nothing_better_does(
     assert total_seconds(found.plan) == found.seconds
     config = load_config(country)
     for rung in ladder(config, large.area_pixels):
-        tried = sized(applied(config, rung.values), large.area_pixels)
+        tried = sized(applied(config, rung), large.area_pixels)
         if tried.model_dump() == found.config.model_dump():
             break
         total = total_seconds(foresee(tried, large, measure(tried, 0.0), 2))

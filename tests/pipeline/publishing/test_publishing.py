@@ -21,7 +21,7 @@ from geo.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
-from pipeline.evaluation.stage import jsonable
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation.verdict import paired_gain, verdict
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
