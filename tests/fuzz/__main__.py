@@ -101,7 +101,9 @@ def _write(
         "bad": bad,
     }
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(summary, indent=1) + "\n")
+    partial = given.out.with_name(f".{given.out.name}.partial")
+    partial.write_text(json.dumps(summary, indent=1) + "\n")
+    partial.replace(given.out)  # the run may be stopped at any moment
 
 
 if __name__ == "__main__":
