@@ -55,16 +55,26 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     if likelihood.positive:
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
-    rule = moment_matching.log_normal if estimator == "log_normal" else moment_matching.second_order
-    at = rule(seen, mean, variance.value)
+    if estimator == "log_normal" and variance.linear is not None:
+        at = moment_matching.marginal(seen, mean, variance.value, variance.linear.value)
+    else:
+        rule = {
+            "log_normal": moment_matching.log_normal,
+            "second_order": moment_matching.second_order,
+        }[estimator]
+        at = rule(seen, mean, variance.value)
     value = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
-    by_spread = spread(at.by_variance, offsets)
+    d_m, d_s = slope * a1, 0.5 * slope * a2
+    for part, by in ((variance, at.by_variance), (variance.linear, at.by_linear)):
+        if part is not None and by is not None:
+            d_m += spread(by, offsets) * part.d_m
+            d_s += spread(by, offsets) * part.d_s
     return Aggregated(
         value,
-        slope * a1 + by_spread * variance.d_m,
-        0.5 * slope * a2 + by_spread * variance.d_s,
-        variance.scaled(at.by_variance),
+        d_m,
+        d_s,
+        variance.scaled(at.by_variance, at.by_linear),
         {name: float(each.sum()) for name, each in at.by.items()},
     )
 

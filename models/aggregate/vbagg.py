@@ -18,10 +18,11 @@ from models.aggregate.objective import Estimation, aggregate, available
 from models.backend.arena import arena_for
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
+from models.core.thinning import thinned_block
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import FunctionDraws, Surface, draw_functions
-from models.gp.inducing_points import choose_inducing_points
+from models.gp.inducing_points import choose_inducing_points, place_inducing
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients
@@ -34,6 +35,7 @@ from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
+THINNED = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 
 
@@ -131,7 +133,7 @@ class VBAgg(KernelModel, AggregateModel):
     link: str = "auto"
     estimator: Estimation = "auto"
     area_effect: bool = False
-    n_inducing: Count = 200
+    n_inducing: Count | Literal["auto"] = "auto"
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
     learn_inducing: bool = True
@@ -146,6 +148,16 @@ class VBAgg(KernelModel, AggregateModel):
     natural_rate: Positive = 0.5
     dtype: Precision = "float64"
     seed: int = 0
+
+    @property
+    def by_terms(self) -> bool:
+        """Whether the kernel's terms have inducing variables of their own."""
+        return self.estimator_name != "monte_carlo" and self.posterior_steps == "natural"
+
+    @property
+    def n_points(self) -> int:
+        """Inducing points where they stand for the whole function."""
+        return 200 if self.n_inducing == "auto" else self.n_inducing
 
     @property
     def estimator_name(self) -> str:
@@ -171,15 +183,22 @@ class VBAgg(KernelModel, AggregateModel):
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = choose_inducing_points(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
+        if self.by_terms:
+            wanted = None if self.n_inducing == "auto" else self.n_inducing
+            placed = place_inducing(kernel, z, sample, wanted, rng)
+            fixed, w = {**fixed, **placed.fixed}, placed.w
+            kernel, n_ind = self._kernel(fixed), placed.n_value
+        else:
+            w = choose_inducing_points(z, self.n_points, rng)
+            n_ind = w.shape[0]
         theta = kernel.start(self.resolved_link.start_variance)
         if self.estimator_name == "monte_carlo":
             kernel.features(theta, self.n_features, rng)  # raises where the kernel has none
         params = {
             "mean": np.array([self.resolved_link.start(level)]),
-            "v_mean": np.zeros(w.shape[0]),
-            "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
+            "v_mean": np.zeros(n_ind),
+            "root": np.diag(np.full(n_ind, np.log(START_ROOT))),
             "theta": theta,
             "w": w,
             **{name: np.array([value]) for name, value in own.items()},
@@ -212,6 +231,8 @@ class VBAgg(KernelModel, AggregateModel):
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Sum the bound, and its adjoints by ``params``."""
+        if "thin" in params:
+            block, local = self._thinned(params, block, local)
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -229,6 +250,20 @@ class VBAgg(KernelModel, AggregateModel):
         sums = fwd.backward(term.d_m, term.d_s, term.pairs)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
+
+    @override
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        return "thin" not in params or local is None
+
+    def _thinned(self, params: Arrays, block: Any, local: Any) -> tuple[BagBlock, Any]:
+        """Take the block's chosen pixels from ``local``, or choose them."""
+        cap = int(params["thin"][0])
+        if block is not None:
+            scale = params["x_mean"], params["x_sd"]
+            block = thinned_block(block, cap, *scale, self.seed)
+            local = {name: getattr(block, name) for name in THINNED if hasattr(block, name)}
+            local = {name: value for name, value in local.items() if value is not None}
+        return BagBlock(**{"coords": None, **local}), local
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
@@ -250,7 +285,7 @@ class VBAgg(KernelModel, AggregateModel):
         else:
             d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])
             d_root = q.root_adjoint(d_cov)
-        d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
+        d_theta, d_w = kernel.inducing_backward(theta, w, cache, d_k)
         kl_mean, kl_root = q.kl_backward()
         own = {name: params[name] for name in self.resolved_likelihood.parameters}
         grad = {
@@ -258,13 +293,13 @@ class VBAgg(KernelModel, AggregateModel):
             "v_mean": d_mean - kl_mean,
             "root": d_root - kl_root,
             "theta": sums["theta"] + d_theta,
-            # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
-            "w": sums["w"] + 2.0 * d_w,
+            "w": sums["w"] + d_w,
             **{name: sums[name] for name in own},
         }
         bound = factor * stats.bound - q.kl()
         if self.priors == "weak":
-            value, slope = log_prior(kernel, theta, self.link_name)
+            side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
+            value, slope = log_prior(kernel, theta, self.link_name, side)
             noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
@@ -303,12 +338,12 @@ class VBAgg(KernelModel, AggregateModel):
         state = self.fitted_state()
         params, kernel = state.params, self._kernel(state.fixed)
         theta, w = params["theta"], params["w"]
-        k_ww = kernel.matrix(theta, w, w)
+        k_ww, _ = kernel.inducing(theta, w)
         q = whitened(params)
         fac = sparse_gp.factorise(k_ww, q)
-        noise = rng.standard_normal((w.shape[0], n_draws))
+        noise = rng.standard_normal((k_ww.shape[0], n_draws))
         u_white = q.v_mean[:, None] + q.factor() @ noise
-        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
+        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, self.link_name, scale)
         functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)

@@ -73,7 +73,7 @@ class FunctionDraws:
         """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
         of = self.surface
         f = self.features(z) @ self.weights.astype(z.dtype)
-        k = of.kernel.matrix(of.theta, z, of.w.astype(z.dtype))
+        k, _ = of.kernel.cross(of.theta, z, of.w.astype(z.dtype))
         f += k @ self.coefficients.astype(z.dtype)
         f += z.dtype.type(of.mean)
         return f
@@ -119,6 +119,6 @@ def draw_functions(
     n_draws = u_white.shape[1]
     features = surface.kernel.features(surface.theta, N_FEATURE, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
-    at_w = features(surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
+    at_w = surface.kernel.inducing_features(features, surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
     return FunctionDraws(surface, features, weights, coefficients)

@@ -96,9 +96,9 @@ class PixelPass:
             cache = (
                 self.caches[number]
                 if self.caches is not None
-                else kernel.forward(theta, self.z[rows], w, allocate)[1]
+                else kernel.cross(theta, self.z[rows], w, allocate)[1]
             )
-            tile_theta, tile_w = kernel.backward(
+            tile_theta, tile_w = kernel.cross_backward(
                 theta, self.z[rows], w, cache, d_k, want_w=True, allocate=allocate
             )
             d_theta += tile_theta
@@ -141,7 +141,7 @@ def forward(
     theta, w, alpha, q = low
     arena = NoArena(xp.empty) if arena is None else arena
     allocate = arena.allocate
-    n_pix, n_ind = z.shape[0], w.shape[0]
+    n_pix, n_ind = z.shape[0], alpha.shape[0]
     strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     kept = n_pix if learn else 0
@@ -151,7 +151,7 @@ def forward(
     )
     for rows in row_tiles(n_pix, _rows(xp)):
         mark = arena.mark()
-        k, cache = kernel.forward(theta, z[rows], w, allocate)
+        k, cache = kernel.cross(theta, z[rows], w, allocate)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
             xp.matmul(k, q, out=kq)

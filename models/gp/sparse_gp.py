@@ -105,6 +105,27 @@ class Whitened:
         np.fill_diagonal(root, np.log(np.diag(root)))
         return Whitened(self.v_mean + step, root)
 
+    def natural_gain(self, d_mean: np.ndarray, d_cov: np.ndarray) -> float:
+        r"""Return what a full natural step would gain, to second order, nats.
+
+        ``g' P^-1 g / 2 + tr((P_0^-1 D)^2) / 4`` with ``g`` the slope of the bound by ``v_mean``,
+        ``P`` the precision that the data ask for, ``P_0`` that of ``q`` and ``D = P - P_0``.
+        """
+        n_ind = self.v_mean.shape[0]
+        factor = self.factor()
+        wanted = np.eye(n_ind) - d_cov - d_cov.T
+        # R' P R, which is the identity at the optimum.
+        inner = times_lower(factor, np.ascontiguousarray(wanted), transposed=True)
+        inner = times_lower(factor, np.ascontiguousarray(inner.T), transposed=True)
+        off = inner - np.eye(n_ind)
+        slope = times_lower(factor, (d_mean - self.v_mean)[:, None], transposed=True)[:, 0]
+        try:
+            low = cholesky(0.5 * (inner + inner.T))
+            slope = inverse_lower(low) @ slope
+        except np.linalg.LinAlgError:
+            pass
+        return 0.5 * float(slope @ slope) + 0.25 * float((off * off).sum())
+
 
 def _is_precision(a: np.ndarray) -> bool:
     try:
@@ -125,6 +146,25 @@ class Factored:
     q: np.ndarray
 
 
+def factor_of(k_ww: np.ndarray, jitter: float = JITTER) -> np.ndarray:
+    """Return the lower Cholesky factor of ``K_WW`` with its jitter.
+
+    Raises
+    ------
+    NumericalError
+        If it is not positive definite even so.
+    """
+    n_ind = k_ww.shape[0]
+    try:
+        return np.asarray(cholesky(k_ww + jitter * np.trace(k_ww) / n_ind * np.eye(n_ind)))
+    except np.linalg.LinAlgError as error:
+        msg = (
+            "the covariance of the inducing points is not positive definite; "
+            "use fewer inducing points or a smaller learning rate"
+        )
+        raise NumericalError(msg) from error
+
+
 def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> Factored:
     """Compute ``alpha`` and ``Q`` from ``K_WW`` and ``q(v)``.
 
@@ -142,15 +182,7 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
         If ``K_WW`` is not positive definite even so.
     """
     n_ind = k_ww.shape[0]
-    lifted = k_ww + jitter * np.trace(k_ww) / n_ind * np.eye(n_ind)
-    try:
-        lower = cholesky(lifted)
-    except np.linalg.LinAlgError as error:
-        msg = (
-            "the covariance of the inducing points is not positive definite; "
-            "use fewer inducing points or a smaller learning rate"
-        )
-        raise NumericalError(msg) from error
+    lower = factor_of(k_ww, jitter)
     lower_inv = inverse_lower(lower)
     factor = whitened.factor()
     spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))

@@ -87,7 +87,7 @@ class AreaEffect(Likelihood):
         tau2 = float(np.exp(2.0 * params["log_area_sd"]))
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
-        mode, sd = self._mode(y, t, params, bag_data, tau2)
+        mode, sd = _mode(self.base, y, t, params, bag_data, tau2)
         shape = (N_NODE,) + (1,) * t.ndim
         node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
         u = mode + np.sqrt(2.0) * sd * node
@@ -128,22 +128,69 @@ class AreaEffect(Likelihood):
             by_d2,
         )
 
-    def _mode(
-        self, y: Any, t: Any, params: Mapping[str, float], bag_data: Any, tau2: float
-    ) -> tuple[Any, Any]:
-        """Find the mode of the integrand and its Laplace deviation by Newton's method."""
-        xp = namespace(t)
-        # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
-        # from far below it would overshoot: start at the data where there are any.
-        at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
-        u = xp.clip(t, at_data - 6.0 * np.sqrt(tau2), at_data + 6.0 * np.sqrt(tau2))
-        for _ in range(NEWTON_STEPS):
-            eta = xp.exp(u)
-            at = self.base.terms(y, eta, params, bag_data, order=3)
-            slope = at.d1 * eta - (u - t) / tau2
-            curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / tau2
-            step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
-            u = u + step
-            if not bool((xp.abs(step) > 1e-9).any()):
-                break
-        return u, 1.0 / xp.sqrt(curve)
+
+def log_normal_mixture(
+    base: Likelihood,
+    y: Any,
+    t: Any,
+    variance: Any,
+    params: Mapping[str, float],
+    bag_data: Any,
+) -> Terms:
+    r"""Return ``g = log int p(y | e^u) N(u; t, variance) du`` and its derivatives.
+
+    Parameters
+    ----------
+    base : Likelihood
+        Log-concave in the mean's logarithm.
+    y : (n_bag,)
+    t : (..., n_bag)
+    variance : (n_bag,)
+    params, bag_data
+        See :meth:`Likelihood.terms`.
+
+    Returns
+    -------
+    Terms
+        ``d1`` by ``t``, ``d2`` by ``variance``, and ``by`` the base's parameters.
+    """
+    xp = namespace(t)
+    mode, sd = _mode(base, y, t, params, bag_data, variance)
+    shape = (N_NODE,) + (1,) * t.ndim
+    node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
+    u = mode + np.sqrt(2.0) * sd * node
+    at = base.terms(y, xp.exp(u), params, bag_data, order=1)
+    log_each = at.value - 0.5 * (u - t) ** 2 / variance + xp.log(weight) + node**2
+    top = log_each.max(axis=0)
+    share = xp.exp(log_each - top)
+    total = share.sum(axis=0)
+    share /= total
+    value = top + xp.log(total) + xp.log(sd) - 0.5 * xp.log(np.pi * variance)
+    off = u - t
+    first = (share * off).sum(axis=0)
+    second = (share * off**2).sum(axis=0)
+    by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
+    # The heat equation: d/d variance of the integral is half of its second derivative by t.
+    return Terms(value, first / variance, 0.5 * (second / variance - 1.0) / variance, by=by)
+
+
+def _mode(
+    base: Likelihood, y: Any, t: Any, params: Mapping[str, float], bag_data: Any, variance: Any
+) -> tuple[Any, Any]:
+    """Find the mode of the integrand and its Laplace deviation by Newton's method."""
+    xp = namespace(t)
+    # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
+    # from far below it would overshoot: start at the data where there are any.
+    at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
+    reach = 6.0 * xp.sqrt(xp.asarray(variance))
+    u = xp.clip(t, at_data - reach, at_data + reach)
+    for _ in range(NEWTON_STEPS):
+        eta = xp.exp(u)
+        at = base.terms(y, eta, params, bag_data, order=3)
+        slope = at.d1 * eta - (u - t) / variance
+        curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / variance
+        step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
+        u = u + step
+        if not bool((xp.abs(step) > 1e-9).any()):
+            break
+    return u, 1.0 / xp.sqrt(curve)
