@@ -80,6 +80,10 @@ class State:
         Updates made.
     rate : float
         Learning rate of the next update; set by the loop's schedule.
+    members : dict of arrays
+        Draws of the hyperparameters with their posterior, stacked: ``weight`` (n_member,), which
+        adds up to 1, and ``(n_member, ...)`` by the name in ``params`` that each stands for; what
+        is not in it, members share. Empty where hyperparameters are not integrated.
     """
 
     params: Arrays
@@ -87,6 +91,7 @@ class State:
     memory: Arrays = field(default_factory=dict)
     step: int = 0
     rate: float = 0.0
+    members: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
