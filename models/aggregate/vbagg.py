@@ -29,7 +29,13 @@ from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import FunctionDraws, Surface, draw_functions
+from models.gp.draws import (
+    N_FEATURE,
+    FunctionDraws,
+    Surface,
+    draw_functions,
+    feature_share,
+)
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
@@ -331,15 +337,17 @@ class VBAgg(KernelModel, AggregateModel):
         state = self.fitted_state()
         states = member_states(state)
         if not states:
-            return self._sample_functions(state, n_draws, rng)
+            return self._sample_functions(state, n_draws, rng, N_FEATURE)
         member = allocate(state.members["weight"], n_draws, rng)
         parts = [
-            self._sample_functions(states[k], count, rng)
+            self._sample_functions(states[k], count, rng, feature_share(count / n_draws))
             for k, count in zip(*np.unique(member, return_counts=True), strict=True)
         ]
         return PooledDraws.of(parts, member)
 
-    def _sample_functions(self, state: State, n_draws: int, rng: np.random.Generator) -> VBAggDraws:
+    def _sample_functions(
+        self, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
+    ) -> VBAggDraws:
         params, kernel = state.params, self._kernel(state.fixed)
         theta, w = params["theta"], params["w"]
         k_ww = kernel.matrix(theta, w, w)
@@ -350,7 +358,7 @@ class VBAgg(KernelModel, AggregateModel):
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, self.link_name, scale)
-        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)
+        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
         own = likelihood_params(self.resolved_likelihood, params)
         return VBAggDraws(functions, state.fixed, self.resolved_likelihood, own)
 
