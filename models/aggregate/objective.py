@@ -55,8 +55,12 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     if likelihood.positive:
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
-    if estimator == "log_normal" and variance.linear is not None:
-        at = moment_matching.marginal(seen, mean, variance.value, variance.linear.value)
+    followed = None
+    if estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params:
+        b = p * a1
+        line = fwd.followed(b, offsets)
+        at = moment_matching.marginal(seen, mean, variance.value, line.value)
+        followed = (line, at.by_linear)
     else:
         rule = {
             "log_normal": moment_matching.log_normal,
@@ -65,17 +69,20 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
         at = rule(seen, mean, variance.value)
     value = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
-    d_m, d_s = slope * a1, 0.5 * slope * a2
-    for part, by in ((variance, at.by_variance), (variance.linear, at.by_linear)):
-        if part is not None and by is not None:
-            d_m += spread(by, offsets) * part.d_m
-            d_s += spread(by, offsets) * part.d_s
+    by_spread = spread(at.by_variance, offsets)
+    d_m = slope * a1 + by_spread * variance.d_m
+    d_s = 0.5 * slope * a2 + by_spread * variance.d_s
+    if followed is not None:  # b = p e^{m + s / 2}
+        by_b = spread(at.by_linear, offsets) * line.by_weight(fwd.k) * b
+        d_m += by_b
+        d_s += 0.5 * by_b
     return Aggregated(
         value,
         d_m,
         d_s,
-        variance.scaled(at.by_variance, at.by_linear),
+        variance.scaled(at.by_variance),
         {name: float(each.sum()) for name, each in at.by.items()},
+        followed,
     )
 
 

@@ -8,12 +8,21 @@ serves a rate of 0.4 and one of 1e-6.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.members import (
+    PooledDraws,
+    allocate,
+    member_states,
+    stacked,
+    tabulated,
+    unstacked,
+)
 from models.aggregate.objective import Estimation, aggregate, available
 from models.backend.arena import arena_for
 from models.core.block import BagBlock
@@ -21,16 +30,23 @@ from models.core.errors import ParameterError
 from models.core.thinning import thinned_block
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import FunctionDraws, Surface, draw_functions
+from models.gp.draws import (
+    N_FEATURE,
+    FunctionDraws,
+    Surface,
+    draw_functions,
+    feature_share,
+)
 from models.gp.inducing_points import choose_inducing_points, place_inducing
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
-from models.gp.linear_part import Coefficient, linear_coefficients
+from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
-from models.likelihoods.observation import Observation, bag_weights
+from models.likelihoods.mixture import MixturePrediction
+from models.likelihoods.observation import Observation, bag_weights, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
@@ -226,6 +242,7 @@ class VBAgg(KernelModel, AggregateModel):
             "mean": params["mean"],
             "alpha": fac.alpha,
             "q": fac.q,
+            **({"cov": fac.cov} if self.by_terms else {}),
         }
 
     @override
@@ -247,7 +264,7 @@ class VBAgg(KernelModel, AggregateModel):
             return Stats(value, block.n_bag, sums), local
         fwd = self._forward(params, block.x, block.coords, learn=True)
         term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels)
-        sums = fwd.backward(term.d_m, term.d_s, term.pairs)
+        sums = fwd.backward(term.d_m, term.d_s, term.pairs, term.followed)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
 
@@ -283,7 +300,9 @@ class VBAgg(KernelModel, AggregateModel):
             d_mean, d_cov, d_k, d_root = back.v_mean, back.cov, back.k_ww, back.root
             sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
         else:
-            d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])
+            d_mean, d_cov, d_k = sparse_gp.factorise_backward(
+                fac, q, sums["alpha"], sums["q"], by_cov=sums.get("cov")
+            )
             d_root = q.root_adjoint(d_cov)
         d_theta, d_w = kernel.inducing_backward(theta, w, cache, d_k)
         kl_mean, kl_root = q.kl_backward()
@@ -327,15 +346,46 @@ class VBAgg(KernelModel, AggregateModel):
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     @override
-    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        fwd = self._forward(params, x, coords, learn=False)
-        return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
+    def prediction_params(self, state: State) -> Arrays:
+        shared, own = self.block_params(state), member_states(state)
+        if not own:
+            return shared
+        each = [self.block_params(member) for member in own]
+        return stacked(shared, each, state.members["weight"])
+
+    @override
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Prediction | MixturePrediction:
+        z, base = self._scaled(params, x, coords), float(params["base_rate"][0])
+
+        def predicted(own: Arrays) -> Prediction:
+            fwd = self._pass(own, z, learn=False)
+            return Prediction(self.link_name, fwd.m, fwd.s, base)
+
+        members = unstacked(params)
+        if not members:
+            return predicted(params)
+        return MixturePrediction(tuple(map(predicted, members)), params["member/weight"])
 
     # -- what users call -----------------------------------------------------------------------
 
-    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws:
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws | PooledDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
         state = self.fitted_state()
+        states = member_states(state)
+        if not states:
+            return self._sample_functions(state, n_draws, rng, N_FEATURE)
+        member = allocate(state.members["weight"], n_draws, rng)
+        parts = [
+            self._sample_functions(states[k], count, rng, feature_share(count / n_draws))
+            for k, count in zip(*np.unique(member, return_counts=True), strict=True)
+        ]
+        return PooledDraws.of(parts, member)
+
+    def _sample_functions(
+        self, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
+    ) -> VBAggDraws:
         params, kernel = state.params, self._kernel(state.fixed)
         theta, w = params["theta"], params["w"]
         k_ww, _ = kernel.inducing(theta, w)
@@ -346,16 +396,39 @@ class VBAgg(KernelModel, AggregateModel):
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, self.link_name, scale)
-        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)
-        return VBAggDraws(functions, state.fixed, self.resolved_likelihood)
+        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
+        own = likelihood_params(self.resolved_likelihood, params)
+        return VBAggDraws(functions, state.fixed, self.resolved_likelihood, own)
 
     @property
     def coefficients_(self) -> list[Coefficient]:
         """Slopes of the kernel's linear part, see :mod:`models.gp.linear_part`; maybe none."""
         params = self.fitted_params()
+        each = [self._coefficients(own) for own in unstacked(params)]
+        return pooled(each, params["member/weight"]) if each else self._coefficients(params)
+
+    def _coefficients(self, params: Arrays) -> list[Coefficient]:
         return linear_coefficients(
             self._kernel(params), params["theta"], params["w"], params["alpha"], params["q"]
         )
+
+    def hyperparameter_table(self) -> dict[str, dict[str, float]]:
+        """Return the learnt parameters with their posterior, in the units of their names.
+
+        Returns
+        -------
+        dict of dict
+            By name, as :meth:`named_hyperparameters`: ``mode``, the value at the optimum; where
+            hyperparameters are integrated, ``mean``, and ``lower`` and ``upper``, the ends of the
+            central 90 % interval of the draws.
+        """
+        mode, params = self.named_hyperparameters(), self.fitted_params()
+        each = []
+        for state, own in zip(member_states(self.state_), unstacked(params), strict=True):
+            member = copy(self)
+            member.state_, member.params_ = state, own
+            each.append(member.named_hyperparameters())
+        return tabulated(mode, each, params.get("member/weight"))
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(
@@ -363,7 +436,9 @@ class VBAgg(KernelModel, AggregateModel):
         )
 
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
-        z = self._scaled(params, x, coords)
+        return self._pass(params, self._scaled(params, x, coords), learn=learn)
+
+    def _pass(self, params: Arrays, z: Any, *, learn: bool) -> pixel_pass.PixelPass:
         kernel, low = self._kernel(params), self._low(params)
         return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
 
@@ -374,13 +449,22 @@ class VBAggDraws:
     Attributes
     ----------
     n_draws : int
+    params : dict of float
+        The likelihood's parameters, logarithms.
     """
 
-    def __init__(self, functions: FunctionDraws, fixed: Arrays, likelihood: Likelihood) -> None:
+    def __init__(
+        self,
+        functions: FunctionDraws,
+        fixed: Arrays,
+        likelihood: Likelihood,
+        params: dict[str, float],
+    ) -> None:
         self._functions = functions
         self._fixed = fixed
         self._likelihood = likelihood
         self.n_draws = functions.n_draws
+        self.params = params
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:

@@ -87,8 +87,9 @@ class State:
     rate : float
         Learning rate of the next update; set by the loop's schedule.
     members : dict of arrays
-        Draws of the hyperparameters, one a row: every learnt array but the inducing points, stacked,
-        and ``weight`` (n_member,). Empty where they are not integrated.
+        Draws of the hyperparameters with their posterior, stacked: ``weight`` (n_member,), which
+        adds up to 1, and ``(n_member, ...)`` by the name in ``params`` that each stands for; what
+        is not in it, members share. Empty where hyperparameters are not integrated.
     """
 
     params: Arrays

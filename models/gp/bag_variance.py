@@ -14,7 +14,7 @@ error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,6 @@ class BagVariance:
         By the kernel's parameters through ``k(X, X)``.
     node_bag : (n_node,) int64
         Bag of each node.
-    linear : BagVariance or None
-        The same for the first term of the series alone, ``sum_ij p_i p_j a_1(i) a_1(j) S_ij``: the
-        variance of what is linear in ``f``. For the exponential link, which sums its series.
     """
 
     value: Any
@@ -55,16 +52,11 @@ class BagVariance:
     gk: Any
     d_theta: Any
     node_bag: Any
-    linear: BagVariance | None = None
 
-    def scaled(self, slope: Any, by_linear: Any = None) -> PairAdjoint:
-        """Multiply by the derivative of the objective by ``V``, and by its linear part: (n_bag,)."""
+    def scaled(self, slope: Any) -> PairAdjoint:
+        """Multiply by the derivative of the objective by ``V``, (n_bag,)."""
         by_node = slope[like(self.node_bag, slope)].astype(self.gk.dtype)
-        gk, d_theta = self.gk * by_node[:, None], slope @ self.d_theta
-        if self.linear is not None and by_linear is not None:
-            other = self.linear.scaled(by_linear)
-            gk, d_theta = gk + other.gk, d_theta + other.d_theta
-        return PairAdjoint(self.rows, gk, d_theta)
+        return PairAdjoint(self.rows, self.gk * by_node[:, None], slope @ self.d_theta)
 
 
 def bag_variance(
@@ -90,18 +82,14 @@ def bag_variance(
     n_factor = 1 if link.n_term is None else link.n_term
     a = link.moments(fwd.m, fwd.s, n_factor + 2)
     factors, slopes, curves = a[1 : n_factor + 1], a[2 : n_factor + 2], a[3 : n_factor + 3]
+    each, each_m, each_s = _diagonal(link, factors, slopes, curves, fwd.s)
     square = p * p
-    n_bag = offsets.shape[0] - 1
-    series = (False, True) if link.n_term is None else (False,)
-    parts = []
-    for first in series:
-        each, each_m, each_s = _diagonal(link, factors, slopes, curves, fwd.s, first=first)
-        d_theta = xp.zeros((n_bag, fwd.params["theta"].shape[0]))
-        parts.append(
-            _Parts(segment_sum(square * each, offsets), square * each_m, square * each_s, d_theta)
-        )
+    value = segment_sum(square * each, offsets)
+    d_m, d_s = square * each_m, square * each_s
     host_p = to_host(p)
-    rows, node_bag = [], []
+    n_bag = offsets.shape[0] - 1
+    d_theta = xp.zeros((n_bag, fwd.params["theta"].shape[0]))
+    rows, gks, node_bag = [], [], []
     for a_bag in range(n_bag):
         lo, hi = int(offsets[a_bag]), int(offsets[a_bag + 1])
         if hi - lo < 2:
@@ -112,54 +100,34 @@ def bag_variance(
         nodes += lo
         here = like(nodes, p)
         at = [f[here] for f in factors]
-        for part, pair in zip(parts, _visit(fwd, link, here, like(mass, p), at), strict=True):
-            part.value[a_bag] += pair.value
-            for grad, slope, curve in zip(pair.d_factor, slopes, curves, strict=True):
-                part.d_m[here] += grad * slope[here]
-                part.d_s[here] += 0.5 * grad * curve[here]
-            part.d_theta[a_bag] = pair.d_theta
-            part.gks.append(pair.gk)
+        pair = _visit(fwd, link, here, like(mass, p), at)
+        value[a_bag] += pair.value
+        for grad, slope, curve in zip(pair.d_factor, slopes, curves, strict=True):
+            d_m[here] += grad * slope[here]
+            d_s[here] += 0.5 * grad * curve[here]
+        d_theta[a_bag] = pair.d_theta
         rows.append(nodes)
+        gks.append(pair.gk)
         node_bag.append(np.full(nodes.shape[0], a_bag))
     none = np.zeros(0, dtype=np.int64)
-    at_rows = np.concatenate(rows) if rows else none
-    of_bag = np.concatenate(node_bag) if node_bag else none
-    made: BagVariance | None = None
-    for part in reversed(parts):  # the linear part is the last
-        gk = xp.concatenate(part.gks) if part.gks else xp.zeros((0, fwd.k.shape[1]), fwd.k.dtype)
-        made = BagVariance(
-            part.value, part.d_m, part.d_s, at_rows, gk, part.d_theta, of_bag, made
-        )
-    assert made is not None  # noqa: S101 (there is at least one part)
-    return made
-
-
-@dataclass
-class _Parts:
-    """What adds up bag by bag, of ``V`` or of its linear part."""
-
-    value: Any
-    d_m: Any
-    d_s: Any
-    d_theta: Any
-    gks: list[Any] = field(default_factory=list)
+    return BagVariance(
+        value,
+        d_m,
+        d_s,
+        np.concatenate(rows) if rows else none,
+        xp.concatenate(gks) if gks else xp.zeros((0, fwd.k.shape[1]), dtype=fwd.k.dtype),
+        d_theta,
+        np.concatenate(node_bag) if node_bag else none,
+    )
 
 
 def _diagonal(
-    link: Link,
-    factors: list[Any],
-    slopes: list[Any],
-    curves: list[Any],
-    s: Any,
-    *,
-    first: bool,
+    link: Link, factors: list[Any], slopes: list[Any], curves: list[Any], s: Any
 ) -> tuple[Any, Any, Any]:
-    """Return ``C_ii``, or its ``first`` term, and its derivatives by ``m_i`` and ``s_i``."""
+    """Return ``C_ii`` and its derivatives by ``m_i`` and ``s_i``."""
     xp = namespace(s)
     if link.n_term is None:
         (a,) = factors
-        if first:
-            return a * a * s, 2.0 * a * a * s, a * a * (s + 1.0)
         over = xp.expm1(s)
         return a * a * over, 2.0 * a * a * over, a * a * (over + xp.exp(s))
     value, by_m, by_s = xp.zeros_like(s), xp.zeros_like(s), xp.zeros_like(s)
@@ -207,22 +175,16 @@ class _PairSums:
     d_theta: Any
 
 
-def _visit(
-    fwd: PixelPass, link: Link, nodes: Any, mass: Any, factors: list[Any]
-) -> list[_PairSums]:
-    """Sum over the pairs of different nodes of one bag; the linear part last where it is wanted."""
+def _visit(fwd: PixelPass, link: Link, nodes: Any, mass: Any, factors: list[Any]) -> _PairSums:
+    """Sum over the pairs of different nodes of one bag."""
     xp = namespace(fwd.z)
     kernel, theta, dtype = fwd.kernel, fwd.params["theta"], fwd.z.dtype
     z, k, kq = fwd.z[nodes], fwd.k[nodes], fwd.kq[nodes]
     weighted = [(mass * f).astype(dtype) for f in factors]
     n = nodes.shape[0]
-    both = link.n_term is None
-    out = [
-        _PairSums(
-            xp.zeros(()), [xp.zeros(n) for _ in factors], xp.zeros_like(k), xp.zeros(theta.shape)
-        )
-        for _ in range(1 + both)
-    ]
+    out = _PairSums(
+        xp.zeros(()), [xp.zeros(n) for _ in factors], xp.zeros_like(k), xp.zeros(theta.shape)
+    )
     tiles = [slice(i, min(i + PAIRS, n)) for i in range(0, n, PAIRS)]
     for number, rows in enumerate(tiles):
         for cols in tiles[number:]:
@@ -232,32 +194,25 @@ def _visit(
             cov = prior - kq[rows] @ k[cols].T
             if same:
                 xp.fill_diagonal(cov, 0)  # pairs of one pixel are in the diagonal's part
-            series = [_powers(link, cov)]
-            if both:
-                series.append(([cov], [xp.ones_like(cov)]))
-            for sums, powers in zip(out, series, strict=True):
-                adjoint = xp.zeros_like(cov)
-                for power, before, factor, grad in zip(
-                    *powers, weighted, sums.d_factor, strict=True
-                ):
-                    left = power @ factor[cols]
-                    grad[rows] += 2.0 * left
-                    sums.value += twice * (factor[rows] @ left)
-                    if not same:
-                        grad[cols] += 2.0 * (power.T @ factor[rows])
-                    adjoint += factor[rows, None] * factor[cols] * before
-                if same:
-                    xp.fill_diagonal(adjoint, 0)
-                sums.gk[rows] += adjoint @ k[cols]
+            adjoint = xp.zeros_like(cov)
+            for power, before, factor, grad in zip(
+                *_powers(link, cov), weighted, out.d_factor, strict=True
+            ):
+                left = power @ factor[cols]
+                grad[rows] += 2.0 * left
+                out.value += twice * (factor[rows] @ left)
                 if not same:
-                    sums.gk[cols] += adjoint.T @ k[rows]
-                by_theta, _ = kernel.backward(
-                    theta, z[rows], z[cols], cache, adjoint, want_w=False
-                )
-                sums.d_theta += twice * by_theta
-    for sums in out:
-        for grad in sums.d_factor:
-            grad *= mass
+                    grad[cols] += 2.0 * (power.T @ factor[rows])
+                adjoint += factor[rows, None] * factor[cols] * before
+            if same:
+                xp.fill_diagonal(adjoint, 0)
+            out.gk[rows] += adjoint @ k[cols]
+            if not same:
+                out.gk[cols] += adjoint.T @ k[rows]
+            by_theta, _ = kernel.backward(theta, z[rows], z[cols], cache, adjoint, want_w=False)
+            out.d_theta += twice * by_theta
+    for grad in out.d_factor:
+        grad *= mass
     return out
 
 

@@ -37,7 +37,7 @@ class KernelModel(Estimator):
 
     def _low(self, params: Arrays) -> Arrays:
         """Convert the arrays of the pixels' matrix products to their precision."""
-        names = ("w", "alpha", "q")
+        names = [name for name in ("w", "alpha", "q", "cov") if name in params]
         return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:

@@ -144,6 +144,7 @@ class Factored:
     spread: np.ndarray  # I - R R'
     alpha: np.ndarray
     q: np.ndarray
+    cov: np.ndarray  # K_WW^-1 Sigma K_WW^-1
 
 
 def factor_of(k_ww: np.ndarray, jitter: float = JITTER) -> np.ndarray:
@@ -188,8 +189,8 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
     spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))
     alpha = lower_inv.T @ whitened.v_mean
     # L^-T (I - R R') L^-1, each part a square.
-    q = gram(lower_inv) - gram(times_lower(factor, lower_inv, transposed=True))
-    return Factored(lower, lower_inv, spread, alpha, q)
+    cov = gram(times_lower(factor, lower_inv, transposed=True))
+    return Factored(lower, lower_inv, spread, alpha, gram(lower_inv) - cov, cov)
 
 
 def factorise_backward(
@@ -198,6 +199,7 @@ def factorise_backward(
     d_alpha: np.ndarray,
     d_q: np.ndarray,
     jitter: float = JITTER,
+    by_cov: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take the adjoints of ``alpha`` and ``Q`` back to ``q(v)`` and ``K_WW``.
 
@@ -207,6 +209,8 @@ def factorise_backward(
         As given to and returned by :func:`factorise`.
     d_alpha : (n_ind,) float64
     d_q : (n_ind, n_ind) float64, symmetric
+    by_cov : (n_ind, n_ind) float64, symmetric, optional
+        Adjoint of ``K_WW^-1 Sigma K_WW^-1``.
 
     Returns
     -------
@@ -224,7 +228,12 @@ def factorise_backward(
     # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
     # no ill-conditioned matrix is multiplied out.
     lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
-    return d_mean, -0.5 * (d_spread + d_spread.T), lower_backward(l_inv, lt_dl, jitter)
+    d_cov = -0.5 * (d_spread + d_spread.T)
+    if by_cov is not None:  # L^-T R R' L^-1, likewise
+        inner = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, by_cov).T))
+        lt_dl += 2.0 * (fac.spread - np.eye(fac.spread.shape[0])) @ inner
+        d_cov += 0.5 * (inner + inner.T)
+    return d_mean, d_cov, lower_backward(l_inv, lt_dl, jitter)
 
 
 def lower_backward(l_inv: np.ndarray, lt_dl: np.ndarray, jitter: float = JITTER) -> np.ndarray:

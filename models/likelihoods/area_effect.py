@@ -10,7 +10,6 @@ one-dimensional integral, done by Gauss-Hermite quadrature around its mode, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,14 @@ from scipy.special import roots_hermite
 from models.backend.arrays import namespace
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import OneRate
-from models.likelihoods.likelihood import TINY, Likelihood, Parameter, Terms
+from models.likelihoods.likelihood import (
+    TINY,
+    Likelihood,
+    Parameter,
+    Params,
+    Terms,
+    exponential,
+)
 
 N_NODE = 24
 NEWTON_STEPS = 30
@@ -73,18 +79,16 @@ class AreaEffect(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        tau = float(np.exp(params["log_area_sd"]))
+        tau = exponential(params["log_area_sd"], eta)
         effect = np.exp(tau * rng.standard_normal(eta.shape) - 0.5 * tau**2)
         return self.base.draw(eta * effect, params, bag_data, rng)
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        tau2 = float(np.exp(2.0 * params["log_area_sd"]))
+        tau2 = exponential(2.0 * params["log_area_sd"], eta)
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
         mode, sd = _mode(self.base, y, t, params, bag_data, tau2)
@@ -134,7 +138,7 @@ def log_normal_mixture(
     y: Any,
     t: Any,
     variance: Any,
-    params: Mapping[str, float],
+    params: Params,
     bag_data: Any,
 ) -> Terms:
     r"""Return ``g = log int p(y | e^u) N(u; t, variance) du`` and its derivatives.
@@ -165,7 +169,7 @@ def log_normal_mixture(
     share = xp.exp(log_each - top)
     total = share.sum(axis=0)
     share /= total
-    value = top + xp.log(total) + xp.log(sd) - 0.5 * xp.log(np.pi * variance)
+    value = top + xp.log(total) + xp.log(sd) - 0.5 * np.log(np.pi * variance)
     off = u - t
     first = (share * off).sum(axis=0)
     second = (share * off**2).sum(axis=0)
@@ -175,22 +179,26 @@ def log_normal_mixture(
 
 
 def _mode(
-    base: Likelihood, y: Any, t: Any, params: Mapping[str, float], bag_data: Any, variance: Any
+    base: Likelihood, y: Any, t: Any, params: Params, bag_data: Any, variance: Any
 ) -> tuple[Any, Any]:
     """Find the mode of the integrand and its Laplace deviation by Newton's method."""
     xp = namespace(t)
     # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
     # from far below it would overshoot: start at the data where there are any.
     at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
-    reach = 6.0 * xp.sqrt(xp.asarray(variance))
+    reach = 6.0 * np.sqrt(variance)
     u = xp.clip(t, at_data - reach, at_data + reach)
+    moving, curvature = xp.ones_like(t) > 0, xp.ones_like(t)
     for _ in range(NEWTON_STEPS):
         eta = xp.exp(u)
         at = base.terms(y, eta, params, bag_data, order=3)
         slope = at.d1 * eta - (u - t) / variance
         curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / variance
         step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
-        u = u + step
-        if not bool((xp.abs(step) > 1e-9).any()):
+        # What is there stays: an area's numbers do not depend on what it is computed with.
+        u = xp.where(moving, u + step, u)
+        curvature = xp.where(moving, curve, curvature)
+        moving = moving & (xp.abs(step) > 1e-9)
+        if not bool(moving.any()):
             break
-    return u, 1.0 / xp.sqrt(curve)
+    return u, 1.0 / xp.sqrt(curvature)

@@ -136,8 +136,8 @@ def leave_each_out(
         smoothed = [smooth_weights(-each[:, a]) for a in range(part.n_bag)]
         log_weight = np.stack([w for w, _ in smoothed], axis=1)
         chosen = resample(np.exp(log_weight), rng)
-        expected = np.take_along_axis(found.draws, chosen, axis=0)
-        counts = likelihood.draw(expected, found.params, found.bag_data, rng)
+        without = found.rearranged(chosen)
+        expected, counts = without.draws, without.observed(rng).draws
         tested = part.trials if likelihood.needs_trials else None
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         size = 1.0 if tested is None else tested

@@ -115,6 +115,44 @@ def test_derivatives_of_likelihoods_agree_with_finite_differences(likelihood):
             assert np.abs(found - numeric).max() <= 1e-4 * np.abs(found).max()
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
+@pytest.mark.parametrize("order", [1, 3])
+def test_each_draw_may_have_its_own_parameters(likelihood, order):
+    y, eta, bag_data, params = _cases(likelihood)
+    eta = eta * np.linspace(0.9, 1.1, 4)[:, None]
+    shift = np.array([[-0.7], [0.0], [0.2], [0.9]])
+    each = {name: value + shift for name, value in params.items()}
+    found = likelihood.terms(y, eta, each, bag_data, order)
+    for row in range(4):
+        own = {name: float(value[row, 0]) for name, value in each.items()}
+        alone = likelihood.terms(y, eta[row], own, bag_data, order)
+        for name in ("value", "d1", "d2", "d3") if order == 3 else ("value", "d1"):
+            np.testing.assert_array_equal(getattr(found, name)[row], getattr(alone, name))
+        for kind in ("by", "by_d2") if order == 3 else ("by",):
+            assert set(getattr(found, kind)) == set(params)
+            for name, value in getattr(alone, kind).items():
+                np.testing.assert_array_equal(getattr(found, kind)[name][row], value)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
+def test_draws_with_their_own_parameters_follow_the_law_of_each(likelihood):
+    _, eta, bag_data, params = _cases(likelihood)
+    n = 20_000
+    shift = np.where(np.arange(2 * n) % 2 == 0, -0.8, 0.8)[:, None]
+    each = {name: value + shift for name, value in params.items()}
+    whole = np.broadcast_to(eta, (2 * n, eta.shape[0]))
+    drawn = likelihood.draw(whole, each, bag_data, np.random.default_rng(0))
+    for first in (0, 1):
+        own = {name: float(value[first, 0]) for name, value in each.items()}
+        alone = likelihood.draw(whole[:n], own, bag_data, np.random.default_rng(1))
+        for a, b in zip(drawn[first::2].T, alone.T, strict=True):
+            assert stats.ks_2samp(a, b).pvalue > 1e-4
+        # The same numbers where all draws have the same parameters.
+        equal = {name: np.full((n, 1), value) for name, value in own.items()}
+        again = likelihood.draw(whole[:n], equal, bag_data, np.random.default_rng(1))
+        np.testing.assert_array_equal(again, alone)
+
+
 def test_likelihoods_are_those_of_scipy():
     y, eta = np.array([0.0, 4.0, 9.0]), np.array([0.5, 6.0, 7.0])
     own = {"log_size": np.log(3.0), "log_noise": np.log(0.7)}
