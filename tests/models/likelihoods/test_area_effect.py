@@ -23,9 +23,9 @@ def test_the_aggregate_is_the_mean_of_the_counts_and_not_their_median(tau):
     assert np.median(y / (0.1 * people)) == pytest.approx(np.exp(-0.5 * tau**2), abs=6 * error)
     # The density has the same convention: its best rate is the one that the counts add up to.
     best = minimize_scalar(
-        lambda log_rate: -EFFECT.terms(
-            y, np.exp(log_rate) * people, own, np.ones(people.size)
-        ).value.sum(),
+        lambda log_rate: (
+            -EFFECT.terms(y, np.exp(log_rate) * people, own, np.ones(people.size)).value.sum()
+        ),
         bounds=(-4.0, -1.0),
         method="bounded",
     )
