@@ -340,7 +340,8 @@ def _wrong_trials(config: Config) -> Wrong | None:
 
     names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
     found = f"counts.tested and model.likelihood: {names}, one without the other"
-    return "", found, "give both for positives among tested people, neither for cases"
+    remedy = "give both for positives among tested people (beta_binomial), neither for cases"
+    return "", found, remedy
 
 
 def _wrong_weight(config: Config) -> Wrong | None:

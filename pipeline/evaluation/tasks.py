@@ -21,12 +21,12 @@ from pipeline.config.schema import Config
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
+from pipeline.evaluation.points import point_scores
 from pipeline.evaluation.scores import (
     LEVELS,
     moment_log_density,
     people_scores,
     pit_histogram,
-    point_scores,
     predictive_scores,
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
@@ -51,10 +51,19 @@ _ABOUT_FOLDS = {
     "block": "compact regions held out whole (k-means of the areas' centres)",
 }
 
+_ABOUT_POINTS = {
+    "rmse": "root of the mean squared error of the mean of the predictive distribution (of the "
+    "mean logarithm for log_counts); correlation, spearman, bias and poisson_deviance are of the "
+    "mean as well",
+    "mae": "mean absolute error of the median of the predictive distribution, observation noise "
+    "included: the number that has the least expected absolute error",
+}
+
 _ABOUT_COUNTS = {
     "counts": "{area_total} of an area; expected counts are means over joint draws",
     "rates": "{total} per unit of exposure ({exposure})",
-    "log_counts": "natural logarithms of counts and expectations plus one half",
+    "log_counts": "natural logarithms of counts plus one half",
+    **_ABOUT_POINTS,
     "nll": "minus the log predictive density of a count, mean over areas, nats",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
     "mean and variance of the draws: not ruled by the one draw nearest to an outlying count",
@@ -68,6 +77,7 @@ _ABOUT_COUNTS = {
 _ABOUT_VALUES = {
     "counts": "{area_total} of an area; expected values are means over joint draws",
     "rates": "{totals} per unit of exposure ({exposure})",
+    **_ABOUT_POINTS,
     "nll": "minus the log predictive density of a value, mean over areas, nats",
     "coverage": "share of observations inside central predictive intervals",
     **_ABOUT_FOLDS,
@@ -351,7 +361,7 @@ def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scor
     moments) are left out of other responses; those that assume Poisson noise are left out of
     positives among people tested as well.
     """
-    points = point_scores(draws.y, draws.mean, draws.exposure, counts=counts)
+    points = point_scores(draws.y, draws.mean, draws.counts, draws.exposure, counts=counts)
     moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
     if np.isfinite(draws.tested).any():  # positives among the tested are no Poisson counts
         points.pop("poisson_deviance", None)

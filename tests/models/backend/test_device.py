@@ -40,6 +40,7 @@ COMBINATIONS = [
         "normal": ("identity",),
         "exponential": ("exp", "square"),
         "binomial": ("probit",),
+        "beta_binomial": ("probit",),
     }.items()
     for link in links
     for estimator in ("bound", "second_order", "log_normal", "monte_carlo")

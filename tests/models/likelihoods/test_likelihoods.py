@@ -169,6 +169,49 @@ def test_likelihoods_are_those_of_scipy():
     p, tested = np.array([0.1, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
     found = LIKELIHOODS["binomial"].terms(y, p, own, tested).value
     np.testing.assert_allclose(found, stats.binom(tested, p).logpmf(y), rtol=1e-10)
+    for d in (1e-4, 0.05, 2.0):
+        own = {"log_overdispersion": np.log(d)}
+        found = LIKELIHOODS["beta_binomial"].terms(y, p, own, tested).value
+        theirs = stats.betabinom(tested.astype(int), p / d, (1 - p) / d).logpmf(y)
+        np.testing.assert_allclose(found, theirs, rtol=1e-9)
+
+
+def test_beta_binomial_counts_of_no_overdispersion_are_binomial():
+    y, p, tested = np.array([0.0, 4.0, 9.0]), np.array([1e-90, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
+    own = {"log_overdispersion": -40.0}
+    limit = LIKELIHOODS["binomial"].terms(y, p, {}, tested, order=3)
+    found = LIKELIHOODS["beta_binomial"].terms(y, p, own, tested, order=3)
+    for name in ("value", "d1", "d2", "d3"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(limit, name), rtol=1e-4, atol=1e-4, err_msg=name
+        )
+
+
+def test_beta_binomial_draws_have_the_moments_of_scipys():
+    eta, tested = np.array([0.05, 0.3, 0.9]), np.array([20.0, 200.0, 75.0])
+    size = np.array([[4.0], [300.0]])  # of two members: each draw has its own
+    each = np.repeat(-np.log(size), 100_000, axis=0)
+    drawn = (
+        LIKELIHOODS["beta_binomial"]
+        .draw(
+            np.broadcast_to(eta, (200_000, 3)),
+            {"log_overdispersion": each},
+            tested,
+            np.random.default_rng(1),
+        )
+        .reshape(2, -1, 3)
+    )
+    theirs = stats.betabinom(tested.astype(int), size * eta, size * (1 - eta))
+    np.testing.assert_allclose(drawn.mean(axis=1), theirs.mean(), rtol=0.02)
+    np.testing.assert_allclose(drawn.var(axis=1), theirs.var(), rtol=0.03)
+    # The terms of each draw are those of its own overdispersion.
+    terms = LIKELIHOODS["beta_binomial"].terms
+    y = np.array([2.0, 90.0, 70.0])
+    both = terms(y, np.stack([eta, eta]), {"log_overdispersion": -np.log(size)}, tested, order=3)
+    for k in range(2):
+        alone = terms(y, eta, {"log_overdispersion": -np.log(size[k, 0])}, tested, order=3)
+        for name in ("value", "d1", "d2", "d3"):
+            np.testing.assert_allclose(getattr(both, name)[k], getattr(alone, name), rtol=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.05, 0.6, 2.0])
