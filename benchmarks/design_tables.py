@@ -154,7 +154,7 @@ def warnings(records: Mapping[Key, Record]) -> str:
             absent.append(f"`{name}`")
             continue
         pixels, people = (summary(grids, COVERAGE[k])[0] for k in ("pixels", "people"))
-        few = f"; {len(grids)} grids only" if len(grids) < FEW else ""
+        few = f"; {len(grids)} grid{'s'[: len(grids) > 1]} only" if len(grids) < FEW else ""
         line = f"* `{name}` ({_words(design)}): {pixels:.2f} of pixels, {people:.2f} of people{few}"
         worst = min(pixels, people)
         if worst < BAND[0]:
