@@ -23,6 +23,7 @@ from scipy.ndimage import gaussian_filter
 
 from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
+from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, Summary
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import kernel_of, scaled_inputs
@@ -36,6 +37,7 @@ NOISE = (0.2, 5.0)  # a likelihood's own parameter that has no prior: log-unifor
 GRID = np.linspace(-45.0, 45.0, 901)  # logarithm of a parameter
 JITTER = 1e-9  # of the mean variance
 MOST_TRIES = 1000
+PriorDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class KnownScale(VBAgg):
@@ -70,9 +72,7 @@ class HyperPrior:
     cdf: np.ndarray
 
     @classmethod
-    def of(
-        cls, names: tuple[str, ...], log_density: Callable[[np.ndarray], float], seed: int = 0
-    ) -> HyperPrior:
+    def of(cls, names: tuple[str, ...], density: PriorDensity, seed: int = 0) -> HyperPrior:
         """Tabulate a density that factorises.
 
         Raises
@@ -81,24 +81,24 @@ class HyperPrior:
             If it does not factorise, or a factor has no finite integral.
         """
         origin = np.zeros(len(names))
-        level = log_density(origin)
+        level = density(origin)[0]
         each = np.empty((len(names), GRID.size))
         for k, j in np.ndindex(*each.shape):
             at = origin.copy()
             at[k] = GRID[j]
-            each[k, j] = log_density(at) - level
+            each[k, j] = density(at)[0] - level
         for at in np.random.default_rng(seed).choice(GRID[350:-350], (20, len(names))):
             apart = sum(float(np.interp(v, GRID, row)) for v, row in zip(at, each, strict=True))
-            together = log_density(at) - level
+            together = density(at)[0] - level
             if abs(together - apart) > 1e-6 * (1.0 + abs(together)):
                 msg = "the prior does not factorise by parameter; draw from it jointly"
                 raise ValueError(msg)
-        density = np.exp(each - each.max(axis=1, keepdims=True))
-        if (density[:, [0, -1]] > 1e-6).any():
-            flat = names[int(np.argmax(density[:, [0, -1]].max(axis=1)))]
+        table = np.exp(each - each.max(axis=1, keepdims=True))
+        if (table[:, [0, -1]] > 1e-6).any():
+            flat = names[int(np.argmax(table[:, [0, -1]].max(axis=1)))]
             msg = f"the prior of {flat} has no finite integral; give it a proper one"
             raise ValueError(msg)
-        steps = 0.5 * (density[:, 1:] + density[:, :-1])
+        steps = 0.5 * (table[:, 1:] + table[:, :-1])
         cdf = np.pad(np.cumsum(steps, axis=1), ((0, 0), (1, 0)))
         return cls(names, cdf / cdf[:, -1:])
 
@@ -112,11 +112,16 @@ class HyperPrior:
         )
 
 
-def prior_log_density(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], Any]:
-    """Return the names of the parameters under priors, and their joint log density.
+def prior_with_gradient(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], PriorDensity]:
+    """Return the names of the parameters under priors, and their joint log density and gradient.
 
     The only place that knows how :mod:`models.gp.priors` is called. Arguments of ``log_prior``
     besides kernel, parameters and link are looked up among the constants of the fit by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such constant.
     """
     kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
     own = [name for name, each in likelihood.parameters.items() if each.excess_power is not None]
@@ -128,12 +133,13 @@ def prior_log_density(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], Any
         raise ValueError(msg)
     given = {name: known[name] for name in wanted}
 
-    def log_density(phi: np.ndarray) -> float:
+    def density(phi: np.ndarray) -> tuple[float, np.ndarray]:
         noise = {name: phi[kernel.n_theta + k :][:1] for k, name in enumerate(own)}
-        of_kernel = log_prior(theta=phi[: kernel.n_theta], **given)[0]
-        return of_kernel + log_prior_noise(likelihood, noise)[0]
+        value, by_theta = log_prior(theta=phi[: kernel.n_theta], **given)
+        more, by_noise = log_prior_noise(likelihood, noise)
+        return value + more, np.concatenate([by_theta, *(by_noise[name] for name in own)])
 
-    return (*kernel.names, *own), log_density
+    return (*kernel.names, *own), density
 
 
 @dataclass(frozen=True)
@@ -211,11 +217,10 @@ def make_geometry(design: Design, rng: np.random.Generator) -> Bags:
     return Bags(x[order], offsets, ones, weight[order], coords[order], trials)
 
 
-def constants_of(model: VBAgg, bags: Bags) -> Arrays:
-    """Return the constants of a fit to these bags: scalings, and what else the priors need."""
+def starting_state(model: VBAgg, bags: BagBlock) -> State:
+    """Return a fit before its first step: its constants are the scalings and what priors need."""
     rng = np.random.default_rng(0)
-    state: State = model.init(BagsSource(bags, model.seed).summary(rng), rng)
-    return state.fixed
+    return model.init(BagsSource(bags, model.seed).summary(rng), rng)
 
 
 def draw_country(model: VBAgg, design: Design, rng: np.random.Generator) -> Country:
@@ -234,8 +239,8 @@ def draw_country(model: VBAgg, design: Design, rng: np.random.Generator) -> Coun
         If :data:`MOST_TRIES` countries in a row have data out of range.
     """
     bags = make_geometry(design, rng)
-    fixed = constants_of(model, bags)
-    prior = HyperPrior.of(*prior_log_density(model, fixed))
+    fixed = starting_state(model, bags).fixed
+    prior = HyperPrior.of(*prior_with_gradient(model, fixed))
     kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
     z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
     p = bag_weights(likelihood, bags.weight, bags.offsets, 1.0)

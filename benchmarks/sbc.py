@@ -14,15 +14,11 @@ other settings or other code do not count. Writes ``benchmarks/results/sbc.json`
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
+import functools
 import os
 import time
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +28,10 @@ from scipy.special import ndtri
 from benchmarks import prior_draws
 from benchmarks.prior_draws import Country, Design, KnownScale, draw_country
 from benchmarks.rank_tests import draw_ranks, histogram, rank_of, uniform_ranks, uniform_shares
+from benchmarks.records import hash_settings, run_missing
 from benchmarks.report import RESULTS, write_results
 from models.core.errors import ModelError
 from models.gp.scaling import kernel_of
-from pipeline.core.code import code_hashes
 
 FIGURE = Path(__file__).parents[1] / "docs/figures/sbc.png"
 RECORDS = Path(__file__).parents[1] / "build/sbc"
@@ -61,20 +57,19 @@ def make_model(name: str, **changed: Any) -> KnownScale:
 
 
 def settings_of(name: str, design: Design, **changed: Any) -> str:
-    """Return a hash of all that decides a record: settings, ranges, and the code of ``models``."""
+    """Return a hash of all that decides a record."""
     ranges = (prior_draws.TOTALS, prior_draws.SHARES, prior_draws.TESTED, prior_draws.NOISE)
-    held = [make_model(name, **changed).get_params(), asdict(design), ranges, N_DRAWS, N_CHOSEN]
-    text = json.dumps([name, held, code_hashes()["models"]], sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    params = make_model(name, **changed).get_params()
+    return hash_settings(name, params, asdict(design), ranges, N_DRAWS, N_CHOSEN)
 
 
-def measure(name: str, number: int, design: Design, **changed: Any) -> dict[str, Any]:
+def measure(name: str, design: Design, changed: dict[str, Any], number: int) -> dict[str, Any]:
     """Draw, fit and rank country ``number``; a fit that fails is a record as well."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), number])
     model = make_model(name, **changed)
     country = draw_country(model, design, rng)
     start = time.perf_counter()
-    record: dict[str, Any] = {"country": number, "tried": country.n_tried}
+    record: dict[str, Any] = {"tried": country.n_tried}
     try:
         model.fit(country.bags, n_thread=1)
         record.update(ranks_of(model, country, rng))
@@ -178,51 +173,13 @@ def hyperparameter_ranks(
     }
 
 
-def read_records(path: Path, settings: str) -> dict[int, dict[str, Any]]:
-    """Return the records of these settings by country; a line cut off by a stop is passed over."""
-    found = {}
-    for line in path.read_text().splitlines() if path.is_file() else ():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if record.get("settings") == settings:
-            found[record["country"]] = record
-    return found
-
-
 def run(
     name: str, n_country: int, n_worker: int, records: Path, design: Design, **changed: Any
 ) -> list[dict[str, Any]]:
     """Measure the countries that have no record yet; return all records."""
-    path, settings = records / f"{name}.jsonl", settings_of(name, design, **changed)
-    found = read_records(path, settings)
-    missing = [number for number in range(n_country) if number not in found]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for record in _measured(name, missing, n_worker, design, changed):
-        found[record["country"]] = {"settings": settings, **record}
-        with path.open("a") as file:
-            file.write("\n" * _cut_off(path) + json.dumps(found[record["country"]]) + "\n")
-        print(f"{name}: {len(found)} of {n_country}", record.get("error", ""), flush=True)
-    return [found[number] for number in sorted(found) if number < n_country]
-
-
-def _cut_off(path: Path) -> bool:
-    text = path.read_bytes()[-1:]
-    return text not in (b"", b"\n")
-
-
-def _measured(
-    name: str, numbers: list[int], n_worker: int, design: Design, changed: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    if n_worker <= 1:
-        for number in numbers:
-            yield measure(name, number, design, **changed)
-        return
-    with ProcessPoolExecutor(n_worker, get_context("spawn")) as pool:
-        waiting = [pool.submit(measure, name, number, design, **changed) for number in numbers]
-        for future in as_completed(waiting):
-            yield future.result()
+    one = functools.partial(measure, name, design, changed)
+    settings = settings_of(name, design, **changed)
+    return run_missing(one, range(n_country), records / f"{name}.jsonl", settings, n_worker)
 
 
 def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
