@@ -4,7 +4,8 @@ r"""The exact posterior of a small country: dense fields, every hyperparameter, 
     e, v ~ N(0, I),   L L' = the correlation matrix of the pixels,
 
 under the likelihoods and priors of the model itself. The unknowns are one vector: all ``e`` and
-``v``, then the mean, then the logarithms of the kernel's and the likelihood's parameters, as the
+``v``, then the level (the average of ``f``, which the data tell as they do not tell the mean; its
+prior is flat, too), then the logarithms of the kernel's and the likelihood's parameters, as the
 model has them. ``L`` is interpolated in the logarithm of the range between Cholesky factors on a
 grid, so that the density has a gradient that costs no factorisation.
 """
@@ -30,6 +31,7 @@ from models.likelihoods.observation import bag_weights
 STEP = 1.0 / 32.0  # of the logarithm of the range, between Cholesky factors
 RANGES = (0.03, 60.0)  # in deviations of the coordinates: from less than a pixel to a flat field
 JITTER = 1e-8
+LOOSE = 0.3  # mass of hyperparameters, of which data may say little: long steps
 
 
 class Roots:
@@ -95,7 +97,7 @@ class ExactPosterior:
     Attributes
     ----------
     names : tuple of str
-        Of the last elements of the vector: ``mean``, then the hyperparameters.
+        Of the last elements of the vector: ``level``, then the hyperparameters.
     n_white : int
         Of the first, whose prior is ``N(0, 1)``.
     """
@@ -121,7 +123,7 @@ class ExactPosterior:
         self.n_white = at
         prior_names, self._prior = prior_with_gradient(model, fixed)
         free = [name for name in self.likelihood.parameters if name not in prior_names]
-        self.names = ("mean", *prior_names, *free)
+        self.names = ("level", *prior_names, *free)
         self.n_dim = at + len(self.names)
         self._n_prior, self._n_theta = len(prior_names), kernel.n_theta
         self._held = {self.names.index(name): value for name, value in (held or {}).items()}
@@ -146,6 +148,15 @@ class ExactPosterior:
         """Return the rates at a point, per unit of weight: (n_pix,)."""
         return np.asarray(self.base * self.link.value(self.latent(q)))
 
+    def hyperparameters(self, q: np.ndarray) -> np.ndarray:
+        """Return the mean and the logarithms of all others, as :attr:`names`, but no level."""
+        _, kept = self._forward(q)
+        tail = q[self.n_white :].copy()
+        for (white, _, made), held in zip(self._terms, kept, strict=True):
+            value = held[-1] if isinstance(made, Roots) else made @ (held[0] * q[white])
+            tail[0] -= value.mean()
+        return tail
+
     def _forward(self, q: np.ndarray) -> tuple[np.ndarray, list[Any]]:
         theta = q[self.n_white + 1 :][: self._n_theta]
         f = np.full(self._p.size, q[self.n_white])
@@ -157,18 +168,20 @@ class ExactPosterior:
                 first, second = (dtrmv(each, q[white], lower=1) for each in (low, high))
                 sd = np.exp(0.5 * at[0])
                 value = sd * ((1.0 - share) * first + share * second)
-                kept.append((low, high, share, sd * (second - first) / STEP, sd, value))
+                by_range = sd * (second - first) / STEP
+                kept.append((low, high, share, by_range, sd, value))
             else:
                 sd = np.exp(0.5 * at) * np.ones(made.shape[1])
                 value = made @ (sd * q[white])
                 kept.append((sd,))
-            f += value
+            f += value - value.mean()
         return f, kept
 
     def _backward(self, q: np.ndarray, kept: list[Any], g: np.ndarray) -> np.ndarray:
         """Return the gradient of a function of ``f`` with adjoint ``g`` (n_pix,): (n_dim,)."""
         grad = np.zeros(self.n_dim)
         grad[self.n_white] = g.sum()
+        g = g - g.mean()
         theta = grad[self.n_white + 1 :]
         for (white, part, made), held in zip(self._terms, kept, strict=True):
             if isinstance(made, Roots):
@@ -239,7 +252,9 @@ class ExactPosterior:
             rows[a] = self._backward(q, kept, g) * np.sqrt(max(float(curve[a]), 0.0))
         for k in self._held:
             rows[:, self.n_white + k] = 0.0
-        return Mass(np.ones(self.n_dim), rows)
+        own = np.ones(self.n_dim)
+        own[self.n_white :] = LOOSE
+        return Mass(own, rows)
 
     def refresh(self, q: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw the variances of linear terms anew, given the slopes (Yu and Meng 2011).
