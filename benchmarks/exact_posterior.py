@@ -142,7 +142,7 @@ class ExactPosterior:
 
     def latent(self, q: np.ndarray) -> np.ndarray:
         """Return ``f`` at a point: (n_pix,)."""
-        return self._forward(q)[0]
+        return self._forward(self._pinned(q))[0]
 
     def rate(self, q: np.ndarray) -> np.ndarray:
         """Return the rates at a point, per unit of weight: (n_pix,)."""
@@ -150,12 +150,20 @@ class ExactPosterior:
 
     def hyperparameters(self, q: np.ndarray) -> np.ndarray:
         """Return the mean and the logarithms of all others, as :attr:`names`, but no level."""
+        q = self._pinned(q)
         _, kept = self._forward(q)
         tail = q[self.n_white :].copy()
         for (white, _, made), held in zip(self._terms, kept, strict=True):
             value = held[-1] if isinstance(made, Roots) else made @ (held[0] * q[white])
             tail[0] -= value.mean()
         return tail
+
+    def _pinned(self, q: np.ndarray) -> np.ndarray:
+        """Return a copy with the known hyperparameters, which momenta would carry away."""
+        q = q.copy()
+        for k, value in self._held.items():
+            q[self.n_white + k] = value
+        return q
 
     def _forward(self, q: np.ndarray) -> tuple[np.ndarray, list[Any]]:
         theta = q[self.n_white + 1 :][: self._n_theta]
@@ -215,6 +223,7 @@ class ExactPosterior:
 
     def density(self, q: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the log density, up to a constant, and its gradient (n_dim,)."""
+        q = self._pinned(q)
         nothing = -np.inf, np.zeros(self.n_dim)
         if self._outside(q):
             return nothing
@@ -239,6 +248,7 @@ class ExactPosterior:
 
     def mass_at(self, q: np.ndarray) -> Mass:
         """Return 1 and the data's expected curvature: of each bag's aggregate, a row."""
+        q = self._pinned(q)
         f, kept = self._forward(q)
         eta = self.likelihood.inside(segment_sum(self._p * self.link.value(f), self.offsets), 1e-12)
         own = self._own(q)
@@ -262,7 +272,7 @@ class ExactPosterior:
         A slope that data determine leaves its variance little room while the whitened slope is
         held. Given the slopes, the data say nothing more of the variances.
         """
-        q = q.copy()
+        q = self._pinned(q)
         theta = q[self.n_white + 1 :][: self._n_prior]
         for white, part, made in self._terms:
             if isinstance(made, Roots):

@@ -76,6 +76,7 @@ def closed_form(model, bags, kernel, theta, noise):
     return gain @ bags.y, k - gain @ area @ k, evidence
 
 
+@pytest.mark.ci
 def test_sampler_recovers_a_gaussian_posterior():
     """Normal likelihood, hyperparameters known: mean and deviation of every pixel."""
     model, bags, kernel, held = normal_country(3)
@@ -84,24 +85,28 @@ def test_sampler_recovers_a_gaussian_posterior():
     theta = np.array([held[name] for name in kernel.names])
     mean, cov, _ = closed_form(model, bags, kernel, theta, np.exp(held["log_noise"]))
     chains = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         draws, accepted = hmc.sample(
             posterior.density, posterior.start(rng), posterior.mass_at, rng,
-            n_warm=200, n_keep=1200, view=posterior.rate, also=posterior.refresh,
+            n_warm=150, n_keep=700, view=posterior.rate, also=posterior.refresh,
         )  # fmt: skip
         assert 0.5 < accepted < 1
         chains.append(draws)
     both = np.array(chains)
     size = hmc.effective_size(both)
     assert hmc.split_rhat(both).max() < 1.02
-    assert size.min() > 400
+    assert size.min() > 300
     sd = np.sqrt(np.diag(cov))
     flat = both.reshape(-1, bags.n_pix)
     assert (np.abs(flat.mean(axis=0) - mean) < 5 * sd / np.sqrt(size)).all()
-    assert (np.abs(flat.std(axis=0) / sd - 1) < 5 / np.sqrt(2 * size)).all()
+    # Trajectories turn draws around the mean: squares have an effective size of their own.
+    of_squares = hmc.effective_size((both - mean) ** 2)
+    assert of_squares.min() > 150
+    assert (np.abs(flat.std(axis=0) / sd - 1) < 5 / np.sqrt(2 * of_squares)).all()
 
 
+@pytest.mark.ci
 def test_sampler_recovers_the_marginal_of_hyperparameters():
     """Normal likelihood, field's variance and range unknown: quadrature of the evidence."""
     model, bags, kernel, held = normal_country(4)
@@ -124,16 +129,16 @@ def test_sampler_recovers_the_marginal_of_hyperparameters():
     p /= p.sum()
     wanted = [float(p.sum(axis=1) @ grid[0]), float(p.sum(axis=0) @ grid[1])]
     chains = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         draws, _ = hmc.sample(
             posterior.density, posterior.start(rng), posterior.mass_at, rng,
-            n_warm=300, n_keep=2500, view=posterior.hyperparameters, also=posterior.refresh,
+            n_warm=200, n_keep=1200, view=posterior.hyperparameters, also=posterior.refresh,
         )  # fmt: skip
         chains.append(draws[:, [posterior.names.index(name) for name in free]])
     both = np.array(chains)
     size = hmc.effective_size(both)
-    assert size.min() > 150
+    assert size.min() > 100
     error = both.reshape(-1, 2).std(axis=0) / np.sqrt(size)
     assert (np.abs(both.mean(axis=(0, 1)) - wanted) < 4 * error).all()
 
