@@ -270,12 +270,15 @@ class ExactPosterior:
         """Draw the variances of linear terms anew, given the slopes (Yu and Meng 2011).
 
         A slope that data determine leaves its variance little room while the whitened slope is
-        held. Given the slopes, the data say nothing more of the variances.
+        held. Given the slopes, the data say nothing more of the variances. Then each range moves,
+        alone or along the ridge on which data cannot tell it from the variance.
         """
         q = self._pinned(q)
         theta = q[self.n_white + 1 :][: self._n_prior]
         for white, part, made in self._terms:
             if isinstance(made, Roots):
+                if not {1 + part.start, 2 + part.start} & set(self._held):
+                    self._along_ridge(q, part, rng)
                 continue
             for k in range(part.start, part.stop):
                 if 1 + k in self._held:
@@ -296,3 +299,10 @@ class ExactPosterior:
                 theta[k] = slice_step(log_density, now, rng)
                 e *= np.exp(0.5 * (now - theta[k]))
         return q
+
+    def _along_ridge(self, q: np.ndarray, part: slice, rng: np.random.Generator) -> None:
+        """Move range and variance of a spatial term along a line, in place."""
+        line = np.zeros(self.n_dim)
+        # Of a Matern-3/2 field in a plane, small scales determine variance / range^3.
+        line[self.n_white + 1 :][part] = (3.0 * (rng.random() < 0.5), 1.0)
+        q += line * slice_step(lambda step: self.density(q + step * line)[0], 0.0, rng)

@@ -122,11 +122,11 @@ def test_sampler_recovers_the_marginal_of_hyperparameters():
         del held[name]
     posterior = ExactPosterior(model, bags, held)
     names, prior = prior_with_gradient(model, starting_state(model, bags).fixed)
-    grid = np.linspace(-8, 4, 49), np.linspace(np.log(0.03), np.log(60.0), 50)
-    log_p = np.empty((49, 50))
+    grid = np.linspace(-16, 5, 64), np.linspace(np.log(0.03), np.log(60.0), 50)
+    log_p = np.empty((64, 50))
     at = np.array([held.get(name, 0.0) for name in names])
     place = [names.index(name) for name in free]
-    for i, j in np.ndindex(49, 50):
+    for i, j in np.ndindex(64, 50):
         at[place] = grid[0][i], grid[1][j]
         evidence = closed_form(bags, z, kernel, at[: kernel.n_theta], np.exp(held["log_noise"]))
         log_p[i, j] = evidence[2] + prior(at)[0]
@@ -138,7 +138,7 @@ def test_sampler_recovers_the_marginal_of_hyperparameters():
         rng = np.random.default_rng(seed)
         draws, _ = hmc.sample(
             posterior.density, posterior.start(rng), posterior.mass_at, rng,
-            n_warm=200, n_keep=1000, view=posterior.hyperparameters, also=posterior.refresh,
+            n_warm=200, n_keep=1500, view=posterior.hyperparameters, also=posterior.refresh,
         )  # fmt: skip
         chains.append(draws[:, [posterior.names.index(name) for name in free]])
     both = np.array(chains)
