@@ -221,7 +221,9 @@ def config(world, tmp_path):
     """Return a configuration whose output directory is a copy."""
     shutil.copytree(world.directory / "out", tmp_path / "out")
     return world.with_config(
-        output={"dir": str(tmp_path / "out")}, truth={"path": str(world.directory / "truth.tif")}
+        output={"dir": str(tmp_path / "out")},
+        truth={"path": str(world.directory / "truth.tif")},
+        evaluate={"calibration": "none"},
     )
 
 
