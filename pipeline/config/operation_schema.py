@@ -1,6 +1,6 @@
 """Sections of the configuration for scheduled updates: gates, publishing, retries, notification.
 
-None of them changes a number of a map.
+None of them changes a number of a map; `gates.pixel_coverage` has the evaluation simulate more.
 """
 
 from __future__ import annotations

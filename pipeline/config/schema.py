@@ -164,7 +164,7 @@ class Evaluate(Section):
             "auto",
             description="refits to data simulated from the fitted map, which tell how many of the "
             "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
-            "problems",
+            "problems, 10 where gates.pixel_coverage reads them",
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,8 @@ def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interva
     """Check the share of true rates inside the intervals: the worst of all that was measured.
 
     By pixel and by people, in refits to simulated data, which must have been measured, and in
-    truth, where a truth is known: whose family is not the model's own.
+    truth, where a truth is known: whose family is not the model's own. A standard error above half
+    of the width asked for cannot tell, and holds the map back: else luck would pass bad maps.
     """
     gate, level, (least, largest) = "pixel coverage", f"{interval:g}", limits
     asked = f"{least:g} to {largest:g}"
@@ -162,6 +164,16 @@ def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interva
     known = {where: (float(value), error) for where, (value, error) in measured.items()}
     worst = min(known, key=lambda where: min(known[where][0] - least, largest - known[where][0]))
     value, error = known[worst]
+    wide = max((each or 0.0 for _, each in known.values()), default=0.0)
+    half = (largest - least) / 2
+    if wide > half > 0 and least <= value <= largest:
+        n = simulated.get("n_simulations", 1)
+        enough = math.ceil(n * (wide / half) ** 2)
+        said = (
+            f"{gate}: the standard error of {n} simulations is {wide:.2g}, more than half of "
+            f"{asked}; set evaluate.calibration: {enough}"
+        )
+        return Check(gate, value, asked, False, said)
     passed = least <= value <= largest
     around = "" if error is None else f" +- {error:.2g}"
     said = f"{gate}: intervals of {level} contain {value:.3g}{around} of {worst}, {asked} required"

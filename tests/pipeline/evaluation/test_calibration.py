@@ -16,6 +16,8 @@ from scipy.stats import norm
 from models.likelihoods.normal import Normal
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
+from pipeline.config.schema import Config
+from pipeline.core.json_values import jsonable
 from pipeline.evaluation import stage as evaluate
 from pipeline.evaluation.calibration import (
     Found,
@@ -27,6 +29,7 @@ from pipeline.evaluation.calibration import (
 from pipeline.evaluation.calibration_summary import cautions, summarise
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import evaluate_stage
+from pipeline.publishing.gates import Check, check_gates
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
 from pipeline.store.other_responses import OtherResponses
 from pipeline.store.thinning import thinned_store
@@ -180,7 +183,7 @@ def simulations(model: Conjugate, n: int, shrink: float = 1.0, seed: int = 0) ->
 
 @pytest.fixture(scope="module")
 def many(model: Conjugate) -> list[Found]:
-    return simulations(model, 300)
+    return simulations(model, 200)
 
 
 @pytest.mark.parametrize("way", ["pixels", "people"])
@@ -193,7 +196,7 @@ def test_coverage_is_that_of_the_closed_form(model: Conjugate, many: list[Found]
 
 
 def test_variances_that_are_too_small_are_found_out(model: Conjugate) -> None:
-    found = simulations(model, 150, shrink=0.5)
+    found = simulations(model, 60, shrink=0.5)
     closed = model.closed_coverage(0.5)
     assert closed["pixels"][2] < 0.75  # of the intervals of 90 %
     measured = np.stack([one.pixels for one in found])
@@ -259,7 +262,7 @@ def test_the_bound_holds_what_simulations_vary_by(many: list[Found]) -> None:
     measured = np.stack([one.pixels for one in many])
     number = 1 / np.mean([1 / one.effective[0] for one in many])
     bound = np.sqrt(np.asarray(LEVELS) * (1 - np.asarray(LEVELS)) / number)
-    # The variance of 300 simulations is itself uncertain by 8 %.
+    # A deviation of 200 simulations is itself uncertain by 5 %.
     assert (measured.std(axis=0, ddof=1) < 1.15 * bound).all()
     assert (measured.std(axis=0, ddof=1) > 0.3 * bound).all()  # and is no empty promise
 
@@ -278,14 +281,90 @@ def test_the_standard_error_is_the_larger_of_two(many: list[Found]) -> None:
     assert alone["standard_error"]["0.9"] > 0
 
 
+# -- the gate
+
+
+def checked(found: dict[str, Any], directory: Path, truth: Any = None) -> Check:
+    """Check ``gates.pixel_coverage: [0.85, 0.95]`` against what simulations say."""
+    report = {"calibration": found} | ({} if truth is None else {"truth": truth})
+    (directory / "out").mkdir(exist_ok=True)
+    (directory / "out" / "evaluation.json").write_text(json.dumps(report))
+    config = Config.model_validate(
+        {
+            "areas": {"path": "areas.gpkg", "id": "id"},
+            "counts": {"path": "cases.csv", "value": "cases"},
+            "population": {"path": "population.tif"},
+            "covariates": {"rain": {"path": "rain.tif"}},
+            "gates": {"pixel_coverage": [0.85, 0.95], "better_than_constant": False},
+            "output": {"dir": str(directory / "out")},
+        },
+        context={"base": directory},
+    )
+    (check,) = check_gates(config, None)
+    assert check.gate == "pixel coverage"
+    return check
+
+
+def test_a_map_that_is_too_sure_cannot_pass_the_gate(
+    model: Conjugate, many: list[Found], tmp_path: Path
+) -> None:
+    """The worst of what was measured counts, whichever it is."""
+    good = jsonable(summarise(many[:60]) | {"n_simulations": 60})
+    assert checked(good, tmp_path).passed
+    narrow = jsonable(summarise(simulations(model, 40, shrink=0.65)) | {"n_simulations": 40})
+    share = model.closed_coverage(0.65)["pixels"][2]
+    assert share < 0.75
+    held = checked(narrow, tmp_path)
+    assert not held.passed
+    assert held.value == pytest.approx(share, abs=0.08)
+    assert "0.85 to 0.95 required" in held.reason
+    true = {way: {"coverage": {"0.9": 0.9}} for way in ("pixels", "people")}
+    assert checked(good, tmp_path, true).passed
+    assert not checked(narrow, tmp_path, true).passed
+    true["people"]["coverage"]["0.9"] = 0.7
+    by_truth = checked(good, tmp_path, true)
+    assert (by_truth.passed, by_truth.value) == (False, 0.7)
+    assert "the true rates (by people)" in by_truth.reason
+    wide = json.loads(json.dumps(good))
+    wide["people"]["coverage"]["0.9"] = 0.99
+    assert not checked(wide, tmp_path).passed
+
+
+def test_two_simulations_cannot_tell_and_do_not_pass(many: list[Found], tmp_path: Path) -> None:
+    found = summarise(many[:2]) | {"n_simulations": 2}
+    for way in ("pixels", "people"):
+        found[way]["coverage"]["0.9"] = 0.9  # as good as can be
+    error = max(found[way]["standard_error"]["0.9"] for way in ("pixels", "people"))
+    assert error > 0.05
+    held = checked(jsonable(found), tmp_path)
+    assert not held.passed
+    enough = int(held.reason.rsplit(" ", 1)[1])
+    assert error * np.sqrt(2 / enough) <= 0.05 < error * np.sqrt(2 / (enough - 1))
+
+
+@pytest.mark.parametrize(
+    ("found", "remedy"),
+    [
+        ({"skipped": "set evaluate.calibration to 2"}, "set evaluate.calibration to 2"),
+        ({}, "run `disagg evaluate` again"),
+    ],
+)
+def test_a_map_whose_pixels_were_not_measured_is_held_back(
+    found: dict[str, Any], remedy: str, tmp_path: Path
+) -> None:
+    true = {way: {"coverage": {"0.9": 0.9}} for way in ("pixels", "people")}
+    for truth in (None, true):
+        held = checked(found, tmp_path, truth)
+        assert (held.passed, held.value) == (False, None)
+        assert remedy in held.reason
+
+
 # -- what is scored, what is simulated
 
 
 def test_scored_pixels_stand_for_all_of_their_area(store: BagStore) -> None:
     all_of_them = ScoredPixels.of(store, 0)
     assert len(all_of_them) == store.n_pix
-    rng = np.random.default_rng(0)
-    del rng
     large = _LargeAreas(store)
     some = ScoredPixels.of(large, 0, total=large.n_pix // 4)
     assert len(some) < large.n_pix / 2
