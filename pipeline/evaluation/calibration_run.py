@@ -92,6 +92,7 @@ class Calibrator:
         found, failed = self._simulations(whole, store, n)
         done = {
             "n_simulations": len(found),
+            "interval": config.output.interval,
             "failed": failed,
             "start": config.evaluate.start,
             "n_pixels": store.n_pix,

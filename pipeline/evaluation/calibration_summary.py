@@ -105,20 +105,20 @@ def cautions(model: Any, y: np.ndarray, *, counts: bool) -> list[str]:
     return said
 
 
-def calibration_line(report: dict[str, Any], interval: float = 0.9) -> str | None:
+def calibration_line(report: dict[str, Any]) -> str | None:
     """Return the calibration in a sentence; None in a report of an earlier version."""
     found = report.get(KEY)
     if not found:
         return None
-    level = f"{interval:g}"
     if "pixels" not in found:
         return f"calibration of pixels: not measured; {found.get('skipped', '')}"
+    level = f"{found['interval']:g}"
     parts = []
     for way, words in (("pixels", "by pixel"), ("people", "by people")):
         share, error = (found[way][key].get(level) for key in ("coverage", "standard_error"))
         parts.append(f"{words} {_percent(share)} +- {_percent(error)}")
     return (
-        f"calibration of pixels: {100 * interval:g} % intervals of {found['n_simulations']} "
+        f"calibration of pixels: {100 * found['interval']:g} % intervals of {found['n_simulations']} "
         f"refits to data simulated from the map cover {', '.join(parts)}"
     )
 

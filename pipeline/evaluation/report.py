@@ -252,7 +252,7 @@ def evaluation_table(config: Config) -> str:
     table = markdown_table(["", *(name for name, _ in columns)], rows)
     sentence = (report.get(KEY) or {}).get("sentence")
     table = table if sentence is None else f"**{sentence}**\n\n{table}"
-    line = calibration_line(report, config.output.interval)
+    line = calibration_line(report)
     said = (report.get(CALIBRATION) or {}).get("cautions", [])
     lines = [*([] if line is None else [line]), *(f"caution: {text}" for text in said)]
     return "\n\n".join([table, *(markdown_text(each) for each in lines)])

@@ -27,7 +27,7 @@ from pipeline.evaluation.calibration import (
     simulate,
 )
 from pipeline.evaluation.calibration_summary import cautions, summarise
-from pipeline.evaluation.report import render_report
+from pipeline.evaluation.report import evaluation_table, render_report
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.publishing.gates import Check, check_gates
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
@@ -490,6 +490,11 @@ def test_the_stage_simulates_and_a_second_run_fits_nothing(
     said = render_report(json.loads(text))
     assert "calibration: 3 refits" in said
     assert "caution: 12 areas" in said
+    share, error = (found["people"][key]["0.9"] for key in ("coverage", "standard_error"))
+    line = "90 % intervals of 3 refits to data simulated from the map cover"
+    page = evaluation_table(config).replace("\\", "")
+    assert line in page
+    assert f"by people {100 * share:.1f} % +- {100 * error:.1f} %" in page
 
 
 def test_more_simulations_keep_those_that_are_finished(
