@@ -118,8 +118,8 @@ def calibration_line(report: dict[str, Any]) -> str | None:
         share, error = (found[way][key].get(level) for key in ("coverage", "standard_error"))
         parts.append(f"{words} {_percent(share)} +- {_percent(error)}")
     return (
-        f"calibration of pixels: {100 * found['interval']:g} % intervals of {found['n_simulations']} "
-        f"refits to data simulated from the map cover {', '.join(parts)}"
+        f"calibration of pixels: {100 * found['interval']:g} % intervals of "
+        f"{found['n_simulations']} refits to data simulated from the map cover {', '.join(parts)}"
     )
 
 
