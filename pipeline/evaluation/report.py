@@ -14,7 +14,7 @@ from rich.table import Table
 from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
-from pipeline.evaluation.calibration_summary import calibration_line, calibration_table
+from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.verdict import KEY
 
 _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -75,7 +75,7 @@ def _calibration(report: dict[str, Any]) -> list[Any]:
     n = found["n_simulations"]
     title = f"calibration: {n} refits to data simulated from the map"
     columns = ["true rates\nby pixel", "true rates\nby people", "areas"]
-    return [calibration_table(found, _table(title, columns)), *said]
+    return [calibration_table(found, _table(title, columns)), LIMIT, *said]
 
 
 def area_table(report: dict[str, Any]) -> Table:

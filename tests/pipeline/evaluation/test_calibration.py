@@ -490,6 +490,7 @@ def test_the_stage_simulates_and_a_second_run_fits_nothing(
     said = render_report(json.loads(text))
     assert "calibration: 3 refits" in said
     assert "caution: 12 areas" in said
+    assert "rougher are covered less" in said
     share, error = (found["people"][key]["0.9"] for key in ("coverage", "standard_error"))
     line = "90 % intervals of 3 refits to data simulated from the map cover"
     page = evaluation_table(config).replace("\\", "")
