@@ -15,7 +15,8 @@ ABOUT = (
     "share of simulated true rates inside the intervals of refits: a function drawn from the "
     "fitted map is the truth, counts are drawn from it, the model is fitted to them. It tests the "
     "computation (approximation, optimiser, hyperparameters), not whether the real rates are of "
-    "the model's family: a surface rougher than the map's is not found out. standard_error: the larger of the spread between simulations and the "
+    "the model's family: a surface rougher than the map's is not found out. standard_error: the "
+    "larger of the spread between simulations and the "
     "bound by n_effective, the number of independent pixels that would vary as much"
 )
 LIMIT = (
