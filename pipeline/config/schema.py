@@ -159,6 +159,14 @@ class Evaluate(Section):
         "draws of the posterior (one area at a time, PSIS), with refits where weights fail; auto "
         "follows the size",
     )
+    calibration: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=1)] = (
+        Field(
+            "auto",
+            description="refits to data simulated from the fitted map, which tell how many of the "
+            "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
+            "problems, 10 where gates.pixel_coverage reads them",
+        )
+    )
 
 
 def _work_locally(data: dict[str, Any]) -> None:
@@ -377,6 +385,10 @@ def _wrong_evaluation(config: Config) -> Wrong | None:
     if config.labels is not None and thinned:
         found = "area_pixels with labels: one pixel may decide the label of its area"
         return "", found, "remove it"
+    if config.labels is not None and isinstance(config.evaluate.calibration, int):
+        return "", "evaluate.calibration with labels: maps of rates have it", "remove it"
+    if config.labels is not None and config.gates.pixel_coverage is not None:
+        return "", "gates.pixel_coverage with labels: maps of rates have it", "remove it"
     return None
 
 

@@ -28,6 +28,8 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import settings, sized
 from pipeline.core.code import code_inputs
 from pipeline.core.json_values import jsonable
+from pipeline.evaluation.calibration_run import Calibrator
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds, stratified_folds
 from pipeline.evaluation.leave_out import leave_areas_out, leave_each_out
@@ -103,6 +105,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             truth = evaluation_task(config, whole).truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
+    report[CALIBRATION] = _calibration(context, config, whole, model)
     balance = read_balance(out, whole)
     if balance is not None:
         report["balance"] = balance
@@ -111,6 +114,18 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
     return {**evaluation.headline(report), "settings": settings(config)}
+
+
+def _calibration(context: StageContext, config: Config, whole: BagStore, model: Any) -> Any:
+    """Refit to data simulated from the map; see :mod:`pipeline.evaluation.calibration`."""
+    start = model if config.evaluate.start == "warm" else None
+    return Calibrator(
+        config,
+        context,
+        model,
+        lambda store, client: _fit_fold(config, store, client, context.progress, start),
+        lambda store: _fingerprint(config, store, start),
+    ).measure(whole)
 
 
 def _hold_out(

@@ -240,6 +240,9 @@ class CountTask:
                 result[f"{scheme}_better_than_constant"] = held_out["gain"]["answer"]
                 result[f"{scheme}_rate_correlation"] = own["rates"]["correlation"]
                 result[f"{scheme}_coverage_90"] = own["intervals"]["0.9"]["coverage"]
+        covered = report.get("calibration", {}).get("pixels", {}).get("coverage", {})
+        if covered:
+            result["simulated_coverage_90"] = covered["0.9"]
         if "truth" in report:
             pixels = report["truth"]["pixels"]
             result["truth_log_rate_correlation"] = pixels["log_rate"]["correlation"]

@@ -19,7 +19,7 @@ import numpy as np
 from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import settings, sized
+from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.raster import CHUNK_PIXELS
@@ -303,6 +303,11 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         if scheme == "area" and config.evaluate.leave_out == "importance":
             weighed = config.output.draws * sizes.n_areas * WEIGH_S
             seconds += (draw + weighed) / _speed(n)
+    simulations = config.evaluate.calibration
+    if isinstance(simulations, int):
+        few = passage(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
+        refit = most * (_epoch(config, few, measured, n) or 0.0) + 1.0
+        seconds += _thinning(sizes, few) + simulations * refit
     return seconds
 
 
