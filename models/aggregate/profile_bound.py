@@ -62,6 +62,8 @@ class ProfileBound:
 
     def __init__(self, model: Any, evaluate: Evaluate, n_bag: int) -> None:
         self._model, self._evaluate, self._n_bag = model, evaluate, n_bag
+        # Rounding of the bound, as a share of it.
+        self._noise = 1e-9 if model.dtype == "float64" else 1e-5
         self.names = ("mean", "theta", *model.resolved_likelihood.parameters)
 
     def pack(self, params: Arrays) -> np.ndarray:
@@ -126,7 +128,7 @@ class ProfileBound:
                 if best is None or rate < 1e-3:
                     raise
                 found, value = None, -np.inf
-            if best is not None and value < best.value - 1e-9 * abs(best.value) - 0.1 * tolerance:
+            if best is not None and value < best.value - self._noise * abs(value) - 0.1 * tolerance:
                 # A step too long: the expansion of the bound does not hold that far.
                 rate *= 0.3
                 if rate < 1e-3:

@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.profile_bound import Point, ProfileBound
+from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats
+from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 1e-3  # nats that a natural step may still gain, during the climb
@@ -31,6 +33,7 @@ LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.5  # step of a difference, in posterior deviations
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
+STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
 Sums = Callable[[State, int], Stats]
@@ -70,23 +73,27 @@ class Refinement:
             memory = {"stage": np.array(CLIMB), "inverse": START_INVERSE * np.eye(n_phi)}
             state = replace(state, memory=memory)
         stage = int(memory["stage"])
-        self._passes = 0
+        self._passes, before = 0, int(memory.get("passes", 0))
         step = {
             CLIMB: self._climb,
             CURVATURE: self._curvature,
             WHOLE: self._whole,
             MEMBERS: self._members,
         }[stage]
-        state = replace(step(state), step=state.step + 1)
-        memory = state.memory
+        state = step(state)
+        memory = {**state.memory, "passes": np.array(before + self._passes)}
+        state = replace(state, memory=memory, step=state.step + 1)
         done = int(memory["stage"]) == DONE
+        stopped = ""
+        if done and float(memory["left"]) > self._tolerance:
+            stopped = f"{float(memory['left']):.2g} nats may be left to gain"
         report = {
             "stage": stage,
             "passes": self._passes,
             "nats_left": float(memory.get("left", np.inf)),
             "gradient": float(np.abs(memory["grad"]).max()) if "grad" in memory else np.inf,
         }
-        return state, Info(float(memory["value"]), converged=done, report=report)
+        return state, Info(float(memory["value"]), done, stopped, report)
 
     # -- the stages ----------------------------------------------------------------------------
 
@@ -94,8 +101,17 @@ class Refinement:
         state = self._quasi_newton(state, self._few)
         memory = state.memory
         if float(memory["left"]) < self._tolerance and float(memory["gained"]) < self._tolerance:
-            memory = {**memory, "stage": np.array(CURVATURE)}
+            # A fit that began at another's optimum has its curvature from there.
+            stage = self._after_curvature() if "curved" in memory else CURVATURE
+            memory = {**memory, "stage": np.array(stage)}
+            if stage == WHOLE:
+                del memory["grad"]
         return replace(state, memory=memory)
+
+    def _after_curvature(self) -> int:
+        if self._cap:
+            return WHOLE
+        return MEMBERS if self._n_member else DONE
 
     def _curvature(self, state: State) -> State:
         """Take the Hessian by central differences of the gradient."""
@@ -113,9 +129,7 @@ class Refinement:
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad)
         tries = int(memory.get("tries", 0)) + 1
-        stage = CLIMB if left > self._tolerance and tries < 3 else WHOLE
-        if stage == WHOLE and not self._cap:
-            stage = MEMBERS if self._n_member else DONE
+        stage = CLIMB if left > self._tolerance and tries < 3 else self._after_curvature()
         memory = {
             "stage": np.array(stage),
             "tries": np.array(tries),
@@ -126,9 +140,7 @@ class Refinement:
             "gained": np.array(np.inf),
         }
         if stage == WHOLE:
-            for name in ("value", "grad"):
-                del memory[name]
-            memory["value"] = np.array(at.value)
+            del memory["grad"]
         return replace(at.state, memory=memory)
 
     def _whole(self, state: State) -> State:
@@ -140,23 +152,47 @@ class Refinement:
 
     def _members(self, state: State) -> State:
         """Add a pair of members at either side of the optimum."""
-        phi, made = self._all.pack(state.params), state.members
+        memory, made = dict(state.memory), dict(state.members)
+        covariance = memory["inverse"]
+        if self._cap and "few_mean" not in memory:
+            at = self._point(self._few, state, CLOSE_Q)
+            memory["few_mean"], memory["few_root"] = at.state.params["v_mean"], at.state.params["root"]
+            memory["few_value"] = np.array(at.value)
         n_made = made["weight"].size if made else 0
-        offsets = member_offsets(state.memory["inverse"], self._n_member, self._model.seed)
-        members = dict(made)
-        drops = list(state.memory.get("drops", np.zeros(0)))
-        for offset in offsets[n_made : n_made + 2]:
-            at = self._point(self._all, self._all.unpack(state, phi + offset), CLOSE_Q)
-            drops.append(float(state.memory["value"]) - at.value)
-            for name in (*self._all.names, "v_mean", "root"):
-                own = at.state.params[name][None]
-                members[name] = np.concatenate([members[name], own]) if name in members else own
-        n_made = members["theta"].shape[0]
-        members["weight"] = np.full(n_made, 1.0 / n_made)
-        memory = {**state.memory, "drops": np.array(drops)}
+        precision = np.linalg.inv(covariance)
+        for offset in member_offsets(covariance, self._n_member, self._model.seed)[n_made:][:2]:
+            for name, own in self._member(state, memory, offset, precision).items():
+                made[name] = np.concatenate([made[name], own]) if name in made else own
+        n_made = made["theta"].shape[0]
+        made["weight"] = np.full(n_made, 1.0 / n_made)
         if n_made >= self._n_member:
             memory["stage"] = np.array(DONE)
-        return replace(state, members=members, memory=memory)
+            for name in ("few_mean", "few_root", "few_value"):
+                memory.pop(name, None)
+        return replace(state, members=made, memory=memory)
+
+    def _member(
+        self, state: State, memory: Arrays, offset: np.ndarray, precision: np.ndarray
+    ) -> Arrays:
+        """Return a draw of the hyperparameters with its ``q``, each array as a row."""
+        profile = self._few
+        if self._cap:
+            few = {"v_mean": memory["few_mean"], "root": memory["few_root"]}
+            start = replace(state, params={**state.params, **few})
+            value = float(memory["few_value"])
+        else:
+            start, value = state, float(memory["value"])
+        phi = profile.pack(state.params)
+        at = self._point(profile, profile.unpack(start, phi + offset), CLOSE_Q)
+        promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
+        if fell > STEEP * promised + 0.5:
+            # The posterior falls faster than its parabola: as deep as the parabola promised.
+            offset = offset * np.sqrt(promised / fell)
+            at = self._point(profile, profile.unpack(start, phi + offset), CLOSE_Q)
+        params = at.state.params
+        if self._cap:
+            params = {**params, **transferred(state.params, start.params, params)}
+        return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -268,3 +304,25 @@ def member_offsets(covariance: np.ndarray, n_member: int, seed: int) -> np.ndarr
             radius = np.sqrt(rng.chisquare(n_phi))
             found += [root @ direction * radius, -(root @ direction) * radius]
     return np.stack(found[:n_member])
+
+
+def transferred(whole: Arrays, few: Arrays, member: Arrays) -> Arrays:
+    """Change the ``q`` of all pixels as that of few pixels changes from the optimum to a member.
+
+    Natural parameters add: what all pixels know beyond the few is the same for each member.
+    """
+
+    def natural(params: Arrays) -> tuple[np.ndarray, np.ndarray]:
+        q = whitened(params)
+        precision = gram(inverse_lower(q.factor()))
+        return precision, precision @ q.v_mean
+
+    (p_whole, h_whole), (p_few, h_few), (p_own, h_own) = map(natural, (whole, few, member))
+    precision = p_whole + p_own - p_few
+    try:
+        cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
+        root = cholesky(cov)
+    except np.linalg.LinAlgError:  # few pixels know something else: their own q
+        return {"v_mean": member["v_mean"], "root": member["root"]}
+    np.fill_diagonal(root, np.log(np.diag(root)))
+    return {"v_mean": cov @ (h_whole + h_own - h_few), "root": root}

@@ -23,6 +23,7 @@ from models.aggregate.members import (
     tabulated,
     unstacked,
 )
+from models.aggregate.refinement import Refinement
 from models.aggregate.objective import Estimation, aggregate, available
 from models.backend.arena import arena_for
 from models.core.block import BagBlock
@@ -51,7 +52,8 @@ from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
-THINNED = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
+CLIMB_PIXELS, LEAST_CLIMB = 8192, 25  # pixels of all bags, and of each, that the climb reads
+MEMBERS = 10  # draws of the hyperparameters
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 
 
@@ -122,6 +124,12 @@ class VBAgg(KernelModel, AggregateModel):
     posterior_steps : {"natural", "adam"}
         How q(u) is learnt: along its natural gradient, or by Adam as in the paper. Everything else
         is learnt by Adam.
+    nats_left : float
+        Where ``posterior_steps`` is natural: most that the bound of all bags may be below its
+        optimum, nats, for the fit to have converged.
+    integrate : {"auto", "none"} or int
+        Draws of the hyperparameters around the optimum that predictions are mixed over, even; 10
+        where ``auto``. See :mod:`models.aggregate.refinement`.
     natural_rate : float
         Share of the way that a natural step goes, at the start; it falls with ``learning_rate``.
     dtype : {"float64", "float32"}
@@ -162,6 +170,8 @@ class VBAgg(KernelModel, AggregateModel):
     tolerance: Positive = 0.01
     posterior_steps: Literal["natural", "adam"] = "natural"
     natural_rate: Positive = 0.5
+    nats_left: Positive = 0.05
+    integrate: Literal["auto", "none"] | Annotated[int, Range(2, 1000, even=True)] = "auto"
     dtype: Precision = "float64"
     seed: int = 0
 
@@ -196,6 +206,7 @@ class VBAgg(KernelModel, AggregateModel):
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Inducing points by k-means++, rates at their mean."""
         self.check_params()
+        self.__dict__.pop("_thin", None)
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
@@ -203,7 +214,10 @@ class VBAgg(KernelModel, AggregateModel):
         if self.by_terms:
             wanted = None if self.n_inducing == "auto" else self.n_inducing
             placed = place_inducing(kernel, z, sample, wanted, rng)
-            fixed, w = {**fixed, **placed.fixed}, placed.w
+            cap = max(LEAST_CLIMB, CLIMB_PIXELS // sample.n_bag)
+            cap = 0 if sample.n_pix <= 1.5 * cap * sample.n_bag else cap
+            fixed = {**fixed, **placed.fixed, "climb_pixels": np.array([cap])}
+            w = placed.w
             kernel, n_ind = self._kernel(fixed), placed.n_value
         else:
             w = choose_inducing_points(z, self.n_points, rng)
@@ -249,7 +263,7 @@ class VBAgg(KernelModel, AggregateModel):
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Sum the bound, and its adjoints by ``params``."""
         if "thin" in params:
-            block, local = self._thinned(params, block, local)
+            block = self._thinned(params, block)
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -268,19 +282,47 @@ class VBAgg(KernelModel, AggregateModel):
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
 
-    @override
-    def needs_block(self, params: Arrays, local: Any) -> bool:
-        return "thin" not in params or local is None
-
-    def _thinned(self, params: Arrays, block: Any, local: Any) -> tuple[BagBlock, Any]:
-        """Take the block's chosen pixels from ``local``, or choose them."""
+    def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
+        """Return the block's chosen pixels; they are kept until the next fit begins."""
         cap = int(params["thin"][0])
-        if block is not None:
+        key = (cap, block.n_pix, *block.bag.tolist())
+        kept: dict[Any, BagBlock] = self.__dict__.setdefault("_thin", {})
+        if key not in kept:
             scale = params["x_mean"], params["x_sd"]
-            block = thinned_block(block, cap, *scale, self.seed)
-            local = {name: getattr(block, name) for name in THINNED if hasattr(block, name)}
-            local = {name: value for name, value in local.items() if value is not None}
-        return BagBlock(**{"coords": None, **local}), local
+            kept[key] = thinned_block(block, cap, *scale, self.seed)
+        return kept[key]
+
+    @override
+    def refinement(self, state: State, n_bag: int, sums: Any) -> Refinement | None:
+        if not self.by_terms:
+            return None
+        return Refinement(
+            self,
+            sums,
+            n_bag,
+            cap=int(state.fixed["climb_pixels"][0]),
+            n_member=self.n_member,
+            tolerance=self.nats_left,
+        )
+
+    @property
+    def n_member(self) -> int:
+        """Draws of the hyperparameters; 0 where they stay at the optimum."""
+        if self.integrate == "auto":
+            return MEMBERS if self.by_terms else 0
+        return 0 if self.integrate == "none" else self.integrate
+
+    @property
+    def convergence_(self) -> dict[str, float]:
+        """What the fit says of its optimum: ``nats_left``, ``gradient``, ``passes``."""
+        memory = self.fitted_state().memory
+        if "left" not in memory:
+            return {}
+        return {
+            "nats_left": float(memory["left"]),
+            "gradient": float(np.abs(memory["grad"]).max()),
+            "passes": float(memory["passes"]),
+        }
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.

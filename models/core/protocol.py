@@ -146,6 +146,13 @@ class Info:
     report: dict[str, float] = field(default_factory=dict)
 
 
+class Refinement(Protocol):
+    """A fit that has steps of its own, each over all bags."""
+
+    def advance(self, state: State) -> tuple[State, Info]:
+        """Take the next step."""
+
+
 class Model(Protocol):
     """Interface of a model for the training loop and the pipeline.
 
@@ -183,3 +190,17 @@ class Model(Protocol):
 
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Make one step from the sums over a minibatch (or over everything)."""
+
+    def refinement(
+        self, state: State, n_bag: int, sums: Callable[[State, int], Stats]
+    ) -> Refinement | None:
+        """Return the fit's own steps; None where the loop makes them.
+
+        Parameters
+        ----------
+        state : State
+            At the start.
+        n_bag : int
+        sums : callable
+            From a state and the most pixels of a bag (0 for all of them), the sums of all bags.
+        """

@@ -33,12 +33,16 @@ class KernelModel(Estimator):
         return kernel_of(self.kernel, fixed)
 
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
-        return scaled_inputs(params, x, coords, np.dtype(self.dtype))
+        return scaled_inputs(params, x, coords, self._precision(params))
+
+    def _precision(self, params: Arrays) -> np.dtype[Any]:
+        """Return the precision of the pixel matrices; few pixels are worth all digits."""
+        return np.dtype("float64" if "thin" in params else self.dtype)
 
     def _low(self, params: Arrays) -> Arrays:
         """Convert the arrays of the pixels' matrix products to their precision."""
         names = [name for name in ("w", "alpha", "q", "cov") if name in params]
-        return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
+        return {**params, **{name: params[name].astype(self._precision(params), copy=False) for name in names}}
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
         """Factorise ``K_WW``, once for the two calls of a step."""

@@ -148,6 +148,10 @@ class Estimator:
     def needs_block(self, params: Arrays, local: Any) -> bool:
         return True
 
+    @override
+    def refinement(self, state: State, n_bag: int, sums: Any) -> Any:
+        return None
+
     def named_hyperparameters(self) -> dict[str, float]:
         """Return what was learnt besides the surface, by name."""
         self.fitted_state()

@@ -19,7 +19,7 @@ import numpy as np
 
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
-from models.core.protocol import Arrays, Model, State, Stats, Summary, override
+from models.core.protocol import Arrays, Model, Refinement, State, Stats, Summary, override
 from models.training.optim import Plateau
 from models.training.reduction import Partial, leaves, partial_sums, total
 from models.training.schedule import plan_epoch
@@ -152,6 +152,9 @@ def train(
     """
     block_bags = source.block_bags
     n_bag = int(block_bags.sum())
+    settled = model.refinement(training.state, n_bag, _whole_sums(model, source, executor))
+    if settled is not None:
+        return _settle(settled, training, max_epochs, on_epoch, on_step)
     while training.epoch < max_epochs and not (training.converged or training.stopped):
         started = time.perf_counter()
         rng = np.random.default_rng([seed, 1, training.epoch])
@@ -179,6 +182,46 @@ def train(
         training.converged = still if info.converged is None else info.converged
         training.converged &= not info.stopped
         training.state = replace(state, rate=learning_rate * training.plateau.factor)
+        if on_epoch is not None:
+            on_epoch(training)
+    return training
+
+
+def _whole_sums(
+    model: Model, source: BlockSource, executor: Executor
+) -> Callable[[State, int], Stats]:
+    """Return what sums over all bags, from a state and the most pixels of a bag (0: all)."""
+    blocks = np.flatnonzero(source.block_bags).tolist()
+
+    def sums(state: State, cap: int) -> Stats:
+        params = model.block_params(state)
+        if cap:
+            params = {**params, "thin": np.array([cap])}
+        return executor.sum(params, blocks, {}, {}, ())
+
+    return sums
+
+
+def _settle(
+    refinement: Refinement,
+    training: Training,
+    max_epochs: int,
+    on_epoch: Callable[[Training], None] | None,
+    on_step: Callable[[StepReport], None] | None,
+) -> Training:
+    """Advance a fit that has its own steps over all bags, until it has converged."""
+    while training.epoch < max_epochs and not (training.converged or training.stopped):
+        started = time.perf_counter()
+        training.state, info = refinement.advance(training.state)
+        training.epoch += 1
+        seconds = time.perf_counter() - started
+        training.history.append(
+            {"epoch": training.epoch, "bound": info.bound, **info.report, "seconds": seconds}
+        )
+        training.stopped = info.stopped
+        training.converged = bool(info.converged) and not info.stopped
+        if on_step is not None:
+            on_step(StepReport(training.epoch, 1, 1, info.bound, training.state.rate))
         if on_epoch is not None:
             on_epoch(training)
     return training

@@ -11,6 +11,7 @@ from models.training.estimator import Estimator
 from models.training.loop import Training
 from models.training.optim import Plateau
 
+PLACES = ("term_values", "term_nodes", "node_share", "node_bag", "term_of")
 SURFACE = ("v_mean", "root")  # of q(u): what the fit has learnt of the surface itself
 
 
@@ -29,19 +30,22 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
     fitted : Estimator
         A fitted model with the same settings.
     """
-    params = dict(training.state.params)
-    own = fitted.fitted_state().params
-    for name in params:
-        if name not in SURFACE:
-            params[name] = np.array(own[name])
-    n_landmark = params["w"].shape[0]  # of the fitted model: a fold may have had fewer of its own
+    state, learnt = training.state, fitted.fitted_state()
+    params = {
+        name: start if name in SURFACE else np.array(learnt.params[name])
+        for name, start in state.params.items()
+    }
+    n_ind = learnt.params["v_mean"].shape[0]  # a fold may have had fewer of its own
     for name in SURFACE:
-        start = training.state.params[name]
-        if start.shape[0] != n_landmark:
-            params[name] = _resized(start, n_landmark)
+        if params[name].shape[0] != n_ind:
+            params[name] = _resized(params[name], n_ind)
+    fixed = {**state.fixed, **{name: learnt.fixed[name] for name in PLACES if name in learnt.fixed}}
     plateau = Plateau(training.plateau.tolerance, factor=1 / 3, drops=1)
-    rate = training.state.rate / 3
-    return Training(replace(training.state, params=params, rate=rate), plateau)
+    state = replace(state, params=params, fixed=fixed, rate=state.rate / 3)
+    if "inverse" in learnt.memory:  # the curvature of the other's bound leads, and serves
+        memory = {name: learnt.memory[name] for name in ("inverse",)}
+        state = replace(state, memory={"stage": np.array(0), "curved": np.array(1), **memory})
+    return Training(state, plateau)
 
 
 def start_key(fitted: Estimator) -> str:
