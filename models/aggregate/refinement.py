@@ -27,8 +27,10 @@ from models.core.protocol import Arrays, Info, State, Stats
 from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
-CLOSE_Q = 1e-3  # nats that a natural step may still gain, during the climb
-EXACT_Q = 1e-5  # where differences are taken
+CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the climb
+FAR_Q, SHARE_Q = 0.3, 0.02  # before: at most, and as a share of what is left to gain
+EXACT_Q = 1e-4  # where differences are taken
+MEMBER_Q = 1e-2
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.5  # step of a difference, in posterior deviations
@@ -183,12 +185,12 @@ class Refinement:
         else:
             start, value = state, float(memory["value"])
         phi = profile.pack(state.params)
-        at = self._point(profile, profile.unpack(start, phi + offset), CLOSE_Q)
+        at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q)
         promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
         if fell > STEEP * promised + 0.5:
             # The posterior falls faster than its parabola: as deep as the parabola promised.
             offset = offset * np.sqrt(promised / fell)
-            at = self._point(profile, profile.unpack(start, phi + offset), CLOSE_Q)
+            at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q)
         params = at.state.params
         if self._cap:
             params = {**params, **transferred(state.params, start.params, params)}
@@ -200,7 +202,7 @@ class Refinement:
         """Step up the profile bound, and learn its curvature from the step."""
         memory = state.memory
         if "grad" not in memory:
-            at = self._point(profile, state, CLOSE_Q)
+            at = self._point(profile, state, FAR_Q if profile is self._few else CLOSE_Q)
             return replace(at.state, memory=self._remember(memory, at, memory["inverse"], np.inf))
         inverse, grad, value = memory["inverse"], memory["grad"], float(memory["value"])
         phi = profile.pack(state.params)
@@ -208,14 +210,15 @@ class Refinement:
         largest = float(np.abs(step).max())
         if largest > LONGEST:
             step *= LONGEST / largest
+        close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, FAR_Q))
         for _ in range(8):
             try:
-                at = self._point(profile, profile.unpack(state, phi + step), CLOSE_Q)
+                at = self._point(profile, profile.unpack(state, phi + step), close)
             except NumericalError:
                 at = None
             if at is not None and at.value > value + LEAST_GAIN * float(step @ grad):
                 break
-            if at is not None and abs(float(step @ grad)) < 4 * CLOSE_Q:
+            if at is not None and abs(float(step @ grad)) < 4 * close:
                 break  # what is promised is less than the error of the bound
             # Halve, or go to the top of the parabola through both ends.
             share = 0.3
@@ -223,7 +226,7 @@ class Refinement:
                 slope = float(step @ grad)
                 share = float(np.clip(-0.5 * slope / (at.value - value - slope), 0.1, 0.5))
             step = share * step
-        if at is None or at.value < value - CLOSE_Q:
+        if at is None or at.value < value - close:
             # The curvature was wrong: begin anew from the diagonal.
             inverse = START_INVERSE * np.eye(phi.size)
             left = 0.5 * float(grad @ inverse @ grad)

@@ -13,8 +13,8 @@ from models.gp.kernels import Constant, Kernel, Linear, Ridge
 
 N_LINE = 12  # inducing points of a term of one dimension
 MOST_AREAS = 400  # with averages of their own
-MOST_NODES = 1024  # of all averages
-LEAST_NODES, LARGEST_NODES = 2, 16  # of one average
+MOST_NODES = 256  # of all averages
+LEAST_NODES, LARGEST_NODES = 2, 8  # of one average
 
 
 def choose_inducing_points(z: np.ndarray, n_inducing: int, rng: np.random.Generator) -> np.ndarray:

@@ -133,7 +133,7 @@ class TermKernel(Kernel):
             theta, z, w, cache, adjoint, want_w=want_w, allocate=allocate
         )
 
-    def _parts(self) -> Iterator[tuple[Term, slice, slice, int]]:
+    def parts(self) -> Iterator[tuple[Term, slice, slice, int]]:
         """Yield each term, its nodes, its inducing variables and the nodes of each of these."""
         node = value = 0
         for term, n_value, n_node in zip(self.terms, self.values, self.nodes, strict=True):
@@ -152,7 +152,7 @@ class TermKernel(Kernel):
     ) -> tuple[Any, Any]:
         out = (allocate or namespace(z).empty)((z.shape[0], self.n_value), z.dtype)
         caches = []
-        for term, rows, cols, n_node in self._parts():
+        for term, rows, cols, n_node in self.parts():
             k, cache = term.kernel.forward(theta[term.places], z, w[rows], allocate)
             out[:, cols] = k if n_node == 1 else _averaged(k, self._share(rows, n_node, z))
             caches.append(cache)
@@ -172,7 +172,7 @@ class TermKernel(Kernel):
     ) -> tuple[Any, Any]:
         xp = namespace(z)
         grad, d_w = xp.zeros(self.n_theta), xp.zeros(w.shape) if want_w else None
-        for (term, rows, cols, n_node), own in zip(self._parts(), cache, strict=True):
+        for (term, rows, cols, n_node), own in zip(self.parts(), cache, strict=True):
             part = xp.ascontiguousarray(adjoint[:, cols])
             if n_node > 1:
                 part = _spread(part, self._share(rows, n_node, z))
@@ -187,7 +187,7 @@ class TermKernel(Kernel):
     @override
     def inducing(self, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, Any]:
         out, caches = np.zeros((self.n_value, self.n_value)), []
-        for term, rows, cols, n_node in self._parts():
+        for term, rows, cols, n_node in self.parts():
             k, cache = term.kernel.forward(theta[term.places], w[rows], w[rows])
             if n_node > 1:
                 share = self._share(rows, n_node, k)
@@ -201,7 +201,7 @@ class TermKernel(Kernel):
         self, theta: np.ndarray, w: np.ndarray, cache: Any, adjoint: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         grad, d_w = np.zeros(self.n_theta), np.zeros(w.shape)
-        for (term, rows, cols, n_node), own in zip(self._parts(), cache, strict=True):
+        for (term, rows, cols, n_node), own in zip(self.parts(), cache, strict=True):
             part = np.ascontiguousarray(adjoint[cols, cols])
             if n_node > 1:
                 share = self._share(rows, n_node, part)
@@ -234,7 +234,7 @@ class TermKernel(Kernel):
     def inducing_features(self, features: Features, w: np.ndarray) -> np.ndarray:
         out = np.zeros((self.n_value, features.n_feature))
         first = 0
-        for (_, rows, cols, n_node), own in zip(self._parts(), features.parts, strict=True):
+        for (_, rows, cols, n_node), own in zip(self.parts(), features.parts, strict=True):
             phi = own(w[rows])
             if n_node > 1:
                 phi = _averaged(np.ascontiguousarray(phi.T), self._share(rows, n_node, phi)).T

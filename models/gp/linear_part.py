@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.gp.kernel_sums import Sum
-from models.gp.kernels import Kernel, Linear
+from models.gp.kernel_terms import TermKernel
+from models.gp.kernels import Kernel, Linear, Ridge
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,23 @@ def linear_coefficients(
     kernel : Kernel
     theta : (n_theta,);  w : (n_ind, n_dim);  alpha : (n_ind,);  q : (n_ind, n_ind)
     """
+    if isinstance(kernel, TermKernel):  # alpha and Q stand for coefficients as they are
+        found = []
+        for term, nodes, own, _ in kernel.parts():
+            if isinstance(term.kernel, Linear | Ridge):
+                by = theta[term.places], w[nodes], alpha[own], q[own, own]
+                found += linear_coefficients(term.kernel, *by)
+        return found
     if isinstance(kernel, Sum):
         n_left = kernel.left.n_theta
         return [
             *linear_coefficients(kernel.left, theta[:n_left], w, alpha, q),
             *linear_coefficients(kernel.right, theta[n_left:], w, alpha, q),
         ]
-    if not isinstance(kernel, Linear):
+    if not isinstance(kernel, Linear | Ridge):
         return []
-    variance = np.exp(theta)
+    n_column = kernel.columns[1] - kernel.columns[0]
+    variance = np.broadcast_to(np.exp(theta), (n_column,))
     cross = variance[:, None] * w[:, kernel.columns[0] : kernel.columns[1]].T
     mean = cross @ alpha
     spread = np.maximum(variance - np.einsum("ki,ij,kj->k", cross, q, cross), 0.0)
