@@ -69,9 +69,8 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
         at = rule(seen, mean, variance.value)
     value = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
-    by_spread = spread(at.by_variance, offsets)
-    d_m = slope * a1 + by_spread * variance.d_m
-    d_s = 0.5 * slope * a2 + by_spread * variance.d_s
+    pair_m, pair_s, pairs = variance.backward(at.by_variance)
+    d_m, d_s = slope * a1 + pair_m, 0.5 * slope * a2 + pair_s
     if followed is not None:  # b = p e^{m + s / 2}
         by_b = spread(at.by_linear, offsets) * line.by_weight(fwd.k) * b
         d_m += by_b
@@ -80,7 +79,7 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
         value,
         d_m,
         d_s,
-        variance.scaled(at.by_variance),
+        pairs,
         {name: float(each.sum()) for name, each in at.by.items()},
         followed,
     )

@@ -22,6 +22,7 @@ from models.gp import sparse_gp
 from models.gp.kernel_model import whitened
 
 MOST_STEPS = 40
+HOPE = 3.0  # times what a natural step would gain to second order, that a climb may still gain
 Evaluate = Callable[[State], Stats]
 
 
@@ -101,7 +102,7 @@ class ProfileBound:
         np.fill_diagonal(root, np.log(np.diag(root)))
         return {"v_mean": cov @ (turn.T @ (before @ q.v_mean)), "root": root}
 
-    def at(self, state: State, tolerance: float, most: int = MOST_STEPS) -> Point:
+    def at(self, state: State, tolerance: float, least: float = -np.inf) -> Point:
         """Climb to the best ``q`` from the state's own.
 
         Parameters
@@ -109,8 +110,8 @@ class ProfileBound:
         state : State
         tolerance : float
             Nats that the next natural step may still gain.
-        most : int
-            Most passes.
+        least : float
+            The climb is given up where it looks as if it could not reach so many nats.
 
         Raises
         ------
@@ -120,7 +121,7 @@ class ProfileBound:
         quadratic = self._model.resolved_likelihood.quadratic
         longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
         rate, best, before = 1.0, None, state
-        for passes in range(1, most + 1):
+        for passes in range(1, MOST_STEPS + 1):
             try:
                 found = self._model.objective(state, self._evaluate(state), self._n_bag)
                 value = found.bound
@@ -138,12 +139,12 @@ class ProfileBound:
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
             best = Point(state, value, self.pack(found.grad), left, passes)
-            if left < tolerance:
+            if left < tolerance or value + HOPE * left < least:
                 return best
             rate = min(1.0, rate * 2.0)
             before, kept = state, found
             state = self._stepped(state, found, rate, longest)
-        return replace(best, passes=most)
+        return replace(best, passes=MOST_STEPS)
 
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)

@@ -213,7 +213,7 @@ class Refinement:
         close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, FAR_Q))
         for _ in range(8):
             try:
-                at = self._point(profile, profile.unpack(state, phi + step), close)
+                at = self._point(profile, profile.unpack(state, phi + step), close, value - close)
             except NumericalError:
                 at = None
             if at is not None and at.value > value + LEAST_GAIN * float(step @ grad):
@@ -259,8 +259,10 @@ class Refinement:
             "failed": np.array(0),
         }
 
-    def _point(self, profile: ProfileBound, state: State, tolerance: float) -> Point:
-        at = profile.at(state, tolerance)
+    def _point(
+        self, profile: ProfileBound, state: State, tolerance: float, least: float = -np.inf
+    ) -> Point:
+        at = profile.at(state, tolerance, least)
         self._passes += at.passes
         return at
 

@@ -160,8 +160,8 @@ class VBAgg(KernelModel, AggregateModel):
     n_inducing: Count | Literal["auto"] = "auto"
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
-    learn_inducing: bool = True
-    pair_pixels: Count = 256
+    learn_inducing: bool = False
+    pair_pixels: Count = 32
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
     batch_bags: Count = 32

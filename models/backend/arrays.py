@@ -157,6 +157,12 @@ def segment_max(values: Any, offsets: np.ndarray) -> Any:
     return _by_chunks(values, offsets, "max", -np.inf)
 
 
+def add_at(total: Any, places: Any, values: Any) -> None:
+    """Add ``values`` (n,) to ``total`` at ``places`` (n,), which may repeat; in place."""
+    xp = namespace(total)
+    total += xp.bincount(places, weights=values, minlength=total.shape[0])
+
+
 def spread(values: Any, offsets: np.ndarray) -> Any:
     """Repeat the number of each bag, (n_bag,), for each of its pixels: (n_pix,)."""
     xp = namespace(values)

@@ -4,8 +4,8 @@ With ``S = k(X, X) - K Q K'`` inside a bag and ``a_k`` of :mod:`models.likelihoo
 
     V = Var sum_i p_i Psi(f_i) = sum_ij p_i p_j C_ij,    C_ij = sum_k a_k(i) a_k(j) S_ij^k / k!.
 
-All pairs of a bag couple: ``O(n_a^2 n_ind)``. They are visited in tiles, the upper triangle alone,
-and never held together. Bags of more than ``max_pixels`` pixels stand for themselves by
+All pairs of a bag couple: ``O(n_a^2 n_ind)``. They are visited in strips; small bags together, for
+fewer and larger operations, with the pairs of different bags struck out. Bags of more than ``max_pixels`` pixels stand for themselves by
 ``max_pixels`` nodes drawn in proportion to ``p``, one from each of ``max_pixels`` strata of equal
 weight (pixels are stored in the order of the map, so strata are compact): the diagonal stays exact,
 and the pairs of nodes stand for all other pairs. ``docs/design/aggregates.md`` has the measured
@@ -19,50 +19,139 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arrays import like, namespace, segment_sum, to_host
+from models.backend.arrays import add_at, like, namespace, segment_sum, spread, to_host
 from models.gp.pixel_pass import PairAdjoint, PixelPass
 from models.likelihoods.links import Link
 
-PAIRS = 192  # pixels a side of a tile of pairs: its matrices stay in the cache
+PAIRS = 192  # rows of a strip of pairs: its matrices stay in the cache
+TOGETHER = 128  # nodes of small bags whose pairs are visited at once
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Nodes of some bags: their places among the pixels, masses and bags, (n_node,) each."""
+
+    nodes: Any
+    mass: Any
+    bag: Any
+    single: bool
 
 
 @dataclass
+class _Strip:
+    """Pairs of some rows with all nodes of a group, kept for the way back."""
+
+    group: _Group
+    rows: slice
+    left: list[Any]
+    before: list[Any]
+    cache: Any
+
+
 class BagVariance:
-    """``V`` of each bag, with its adjoints not yet multiplied by the objective's slope.
+    """``V`` of each bag, and the way back from it.
 
     Attributes
     ----------
     value : (n_bag,) float64
-    d_m, d_s : (n_pix,) float64
-        Derivative of the bag's ``V`` by the moments of its pixels.
-    rows : (n_node,) int64
-        Pixels that the covariances were taken at, ascending.
-    gk : (n_node, n_ind)
-        ``G K`` with ``G = dV / dS``.
-    d_theta : (n_bag, n_theta) float64
-        By the kernel's parameters through ``k(X, X)``.
-    node_bag : (n_node,) int64
-        Bag of each node.
     """
 
-    value: Any
-    d_m: Any
-    d_s: Any
-    rows: Any
-    gk: Any
-    d_theta: Any
-    node_bag: Any
+    def __init__(self, fwd: PixelPass, link: Link, p: Any, offsets: Any) -> None:
+        self._fwd, self._link, self._offsets = fwd, link, offsets
+        # The exponential's series is summed: its one factor a_0 goes with expm1(S).
+        n_factor = 1 if link.n_term is None else link.n_term
+        a = link.moments(fwd.m, fwd.s, n_factor + 2)
+        self._factors = a[1 : n_factor + 1]
+        self._slopes, self._curves = a[2 : n_factor + 2], a[3 : n_factor + 3]
+        square = p * p
+        each, each_m, each_s = _diagonal(link, self._factors, self._slopes, self._curves, fwd.s)
+        self.value = segment_sum(square * each, offsets)
+        self._d_m, self._d_s = square * each_m, square * each_s
+        self._strips: list[_Strip] = []
 
-    def scaled(self, slope: Any) -> PairAdjoint:
-        """Multiply by the derivative of the objective by ``V``, (n_bag,)."""
-        by_node = slope[like(self.node_bag, slope)].astype(self.gk.dtype)
-        return PairAdjoint(self.rows, self.gk * by_node[:, None], slope @ self.d_theta)
+    def visit(self, group: _Group) -> None:
+        """Add the pairs of different nodes of each bag of a group."""
+        fwd, xp = self._fwd, namespace(self._fwd.z)
+        here = group.nodes
+        z, k, kq = fwd.z[here], fwd.k[here], fwd.kq[here]
+        weighted = self._weighted(group)
+        n = int(here.shape[0])
+        for first in range(0, n, PAIRS):
+            rows = slice(first, min(first + PAIRS, n))
+            prior, cache = fwd.kernel.forward(fwd.params["theta"], z[rows], z)
+            cov = prior - kq[rows] @ k.T
+            apart = self._apart(group, rows)
+            cov *= apart
+            power, before = _powers(self._link, cov)
+            left = [each @ factor for each, factor in zip(power, weighted, strict=True)]
+            for factor, sums in zip(weighted, left, strict=True):
+                add_at(self.value, group.bag[rows], factor[rows] * sums)
+            for each in before:
+                each *= apart
+            self._strips.append(_Strip(group, rows, left, before, cache))
+
+    def backward(self, slope: Any) -> tuple[Any, Any, PairAdjoint]:
+        """Take the derivative of the objective by ``V``, (n_bag,), back.
+
+        Returns
+        -------
+        d_m, d_s : (n_pix,) float64
+            By the moments of the pixels.
+        PairAdjoint
+            By the covariances.
+        """
+        fwd, xp = self._fwd, namespace(self._fwd.z)
+        by_pixel = spread(slope, self._offsets)
+        d_m, d_s = by_pixel * self._d_m, by_pixel * self._d_s
+        d_theta, rows_of, gks = xp.zeros(fwd.params["theta"].shape), [], []
+        for strip in self._strips:
+            group, rows = strip.group, strip.rows
+            here = group.nodes[rows]
+            weighted = self._weighted(group)
+            by_row = slope[group.bag[rows]]
+            z, adjoint = fwd.z[group.nodes], 0.0
+            parts = zip(strip.left, strip.before, weighted, self._slopes, self._curves, strict=True)
+            for left, before, factor, by_m, by_s in parts:
+                # Both ends of a pair: twice its row.
+                grad = 2.0 * by_row * group.mass[rows] * left
+                d_m[here] += grad * by_m[here]
+                d_s[here] += 0.5 * grad * by_s[here]
+                row = (by_row * factor[rows]).astype(fwd.z.dtype)
+                adjoint = adjoint + row[:, None] * factor * before
+            gks.append(adjoint @ fwd.k[group.nodes])
+            rows_of.append(here)
+            d_theta += fwd.kernel.backward(
+                fwd.params["theta"], z[rows], z, strip.cache, adjoint, want_w=False
+            )[0]
+        none = xp.zeros((0, fwd.k.shape[1]), dtype=fwd.k.dtype)
+        rows_all = [to_host(each) for each in rows_of] or [np.zeros(0, dtype=np.int64)]
+        return (
+            d_m,
+            d_s,
+            PairAdjoint(np.concatenate(rows_all), xp.concatenate(gks) if gks else none, d_theta),
+        )
+
+    def _weighted(self, group: _Group) -> list[Any]:
+        dtype = self._fwd.z.dtype
+        return [(group.mass * each[group.nodes]).astype(dtype) for each in self._factors]
+
+    def _apart(self, group: _Group, rows: slice) -> Any:
+        """Tell pairs of different nodes of one bag: 1, from all others: 0."""
+        xp, dtype = namespace(self._fwd.z), self._fwd.z.dtype
+        n = int(group.nodes.shape[0])
+        if group.single:
+            apart = xp.ones((rows.stop - rows.start, n), dtype=dtype)
+        else:
+            apart = (group.bag[rows, None] == group.bag[None]).astype(dtype)
+        at = xp.arange(rows.stop - rows.start)
+        apart[at, at + rows.start] = 0  # pairs of one pixel are in the diagonal's part
+        return apart
 
 
 def bag_variance(
     fwd: PixelPass, link: Link, p: Any, offsets: Any, bag: Any, max_pixels: int
 ) -> BagVariance:
-    """Compute ``V`` of each bag and its adjoints.
+    """Compute ``V`` of each bag.
 
     Parameters
     ----------
@@ -77,48 +166,32 @@ def bag_variance(
     max_pixels : int
         Nodes a bag; bags of no more pixels are exact.
     """
-    xp = namespace(fwd.z)
-    # The exponential's series is summed: its one factor a_0 goes with expm1(S).
-    n_factor = 1 if link.n_term is None else link.n_term
-    a = link.moments(fwd.m, fwd.s, n_factor + 2)
-    factors, slopes, curves = a[1 : n_factor + 1], a[2 : n_factor + 2], a[3 : n_factor + 3]
-    each, each_m, each_s = _diagonal(link, factors, slopes, curves, fwd.s)
-    square = p * p
-    value = segment_sum(square * each, offsets)
-    d_m, d_s = square * each_m, square * each_s
+    found = BagVariance(fwd, link, p, offsets)
     host_p = to_host(p)
-    n_bag = offsets.shape[0] - 1
-    d_theta = xp.zeros((n_bag, fwd.params["theta"].shape[0]))
-    rows, gks, node_bag = [], [], []
-    for a_bag in range(n_bag):
-        lo, hi = int(offsets[a_bag]), int(offsets[a_bag + 1])
+    waiting: list[tuple[np.ndarray, np.ndarray, int]] = []
+    held = 0
+    for number in range(offsets.shape[0] - 1):
+        lo, hi = int(offsets[number]), int(offsets[number + 1])
         if hi - lo < 2:
             continue
-        nodes, mass = choose_nodes(host_p[lo:hi], max_pixels, int(bag[a_bag]))
+        nodes, mass = choose_nodes(host_p[lo:hi], max_pixels, int(bag[number]))
         if nodes.shape[0] < 2:
             continue
-        nodes += lo
-        here = like(nodes, p)
-        at = [f[here] for f in factors]
-        pair = _visit(fwd, link, here, like(mass, p), at)
-        value[a_bag] += pair.value
-        for grad, slope, curve in zip(pair.d_factor, slopes, curves, strict=True):
-            d_m[here] += grad * slope[here]
-            d_s[here] += 0.5 * grad * curve[here]
-        d_theta[a_bag] = pair.d_theta
-        rows.append(nodes)
-        gks.append(pair.gk)
-        node_bag.append(np.full(nodes.shape[0], a_bag))
-    none = np.zeros(0, dtype=np.int64)
-    return BagVariance(
-        value,
-        d_m,
-        d_s,
-        np.concatenate(rows) if rows else none,
-        xp.concatenate(gks) if gks else xp.zeros((0, fwd.k.shape[1]), dtype=fwd.k.dtype),
-        d_theta,
-        np.concatenate(node_bag) if node_bag else none,
-    )
+        if waiting and held + nodes.shape[0] > TOGETHER:
+            found.visit(_grouped(waiting, p))
+            waiting, held = [], 0
+        waiting.append((nodes + lo, mass, number))
+        held += nodes.shape[0]
+    if waiting:
+        found.visit(_grouped(waiting, p))
+    return found
+
+
+def _grouped(bags: list[tuple[np.ndarray, np.ndarray, int]], like_array: Any) -> _Group:
+    nodes, mass, number = zip(*bags, strict=True)
+    of = np.repeat(number, [each.shape[0] for each in nodes])
+    arrays = (np.concatenate(nodes), np.concatenate(mass), of)
+    return _Group(*(like(each, like_array) for each in arrays), single=len(bags) == 1)
 
 
 def _diagonal(
@@ -165,55 +238,6 @@ def choose_nodes(p: np.ndarray, max_pixels: int, seed: int) -> tuple[np.ndarray,
     if apart <= 0:  # one pixel has nearly all of the weight
         return nodes[:1], mass[:1]
     return nodes, mass * np.sqrt((edges[-1] ** 2 - (p**2).sum()) / apart)
-
-
-@dataclass
-class _PairSums:
-    value: Any  # a number: on a device it stays there
-    d_factor: list[Any]
-    gk: Any
-    d_theta: Any
-
-
-def _visit(fwd: PixelPass, link: Link, nodes: Any, mass: Any, factors: list[Any]) -> _PairSums:
-    """Sum over the pairs of different nodes of one bag."""
-    xp = namespace(fwd.z)
-    kernel, theta, dtype = fwd.kernel, fwd.params["theta"], fwd.z.dtype
-    z, k, kq = fwd.z[nodes], fwd.k[nodes], fwd.kq[nodes]
-    weighted = [(mass * f).astype(dtype) for f in factors]
-    n = nodes.shape[0]
-    out = _PairSums(
-        xp.zeros(()), [xp.zeros(n) for _ in factors], xp.zeros_like(k), xp.zeros(theta.shape)
-    )
-    tiles = [slice(i, min(i + PAIRS, n)) for i in range(0, n, PAIRS)]
-    for number, rows in enumerate(tiles):
-        for cols in tiles[number:]:
-            same = cols is rows
-            twice = 1.0 if same else 2.0
-            prior, cache = kernel.forward(theta, z[rows], z[cols])
-            cov = prior - kq[rows] @ k[cols].T
-            if same:
-                xp.fill_diagonal(cov, 0)  # pairs of one pixel are in the diagonal's part
-            adjoint = xp.zeros_like(cov)
-            for power, before, factor, grad in zip(
-                *_powers(link, cov), weighted, out.d_factor, strict=True
-            ):
-                left = power @ factor[cols]
-                grad[rows] += 2.0 * left
-                out.value += twice * (factor[rows] @ left)
-                if not same:
-                    grad[cols] += 2.0 * (power.T @ factor[rows])
-                adjoint += factor[rows, None] * factor[cols] * before
-            if same:
-                xp.fill_diagonal(adjoint, 0)
-            out.gk[rows] += adjoint @ k[cols]
-            if not same:
-                out.gk[cols] += adjoint.T @ k[rows]
-            by_theta, _ = kernel.backward(theta, z[rows], z[cols], cache, adjoint, want_w=False)
-            out.d_theta += twice * by_theta
-    for grad in out.d_factor:
-        grad *= mass
-    return out
 
 
 def _powers(link: Link, cov: Any) -> tuple[list[Any], list[Any]]:

@@ -147,11 +147,6 @@ def witness(
     g_mean = np.add.reduceat(share * fwd.m, offsets[:-1])
     variance = bag_variance(fwd, find_link("identity"), share, offsets, bag, max_pixels)
     each, by_mean, by_var = logistic(sign, g_mean, np.maximum(variance.value, 0.0))
-    sizes = np.diff(offsets)
-    return Aggregated(
-        float(each.sum()),
-        np.repeat(by_mean, sizes) * share,
-        np.repeat(by_var, sizes) * variance.d_s,
-        variance.scaled(by_var),
-        {},
-    )
+    d_m, d_s, pairs = variance.backward(by_var)
+    d_m += np.repeat(by_mean, np.diff(offsets)) * share
+    return Aggregated(float(each.sum()), d_m, d_s, pairs, {})

@@ -9,7 +9,7 @@ from pipeline.config.catalogue import (
     constructor_names,
     model_class,
 )
-from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, UNSIZED, is_changed
+from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, UNSIZED, WARM_KINDS, is_changed
 
 if TYPE_CHECKING:
     from models.training.estimator import Estimator
@@ -33,11 +33,12 @@ def new_model(config: Config) -> Estimator:
             use_default = spec.responses == "counts" or key == "seed"
             if name in known and (use_default or is_changed(section, key)):
                 value = getattr(section, key)
-                settings[name] = UNSIZED.get(key, value) if value == "auto" else value
+                keeps = key == "inducing" and spec.kind in WARM_KINDS
+                settings[name] = UNSIZED.get(key, value) if value == "auto" and not keeps else value
     if "area_effect" in settings:
         settings["area_effect"] = spec.has_area_effect
     if settings.get("kernel") == "auto":
-        settings["kernel"] = "additive"
+        settings["kernel"] = "flexible" if spec.kind in WARM_KINDS else "additive"
     return model_class(spec.kind)(**{**settings, **spec.options})
 
 

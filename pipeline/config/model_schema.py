@@ -90,21 +90,32 @@ class ModelSpec(Section):
         "with the poisson likelihood",
     )
     inducing: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
-        "auto", description="number of inducing points; auto: 200"
+        "auto",
+        description="number of inducing points; auto of vbagg: the averages of up to 400 areas, "
+        "else 400 points; of others: 200",
     )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "auto",
-        description="covariance: 'additive', 'ard', or a sum such as 'linear + matern32(space)'; "
-        "auto is additive for counts, the model's own choice for labels",
+        description="covariance: 'flexible', 'additive', 'ard', or a sum such as "
+        "'ridge + matern32(space)'; auto is flexible for vbagg (linear and smooth effects of each "
+        "covariate, interactions, space), additive for other models of counts, the model's own "
+        "choice for labels",
+    )
+    integrate: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=2)] = Field(
+        "auto",
+        description="draws of the hyperparameters that maps and areas are averaged over (even); "
+        "none: their optimum alone; auto: 10",
     )
     priors: Literal["weak", "none"] = Field(
         "weak", description="priors of the kernel's and the likelihood's parameters"
     )
-    learn_inducing: bool = Field(True, description="optimise the positions of the inducing points")
+    learn_inducing: bool = Field(
+        False,
+        description="optimise the positions of the inducing points, where fits take mini-batches",
+    )
     pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
         "auto",
-        description="pixels of an area in pairwise sums; larger areas are sampled; auto follows "
-        "the size: 256, or 128",
+        description="pixels of an area in pairwise sums; larger areas are sampled; auto: 32",
     )
     precision: Literal["auto", "float64", "float32"] = Field(
         "auto",
@@ -152,7 +163,7 @@ class ModelSpec(Section):
 AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
 """Pixels of an area, ``all`` of them, or ``auto``."""
 
-UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 256, "precision": "float64"}
+UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 32, "precision": "float64"}
 """What ``auto`` stands for in ``model`` where the size asks for nothing else."""
 
 
@@ -204,12 +215,20 @@ class Fit(Section):
 
     batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
-        300, description="maximum number of passes over all areas"
+        300, description="maximum number of steps (vbagg), or of passes over all areas"
     )
-    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(0.05, description="Adam's step")
+    nats_left: Annotated[Number, Field(gt=0)] = Field(
+        0.05,
+        description="most that the bound of all areas may be below its optimum, nats, for a fit "
+        "of vbagg to have converged",
+    )
+    learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(
+        0.05, description="Adam's step, in fits by mini-batches"
+    )
     tolerance: Annotated[Number, Field(gt=0)] = Field(
         0.01,
-        description="rise of the bound, nats an area and epoch, below which the fit stops",
+        description="rise of the bound, nats an area and epoch, below which a fit by mini-batches "
+        "stops",
     )
     seed: Seed = Field(0, description="seed of the fit")
     area_pixels: AreaPixels = Field(

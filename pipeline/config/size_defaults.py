@@ -15,8 +15,8 @@ from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_schema import UNSIZED, WARM_KINDS
 from pipeline.config.schema import Config
 
-SMALL_PIXELS = 1_250_000  # up to here nothing follows the size
-FIT_PIXELS = 1_000_000  # of all areas together, in a larger fit
+SMALL_PIXELS = 300_000  # up to here nothing follows the size
+FIT_PIXELS = 300_000  # of all areas together, in a larger fit
 EVALUATE_PIXELS = 250_000  # likewise, in the fits and scores of its evaluation
 LEAST_AREA_PIXELS = 25
 SIMULATIONS = 2  # refits to simulated data in a small problem: a look
@@ -55,9 +55,11 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
     large = float(np.sum(area_pixels)) > SMALL_PIXELS
     quick = large and config.model.kind in WARM_KINDS
     model = dict(UNSIZED)
+    if config.model.kind in WARM_KINDS:
+        del model["inducing"]  # auto follows the number of areas
     fitted: int | str = config.fit.area_pixels
     if large:
-        model |= {"precision": "float32", "pair_pixels": 128}
+        model |= {"precision": "float32"}
         fitted = cap_for(area_pixels, FIT_PIXELS) if fitted == "auto" else fitted
         scored: int | str = cap_for(area_pixels, EVALUATE_PIXELS)
         scored = min(scored, fitted) if isinstance(fitted, int) else scored
