@@ -4,8 +4,9 @@ A fit advances in steps, each a few passes over the bags, whose whole memory is 
 
 1. *climb*: quasi-Newton (BFGS) steps up the profile bound, on few pixels of each bag
    (:mod:`models.core.thinning`) where these are many;
-2. *curvature*: the Hessian of the profile bound by differences of its gradient. It decides whether
-   the climb is over: the Newton decrement ``g' (-H)^-1 g / 2`` is what is left to gain, in nats;
+2. *curvature*: the Hessian of the profile bound (:mod:`models.aggregate.site_evidence`; by
+   differences of its gradient for the likelihood's own parameters). It decides whether the climb is
+   over: the Newton decrement ``g' (-H)^-1 g / 2`` is what is left to gain, in nats;
 3. *whole*: Newton steps with that Hessian on all pixels, until their decrement is small as well;
 4. *members*: hyperparameters drawn from ``N(phi, (-H)^-1)``, ``q`` climbing to its best for each.
 
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.profile_bound import Point, ProfileBound
+from models.aggregate.site_evidence import SiteEvidence
 from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats
@@ -33,7 +35,8 @@ EXACT_Q = 1e-4  # where differences are taken
 MEMBER_Q = 1e-2
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
-DIFFERENCE = 0.5  # step of a difference, in posterior deviations
+DIFFERENCE = 0.3  # step of a difference, in logarithms
+FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
@@ -116,20 +119,20 @@ class Refinement:
         return MEMBERS if self._n_member else DONE
 
     def _curvature(self, state: State) -> State:
-        """Take the Hessian by central differences of the gradient."""
+        """Take the Hessian: of the held site, and by differences for the likelihood's own."""
         memory, profile = state.memory, self._few
         at = self._point(profile, state, EXACT_Q)
         phi = profile.pack(at.state.params)
-        sd = np.sqrt(np.clip(np.diag(memory["inverse"]), 0.04, MOST_DEVIATION**2))
-        hessian = np.empty((phi.size, phi.size))
-        for k in range(phi.size):
+        hessian = self._site_hessian(at.state, phi.size)
+        n_own = phi.size - 1 - at.state.params["theta"].size
+        for k in range(phi.size - n_own, phi.size):
             away = np.zeros(phi.size)
-            away[k] = DIFFERENCE * sd[k]
+            away[k] = DIFFERENCE
             up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
             down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
-            hessian[k] = (up.grad - down.grad) / (2 * away[k])
+            hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
-        left = 0.5 * float(at.grad @ inverse @ at.grad)
+        left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
         tries = int(memory.get("tries", 0)) + 1
         stage = CLIMB if left > self._tolerance and tries < 3 else self._after_curvature()
         memory = {
@@ -138,12 +141,19 @@ class Refinement:
             "inverse": inverse,
             "value": np.array(at.value),
             "grad": at.grad,
-            "left": np.array(left + at.left),
+            "left": np.array(left),
             "gained": np.array(np.inf),
         }
         if stage == WHOLE:
             del memory["grad"]
         return replace(at.state, memory=memory)
+
+    def _site_hessian(self, state: State, n_phi: int) -> np.ndarray:
+        """Return the Hessian with the site held; a guess for the likelihood's own parameters."""
+        hessian = -np.eye(n_phi) / START_INVERSE
+        n = 1 + state.params["theta"].size
+        hessian[:n, :n] = SiteEvidence(self._model, state).hessian()
+        return hessian
 
     def _whole(self, state: State) -> State:
         state = self._quasi_newton(state, self._all)
@@ -203,7 +213,10 @@ class Refinement:
         memory = state.memory
         if "grad" not in memory:
             at = self._point(profile, state, FAR_Q if profile is self._few else CLOSE_Q)
-            return replace(at.state, memory=self._remember(memory, at, memory["inverse"], np.inf))
+            inverse = memory["inverse"]
+            if "curved" not in memory and profile is self._few:
+                inverse = bounded_inverse(-self._site_hessian(at.state, at.grad.size))
+            return replace(at.state, memory=self._remember(memory, at, inverse, np.inf))
         inverse, grad, value = memory["inverse"], memory["grad"], float(memory["value"])
         phi = profile.pack(state.params)
         step = inverse @ grad
@@ -242,7 +255,11 @@ class Refinement:
                     "left": np.array(left if failed < 2 else 0.0),
                 },
             )
-        inverse = bfgs(inverse, step, grad - at.grad)
+        gained = at.value - value
+        if gained > FAR and profile is self._few and "curved" not in memory:
+            inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
+        else:
+            inverse = bfgs(inverse, step, grad - at.grad)
         return replace(
             at.state, memory=self._remember(memory, at, inverse, max(at.value - value, 0.0))
         )

@@ -59,6 +59,11 @@ class KernelModel(Estimator):
         """Return the Cholesky factor of ``K_WW`` with its jitter."""
         return factor_of(self._kernel(fixed).inducing(theta, w)[0])
 
+    @staticmethod
+    def inducing_factor_of(k_ww: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor of a given ``K_WW`` with its jitter."""
+        return factor_of(k_ww)
+
 
 def whitened(params: Arrays) -> Whitened:
     """Return ``q`` over the whitened inducing values of a state."""
