@@ -63,7 +63,7 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
     start = config.evaluate.start
     if start == "auto":
         start = "warm" if quick else "cold"
-    by_weights = quick and not isinstance(config.evaluate.folds, FoldsFile)
+    by_weights = config.model.kind in WARM_KINDS
     return _settled(
         config,
         {

@@ -21,6 +21,7 @@ from pipeline.config.schema import Config
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
+from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.scores import (
     LEVELS,
     moment_log_density,
@@ -31,7 +32,7 @@ from pipeline.evaluation.scores import (
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
 from pipeline.evaluation.verdict import paired_gain
-from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.labels import LabelPredictions, LabelPredictor
 
 Advance = Callable[[int], None]
@@ -110,8 +111,11 @@ class EvaluationTask(Protocol):
     def log_density(self, predictions: Any) -> np.ndarray:
         """Return the log predictive density of each area's response, (n,), nats."""
 
-    def constant(self, fold: np.ndarray) -> Any:
-        """Predict each fold by one rate, fitted to the other areas."""
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Any:
+        """Draw the posterior of every area once; None where areas have labels."""
+
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> Any:
+        """Predict each fold by one rate, fitted to the areas that it has seen."""
 
     def fold_row(self, predictions: Any, constant: Any) -> Scores:
         """Return the scores of one fold."""
@@ -178,8 +182,12 @@ class CountTask:
 
     def in_sample(self, model: Any, advance: Advance) -> AreaDraws:
         """See :class:`EvaluationTask`."""
+        return self.posterior(model, advance).areas
+
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Posterior:
+        """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.fit.seed
-        return draw_areas(model, self.store, n_draws, seed, advance=advance)
+        return draw_posterior(model, self.store, n_draws, seed, advance, n_thread)
 
     def score(self, predictions: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -189,10 +197,10 @@ class CountTask:
         """See :class:`EvaluationTask`."""
         return predictions.log_density
 
-    def constant(self, fold: np.ndarray) -> AreaDraws:
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> AreaDraws:
         """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.evaluate.seed
-        return hold_out_constant(self._likelihood, self._areas, fold, n_draws, seed)
+        return hold_out_constant(self._likelihood, self._areas, fold, n_draws, seed, unseen)
 
     def fold_row(self, predictions: AreaDraws, constant: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -279,9 +287,13 @@ class LabelTask:
         """See :class:`EvaluationTask`."""
         return label_log_density(predictions.y, predictions.probability)
 
-    def constant(self, fold: np.ndarray) -> LabelPredictions:
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> None:
         """See :class:`EvaluationTask`."""
-        return hold_out_share(fold, self.store.y)
+        del model, advance, n_thread
+
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> LabelPredictions:
+        """See :class:`EvaluationTask`."""
+        return hold_out_share(fold, self.store.y, unseen)
 
     def fold_row(self, predictions: LabelPredictions, constant: LabelPredictions) -> Scores:
         """See :class:`EvaluationTask`."""

@@ -110,7 +110,7 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         def maps() -> None:
             prediction = model.predict_pixels(x, coords)
             for layer in wanted:
-                layer.values(prediction, people)
+                layer.values(prediction, people, (model, x, coords))
 
         predict = _fastest(maps) / x.shape[0]
     if config.labels is None and hasattr(model, "sample_functions"):
