@@ -13,6 +13,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Sweep, override
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
+from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
@@ -20,9 +21,15 @@ from models.training.estimator import Estimator
 
 
 class RateDraws(Protocol):
-    """Rate surfaces drawn from a fitted model: the same whatever the tiles."""
+    """Rate surfaces drawn from a fitted model: the same whatever the tiles.
 
-    n_draws: int
+    Those of a model whose hyperparameters are integrated have ``params``, too: the likelihood's
+    parameters of each draw, (n_draws, 1) by name.
+    """
+
+    @property
+    def n_draws(self) -> int:
+        """Number of surfaces."""
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
@@ -70,14 +77,18 @@ class AggregateModel(Estimator):
         find_likelihood(self.likelihood, area_effect=self.area_effect)
 
     @abstractmethod
-    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Prediction | MixturePrediction:
         """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, n_axis) km."""
 
     @abstractmethod
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
         """Draw whole rate surfaces from the posterior."""
 
-    def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> Prediction:
+    def predict_pixels(
+        self, x: np.ndarray, coords: np.ndarray | None = None
+    ) -> Prediction | MixturePrediction:
         """Predict the rate of each pixel, per unit of weight.
 
         Parameters
@@ -112,7 +123,9 @@ class AggregateModel(Estimator):
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood = self.resolved_likelihood
         bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)
-        own = likelihood_params(likelihood, self.fitted_state().params)
+        own = getattr(draws, "params", None)
+        if own is None:
+            own = likelihood_params(likelihood, self.fitted_state().params)
         return BagPrediction(draws.bag_counts(bags), likelihood, own, bag_data)
 
     @override

@@ -55,17 +55,34 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     if likelihood.positive:
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
-    rule = moment_matching.log_normal if estimator == "log_normal" else moment_matching.second_order
-    at = rule(seen, mean, variance.value)
+    followed = None
+    if estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params:
+        b = p * a1
+        line = fwd.followed(b, offsets)
+        at = moment_matching.marginal(seen, mean, variance.value, line.value)
+        followed = (line, at.by_linear)
+    else:
+        rule = {
+            "log_normal": moment_matching.log_normal,
+            "second_order": moment_matching.second_order,
+        }[estimator]
+        at = rule(seen, mean, variance.value)
     value = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
     by_spread = spread(at.by_variance, offsets)
+    d_m = slope * a1 + by_spread * variance.d_m
+    d_s = 0.5 * slope * a2 + by_spread * variance.d_s
+    if followed is not None:  # b = p e^{m + s / 2}
+        by_b = spread(at.by_linear, offsets) * line.by_weight(fwd.k) * b
+        d_m += by_b
+        d_s += 0.5 * by_b
     return Aggregated(
         value,
-        slope * a1 + by_spread * variance.d_m,
-        0.5 * slope * a2 + by_spread * variance.d_s,
+        d_m,
+        d_s,
         variance.scaled(at.by_variance),
         {name: float(each.sum()) for name, each in at.by.items()},
+        followed,
     )
 
 

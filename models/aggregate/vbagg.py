@@ -8,32 +8,50 @@ serves a rate of 0.4 and one of 1e-6.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.members import (
+    PooledDraws,
+    allocate,
+    member_states,
+    stacked,
+    tabulated,
+    unstacked,
+)
 from models.aggregate.objective import Estimation, aggregate, available
 from models.backend.arena import arena_for
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
+from models.core.thinning import thinned_block
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import FunctionDraws, Surface, draw_functions
-from models.gp.inducing_points import choose_inducing_points
+from models.gp.draws import (
+    N_FEATURE,
+    FunctionDraws,
+    Surface,
+    draw_functions,
+    feature_share,
+)
+from models.gp.inducing_points import choose_inducing_points, place_inducing
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
-from models.gp.linear_part import Coefficient, linear_coefficients
+from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
-from models.likelihoods.observation import Observation, bag_weights
+from models.likelihoods.mixture import MixturePrediction
+from models.likelihoods.observation import Observation, bag_weights, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
+THINNED = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 
 
@@ -131,7 +149,7 @@ class VBAgg(KernelModel, AggregateModel):
     link: str = "auto"
     estimator: Estimation = "auto"
     area_effect: bool = False
-    n_inducing: Count = 200
+    n_inducing: Count | Literal["auto"] = "auto"
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
     learn_inducing: bool = True
@@ -146,6 +164,16 @@ class VBAgg(KernelModel, AggregateModel):
     natural_rate: Positive = 0.5
     dtype: Precision = "float64"
     seed: int = 0
+
+    @property
+    def by_terms(self) -> bool:
+        """Whether the kernel's terms have inducing variables of their own."""
+        return self.estimator_name != "monte_carlo" and self.posterior_steps == "natural"
+
+    @property
+    def n_points(self) -> int:
+        """Inducing points where they stand for the whole function."""
+        return 200 if self.n_inducing == "auto" else self.n_inducing
 
     @property
     def estimator_name(self) -> str:
@@ -171,15 +199,22 @@ class VBAgg(KernelModel, AggregateModel):
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
-        w = choose_inducing_points(z, self.n_inducing, rng)
         kernel = self._kernel(fixed)
+        if self.by_terms:
+            wanted = None if self.n_inducing == "auto" else self.n_inducing
+            placed = place_inducing(kernel, z, sample, wanted, rng)
+            fixed, w = {**fixed, **placed.fixed}, placed.w
+            kernel, n_ind = self._kernel(fixed), placed.n_value
+        else:
+            w = choose_inducing_points(z, self.n_points, rng)
+            n_ind = w.shape[0]
         theta = kernel.start(self.resolved_link.start_variance)
         if self.estimator_name == "monte_carlo":
             kernel.features(theta, self.n_features, rng)  # raises where the kernel has none
         params = {
             "mean": np.array([self.resolved_link.start(level)]),
-            "v_mean": np.zeros(w.shape[0]),
-            "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
+            "v_mean": np.zeros(n_ind),
+            "root": np.diag(np.full(n_ind, np.log(START_ROOT))),
             "theta": theta,
             "w": w,
             **{name: np.array([value]) for name, value in own.items()},
@@ -207,11 +242,14 @@ class VBAgg(KernelModel, AggregateModel):
             "mean": params["mean"],
             "alpha": fac.alpha,
             "q": fac.q,
+            **({"cov": fac.cov} if self.by_terms else {}),
         }
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Sum the bound, and its adjoints by ``params``."""
+        if "thin" in params:
+            block, local = self._thinned(params, block, local)
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -226,9 +264,23 @@ class VBAgg(KernelModel, AggregateModel):
             return Stats(value, block.n_bag, sums), local
         fwd = self._forward(params, block.x, block.coords, learn=True)
         term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels)
-        sums = fwd.backward(term.d_m, term.d_s, term.pairs)
+        sums = fwd.backward(term.d_m, term.d_s, term.pairs, term.followed)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
+
+    @override
+    def needs_block(self, params: Arrays, local: Any) -> bool:
+        return "thin" not in params or local is None
+
+    def _thinned(self, params: Arrays, block: Any, local: Any) -> tuple[BagBlock, Any]:
+        """Take the block's chosen pixels from ``local``, or choose them."""
+        cap = int(params["thin"][0])
+        if block is not None:
+            scale = params["x_mean"], params["x_sd"]
+            block = thinned_block(block, cap, *scale, self.seed)
+            local = {name: getattr(block, name) for name in THINNED if hasattr(block, name)}
+            local = {name: value for name, value in local.items() if value is not None}
+        return BagBlock(**{"coords": None, **local}), local
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
@@ -248,9 +300,11 @@ class VBAgg(KernelModel, AggregateModel):
             d_mean, d_cov, d_k, d_root = back.v_mean, back.cov, back.k_ww, back.root
             sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
         else:
-            d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])
+            d_mean, d_cov, d_k = sparse_gp.factorise_backward(
+                fac, q, sums["alpha"], sums["q"], by_cov=sums.get("cov")
+            )
             d_root = q.root_adjoint(d_cov)
-        d_theta, d_w = kernel.backward(theta, w, w, cache, d_k, want_w=True)
+        d_theta, d_w = kernel.inducing_backward(theta, w, cache, d_k)
         kl_mean, kl_root = q.kl_backward()
         own = {name: params[name] for name in self.resolved_likelihood.parameters}
         grad = {
@@ -258,13 +312,13 @@ class VBAgg(KernelModel, AggregateModel):
             "v_mean": d_mean - kl_mean,
             "root": d_root - kl_root,
             "theta": sums["theta"] + d_theta,
-            # W stands on both sides of the symmetric K_WW: its adjoint counts twice.
-            "w": sums["w"] + 2.0 * d_w,
+            "w": sums["w"] + d_w,
             **{name: sums[name] for name in own},
         }
         bound = factor * stats.bound - q.kl()
         if self.priors == "weak":
-            value, slope = log_prior(kernel, theta, self.link_name)
+            side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
+            value, slope = log_prior(kernel, theta, self.link_name, side)
             noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
@@ -292,35 +346,89 @@ class VBAgg(KernelModel, AggregateModel):
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)
 
     @override
-    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        fwd = self._forward(params, x, coords, learn=False)
-        return Prediction(self.link_name, fwd.m, fwd.s, float(params["base_rate"][0]))
+    def prediction_params(self, state: State) -> Arrays:
+        shared, own = self.block_params(state), member_states(state)
+        if not own:
+            return shared
+        each = [self.block_params(member) for member in own]
+        return stacked(shared, each, state.members["weight"])
+
+    @override
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Prediction | MixturePrediction:
+        z, base = self._scaled(params, x, coords), float(params["base_rate"][0])
+
+        def predicted(own: Arrays) -> Prediction:
+            fwd = self._pass(own, z, learn=False)
+            return Prediction(self.link_name, fwd.m, fwd.s, base)
+
+        members = unstacked(params)
+        if not members:
+            return predicted(params)
+        return MixturePrediction(tuple(map(predicted, members)), params["member/weight"])
 
     # -- what users call -----------------------------------------------------------------------
 
-    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws:
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws | PooledDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
         state = self.fitted_state()
+        states = member_states(state)
+        if not states:
+            return self._sample_functions(state, n_draws, rng, N_FEATURE)
+        member = allocate(state.members["weight"], n_draws, rng)
+        parts = [
+            self._sample_functions(states[k], count, rng, feature_share(count / n_draws))
+            for k, count in zip(*np.unique(member, return_counts=True), strict=True)
+        ]
+        return PooledDraws.of(parts, member)
+
+    def _sample_functions(
+        self, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
+    ) -> VBAggDraws:
         params, kernel = state.params, self._kernel(state.fixed)
         theta, w = params["theta"], params["w"]
-        k_ww = kernel.matrix(theta, w, w)
+        k_ww, _ = kernel.inducing(theta, w)
         q = whitened(params)
         fac = sparse_gp.factorise(k_ww, q)
-        noise = rng.standard_normal((w.shape[0], n_draws))
+        noise = rng.standard_normal((k_ww.shape[0], n_draws))
         u_white = q.v_mean[:, None] + q.factor() @ noise
-        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / w.shape[0]))
+        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
         mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, self.link_name, scale)
-        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng)
-        return VBAggDraws(functions, state.fixed, self.resolved_likelihood)
+        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
+        own = likelihood_params(self.resolved_likelihood, params)
+        return VBAggDraws(functions, state.fixed, self.resolved_likelihood, own)
 
     @property
     def coefficients_(self) -> list[Coefficient]:
         """Slopes of the kernel's linear part, see :mod:`models.gp.linear_part`; maybe none."""
         params = self.fitted_params()
+        each = [self._coefficients(own) for own in unstacked(params)]
+        return pooled(each, params["member/weight"]) if each else self._coefficients(params)
+
+    def _coefficients(self, params: Arrays) -> list[Coefficient]:
         return linear_coefficients(
             self._kernel(params), params["theta"], params["w"], params["alpha"], params["q"]
         )
+
+    def hyperparameter_table(self) -> dict[str, dict[str, float]]:
+        """Return the learnt parameters with their posterior, in the units of their names.
+
+        Returns
+        -------
+        dict of dict
+            By name, as :meth:`named_hyperparameters`: ``mode``, the value at the optimum; where
+            hyperparameters are integrated, ``mean``, and ``lower`` and ``upper``, the ends of the
+            central 90 % interval of the draws.
+        """
+        mode, params = self.named_hyperparameters(), self.fitted_params()
+        each = []
+        for state, own in zip(member_states(self.state_), unstacked(params), strict=True):
+            member = copy(self)
+            member.state_, member.params_ = state, own
+            each.append(member.named_hyperparameters())
+        return tabulated(mode, each, params.get("member/weight"))
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(
@@ -328,7 +436,9 @@ class VBAgg(KernelModel, AggregateModel):
         )
 
     def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
-        z = self._scaled(params, x, coords)
+        return self._pass(params, self._scaled(params, x, coords), learn=learn)
+
+    def _pass(self, params: Arrays, z: Any, *, learn: bool) -> pixel_pass.PixelPass:
         kernel, low = self._kernel(params), self._low(params)
         return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
 
@@ -339,13 +449,22 @@ class VBAggDraws:
     Attributes
     ----------
     n_draws : int
+    params : dict of float
+        The likelihood's parameters, logarithms.
     """
 
-    def __init__(self, functions: FunctionDraws, fixed: Arrays, likelihood: Likelihood) -> None:
+    def __init__(
+        self,
+        functions: FunctionDraws,
+        fixed: Arrays,
+        likelihood: Likelihood,
+        params: dict[str, float],
+    ) -> None:
         self._functions = functions
         self._fixed = fixed
         self._likelihood = likelihood
         self.n_draws = functions.n_draws
+        self.params = params
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:

@@ -10,6 +10,7 @@ NumPy arrays always, and :func:`like` takes the former there. ``docs/gpu.md`` ha
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable
@@ -185,6 +186,12 @@ def gammaln(x: Any) -> Any:
 def digamma(x: Any) -> Any:
     """Evaluate the derivative of the log of the gamma function."""
     return _special(x).digamma(x)
+
+
+def polygamma(order: int, x: Any) -> Any:
+    """Evaluate the derivative of the digamma function of an order of 1 or more, for x > 0."""
+    # By Hurwitz's zeta function, which is a ufunc in both libraries.
+    return (-1.0) ** (order + 1) * math.factorial(order) * _special(x).zeta(order + 1.0, x)
 
 
 def cholesky(a: Any) -> Any:

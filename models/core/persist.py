@@ -17,7 +17,7 @@ from models.core.errors import FormatError
 from models.core.protocol import State
 
 FORMAT, VERSION = "disagg-model", 1
-GROUPS = ("params", "fixed", "memory")
+GROUPS = ("params", "fixed", "memory", "members")  # saved before, a state has no members
 
 
 def state_arrays(state: State) -> dict[str, np.ndarray]:

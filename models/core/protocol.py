@@ -46,6 +46,10 @@ class Summary:
         Numbers tested in the training bags, where the response is positives.
     bag_y : (n_sample,) float64 or None
         Response of the bag that each sampled pixel is in.
+    bag : (n_sample,) int64 or None
+        That bag.
+    pixel_weight : (n_sample,) float64 or None
+        Weight of each sampled pixel.
     """
 
     x: np.ndarray
@@ -57,6 +61,8 @@ class Summary:
     n_pix: int
     trials: np.ndarray | None = None
     bag_y: np.ndarray | None = None
+    bag: np.ndarray | None = None
+    pixel_weight: np.ndarray | None = None
 
     @property
     def n_bag(self) -> int:
@@ -80,6 +86,10 @@ class State:
         Updates made.
     rate : float
         Learning rate of the next update; set by the loop's schedule.
+    members : dict of arrays
+        Draws of the hyperparameters with their posterior, stacked: ``weight`` (n_member,), which
+        adds up to 1, and ``(n_member, ...)`` by the name in ``params`` that each stands for; what
+        is not in it, members share. Empty where hyperparameters are not integrated.
     """
 
     params: Arrays
@@ -87,6 +97,7 @@ class State:
     memory: Arrays = field(default_factory=dict)
     step: int = 0
     rate: float = 0.0
+    members: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,11 +136,14 @@ class Info:
         Whether the fit has converged, for closed forms; where None, the loop's schedule decides.
     stopped : str
         Why the fit must end before it converged; empty where it need not.
+    report : dict of float
+        What else a line of the history holds: nats left, passes.
     """
 
     bound: float
     converged: bool | None = None
     stopped: str = ""
+    report: dict[str, float] = field(default_factory=dict)
 
 
 class Model(Protocol):

@@ -18,6 +18,7 @@ from models.gp.random_features import Features
 from models.likelihoods.links import find_link
 
 N_FEATURE = 1024
+LEAST_FEATURES = 256  # of functions that are pooled with those of other draws of hyperparameters
 ROWS = 2048
 
 
@@ -73,7 +74,7 @@ class FunctionDraws:
         """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
         of = self.surface
         f = self.features(z) @ self.weights.astype(z.dtype)
-        k = of.kernel.matrix(of.theta, z, of.w.astype(z.dtype))
+        k, _ = of.kernel.cross(of.theta, z, of.w.astype(z.dtype))
         f += k @ self.coefficients.astype(z.dtype)
         f += z.dtype.type(of.mean)
         return f
@@ -96,12 +97,22 @@ class FunctionDraws:
         return self.surface.scale * total.T
 
 
+def feature_share(share: float) -> int:
+    """Return the random features for functions that are this share of those pooled.
+
+    A draw's variance is right on average over the features, and off by their number: pooled draws
+    of independent features are off by the number of all of them.
+    """
+    return max(LEAST_FEATURES, 2 * int(np.ceil(0.5 * share * N_FEATURE)))
+
+
 def draw_functions(
     surface: Surface,
     lower: np.ndarray,
     u_white: np.ndarray,
     jitter_sd: float,
     rng: np.random.Generator,
+    n_feature: int = N_FEATURE,
 ) -> FunctionDraws:
     """Condition draws of the prior on draws of the inducing values.
 
@@ -115,10 +126,12 @@ def draw_functions(
     jitter_sd : float
         Square root of the jitter: the prior draw at ``W`` carries the same noise as ``K_WW``.
     rng : numpy Generator
+    n_feature : int
+        Random features of each term of the kernel.
     """
     n_draws = u_white.shape[1]
-    features = surface.kernel.features(surface.theta, N_FEATURE, rng)
+    features = surface.kernel.features(surface.theta, n_feature, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
-    at_w = features(surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
+    at_w = surface.kernel.inducing_features(features, surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
     return FunctionDraws(surface, features, weights, coefficients)

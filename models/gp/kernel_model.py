@@ -9,7 +9,7 @@ import numpy as np
 from models.core.protocol import Arrays, override
 from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
-from models.gp.sparse_gp import Factored, Whitened, factorise
+from models.gp.sparse_gp import Factored, Whitened, factor_of, factorise
 from models.training.estimator import Estimator
 
 
@@ -37,18 +37,23 @@ class KernelModel(Estimator):
 
     def _low(self, params: Arrays) -> Arrays:
         """Convert the arrays of the pixels' matrix products to their precision."""
-        names = ("w", "alpha", "q")
+        names = [name for name in ("w", "alpha", "q", "cov") if name in params]
         return {**params, **{name: params[name].astype(self.dtype, copy=False) for name in names}}
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
         """Factorise ``K_WW``, once for the two calls of a step."""
         kept = getattr(self, "_kept", None)
         if kept is None or kept[0] is not params:
-            k_ww, cache = kernel.forward(params["theta"], params["w"], params["w"])
+            k_ww, cache = kernel.inducing(params["theta"], params["w"])
             kept = (params, (k_ww, cache, factorise(k_ww, whitened(params))))
             self._kept = kept
         made: tuple[np.ndarray, Any, Factored] = kept[1]
         return made
+
+
+    def inducing_factor(self, fixed: Arrays, theta: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor of ``K_WW`` with its jitter."""
+        return factor_of(self._kernel(fixed).inducing(theta, w)[0])
 
 
 def whitened(params: Arrays) -> Whitened:

@@ -9,10 +9,13 @@ from typing import Any
 
 from models.core.errors import ParameterError
 from models.gp.kernel_sums import Pair, Product, Sum
-from models.gp.kernels import Constant, Kernel, Linear, Radial
+from models.gp.kernels import Constant, Kernel, Linear, Radial, Ridge, Smooths
 from models.gp.shapes import SHAPES, Shape
 
-NAMED = {"additive": "ard(x) + matern32(space)"}
+NAMED = {
+    "additive": "ard(x) + matern32(space)",
+    "flexible": "ridge(x) + smooth(x) + ard(x) + matern32(space)",
+}
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 
@@ -119,6 +122,8 @@ register_factor("ard", _ard)
 for _shape in list(SHAPES.values()):
     register_shape(_shape)
 register_factor("linear", lambda place: Linear(place.columns, place.label))
+register_factor("ridge", lambda place: Ridge(place.columns, place.label))
+register_factor("smooth", lambda place: Smooths(place.columns, place.label))
 register_factor("constant", lambda _: Constant())
 
 

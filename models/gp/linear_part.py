@@ -9,6 +9,7 @@ A linear kernel ``sum_k v_k z_k w_k`` is a regression ``z'beta`` with ``beta_k ~
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,3 +61,22 @@ def linear_coefficients(
         Coefficient(kernel.columns[0] + k, float(mean[k]), float(np.sqrt(spread[k])))
         for k in range(mean.shape[0])
     ]
+
+
+def pooled(each: Sequence[list[Coefficient]], weight: np.ndarray) -> list[Coefficient]:
+    """Return coefficients over draws of the hyperparameters, by the law of total variance.
+
+    Parameters
+    ----------
+    each : sequence of lists of Coefficient
+        The same columns under each draw.
+    weight : (n_draw,) float64
+        Of the draws; they add up to 1.
+    """
+    result = []
+    for same in zip(*each, strict=True):
+        means, sds = (np.array([getattr(one, name) for one in same]) for name in ("mean", "sd"))
+        mean = float(weight @ means)
+        variance = float(weight @ (sds**2 + (means - mean) ** 2))
+        result.append(Coefficient(same[0].column, mean, float(np.sqrt(variance))))
+    return result

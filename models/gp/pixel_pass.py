@@ -14,6 +14,7 @@ updates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from models.backend.arrays import (
     like,
     namespace,
     row_dot,
+    spread,
     square,
 )
 from models.core.protocol import Arrays
@@ -62,7 +64,32 @@ class PixelPass:
     caches: list[Any] | None
     arena: Any
 
-    def backward(self, d_m: Any, d_s: Any, pairs: PairAdjoint | None = None) -> Arrays:
+    def followed(self, b: Any, offsets: Any) -> Followed:
+        """Return the variance of ``sum_i b_i f_i`` of each bag that the posterior of ``u`` has.
+
+        ``c' K_WW^-1 Sigma K_WW^-1 c`` with ``c = sum_i b_i K_i``.
+
+        Parameters
+        ----------
+        b : (n_pix,) float64
+        offsets : (n_bag + 1,) int
+        """
+        xp = namespace(self.z)
+        cov = like(self.params["cov"], self.z)
+        scaled = self.k * b[:, None].astype(self.k.dtype)
+        sums = xp.stack(
+            [scaled[int(i) : int(j)].sum(axis=0, dtype=xp.float64) for i, j in pairwise(offsets)]
+        )
+        turned = sums @ cov.astype(xp.float64)
+        return Followed((turned * sums).sum(axis=1), b, offsets, sums, turned)
+
+    def backward(
+        self,
+        d_m: Any,
+        d_s: Any,
+        pairs: PairAdjoint | None = None,
+        followed: tuple[Followed, Any] | None = None,
+    ) -> Arrays:
         """Return the adjoints of the block parameters, float64.
 
         Parameters
@@ -71,6 +98,8 @@ class PixelPass:
             Adjoints of the moments.
         pairs : PairAdjoint, optional
             Adjoints through the covariances inside the bags.
+        followed : (Followed, (n_bag,) array), optional
+            With the adjoint of its value. ``b`` is taken as given: :meth:`Followed.by_weight`.
         """
         xp = namespace(self.z)
         kernel, dtype = self.kernel, self.z.dtype
@@ -79,6 +108,13 @@ class PixelPass:
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
         d_q = squares(self.k, -d_s, allocate)
+        turned = b = bag = None
+        sums: Arrays = {}
+        if followed is not None:
+            of, by = followed
+            b, bag = of.b, spread(xp.arange(by.shape[0]), of.offsets)
+            turned = (2.0 * by[:, None] * of.turned).astype(dtype)
+            sums["cov"] = of.sums.T @ (by[:, None] * of.sums)
         for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp))):
             mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
@@ -92,13 +128,15 @@ class PixelPass:
                 first, last = np.searchsorted(pairs.rows, [rows.start, rows.stop])
                 at = like(pairs.rows[first:last] - rows.start, self.z)
                 d_k[at] -= 2 * (pairs.gk[first:last] @ q)
+            if turned is not None:
+                d_k += b[rows, None].astype(dtype) * turned[bag[rows]]
             d_alpha += gm @ k
             cache = (
                 self.caches[number]
                 if self.caches is not None
-                else kernel.forward(theta, self.z[rows], w, allocate)[1]
+                else kernel.cross(theta, self.z[rows], w, allocate)[1]
             )
-            tile_theta, tile_w = kernel.backward(
+            tile_theta, tile_w = kernel.cross_backward(
                 theta, self.z[rows], w, cache, d_k, want_w=True, allocate=allocate
             )
             d_theta += tile_theta
@@ -109,6 +147,7 @@ class PixelPass:
             by_pairs = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype(xp.float64)
             d_q -= 0.5 * (by_pairs + by_pairs.T)
         return {
+            **sums,
             "mean": d_m.sum(keepdims=True),
             "alpha": d_alpha,
             "q": d_q,
@@ -141,7 +180,7 @@ def forward(
     theta, w, alpha, q = low
     arena = NoArena(xp.empty) if arena is None else arena
     allocate = arena.allocate
-    n_pix, n_ind = z.shape[0], w.shape[0]
+    n_pix, n_ind = z.shape[0], alpha.shape[0]
     strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     kept = n_pix if learn else 0
@@ -151,7 +190,7 @@ def forward(
     )
     for rows in row_tiles(n_pix, _rows(xp)):
         mark = arena.mark()
-        k, cache = kernel.forward(theta, z[rows], w, allocate)
+        k, cache = kernel.cross(theta, z[rows], w, allocate)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
             xp.matmul(k, q, out=kq)
@@ -245,6 +284,36 @@ def row_tiles(n_pix: int, step: int = 0) -> list[slice]:
     return [slice(i, min(i + step, n_pix)) for i in range(0, n_pix, step)]
 
 
+@dataclass(frozen=True)
+class Followed:
+    """Variance of a weighted sum over each bag under the posterior of the inducing variables.
+
+    Attributes
+    ----------
+    value : (n_bag,) float64
+    b : (n_pix,) float64
+        The weights.
+    offsets : (n_bag + 1,) int
+    sums, turned : (n_bag, n_ind) float64
+        ``c``, and its product with the covariance.
+    """
+
+    value: Any
+    b: Any
+    offsets: Any
+    sums: Any
+    turned: Any
+
+    def by_weight(self, k: Any) -> Any:
+        """Return the derivative of each bag's value by its weights: (n_pix,)."""
+        xp = namespace(k)
+        each = [
+            k[int(i) : int(j)] @ turned.astype(k.dtype)
+            for (i, j), turned in zip(pairwise(self.offsets), self.turned, strict=True)
+        ]
+        return 2.0 * xp.concatenate(each).astype(xp.float64)
+
+
 @dataclass
 class PairAdjoint:
     """What :meth:`PixelPass.backward` takes in of the covariances in the bags."""
@@ -267,6 +336,8 @@ class Aggregated:
         Through the covariances inside the bags.
     by : dict of float
         By the likelihood's parameters.
+    followed : (Followed, (n_bag,) array) or None
+        With the adjoint of its value.
     """
 
     value: float
@@ -274,3 +345,4 @@ class Aggregated:
     d_s: Any
     pairs: PairAdjoint | None
     by: dict[str, float]
+    followed: tuple[Followed, Any] | None = None

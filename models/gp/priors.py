@@ -21,18 +21,22 @@ from typing import Any
 import numpy as np
 
 from models.gp.kernel_sums import Product, Sum
-from models.gp.kernels import Kernel, Linear, Radial
+from models.gp.kernel_terms import TermKernel
+from models.gp.kernels import Kernel, Linear, Radial, Ridge, Smooths
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
+SHORT_AREA = 0.4  # l0 of space, in sides of a typical area
 # Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
 # disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
 LARGE_NOISE, TAIL_NOISE = 0.1, 0.01
 
 
-def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.ndarray]:
+def log_prior(
+    kernel: Kernel, theta: np.ndarray, link: str, area_side: float | None = None
+) -> tuple[float, np.ndarray]:
     """Return the log density of the kernel's parameters, up to a constant, and its gradient.
 
     Parameters
@@ -42,23 +46,33 @@ def log_prior(kernel: Kernel, theta: np.ndarray, link: str) -> tuple[float, np.n
         Logarithms of its parameters.
     link : str
         It sets the scale of a large deviation of ``f``.
+    area_side : float, optional
+        Side of a typical area, scaled as the coordinates are. The length-scale of space may be
+        shorter: below an area's size the responses tell nothing of it, and the prior decides.
     """
     value, grad = 0.0, np.zeros_like(theta)
     rate_sd = -np.log(TAIL) / find_link(link).large_sd
     for leaf, part in _leaves(kernel, 0):
         at = theta[part]
-        n_variance = leaf.n_theta if isinstance(leaf, Linear) else 1
+        n_variance = leaf.n_theta if isinstance(leaf, Linear | Ridge) else 1
+        if isinstance(leaf, Smooths):
+            n_variance = leaf.n_theta - 1
         sd = np.exp(0.5 * at[:n_variance])
         value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
         slope = np.zeros_like(at)
         slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
-        if isinstance(leaf, Radial):
-            n_dim = 2 if leaf.spatial else leaf.columns[1] - leaf.columns[0]
-            half_dim = 0.5 if leaf.ard else 0.5 * n_dim
-            rate = -np.log(TAIL) * SHORT**half_dim
-            inverse = rate * np.exp(-half_dim * at[1:])
-            value += float((-half_dim * at[1:] - inverse).sum())
-            slope[1:] = half_dim * (inverse - 1.0)
+        if isinstance(leaf, Radial | Smooths):
+            half_dim, short = 0.5, SHORT
+            if isinstance(leaf, Radial) and not leaf.ard:
+                n_dim = 2 if leaf.spatial else leaf.columns[1] - leaf.columns[0]
+                half_dim = 0.5 * n_dim
+            if isinstance(leaf, Radial) and leaf.spatial and area_side is not None:
+                short = SHORT_AREA * area_side
+            rate = -np.log(TAIL) * short**half_dim
+            scales = at[n_variance:]
+            inverse = rate * np.exp(-half_dim * scales)
+            value += float((-half_dim * scales - inverse).sum())
+            slope[n_variance:] = half_dim * (inverse - 1.0)
         grad[part] = slope
     return value, grad
 
@@ -82,9 +96,13 @@ def log_prior_noise(
     return value, grad
 
 
-def _leaves(kernel: Kernel, start: int) -> Iterator[tuple[Radial | Linear, slice]]:
+def _leaves(
+    kernel: Kernel, start: int
+) -> Iterator[tuple[Radial | Linear | Ridge | Smooths, slice]]:
+    if isinstance(kernel, TermKernel):
+        kernel = kernel.whole
     if isinstance(kernel, Sum | Product):
         yield from _leaves(kernel.left, start)
         yield from _leaves(kernel.right, start + kernel.left.n_theta)
-    elif isinstance(kernel, Radial | Linear):
+    elif isinstance(kernel, Radial | Linear | Ridge | Smooths):
         yield kernel, slice(start, start + kernel.n_theta)

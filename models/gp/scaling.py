@@ -9,6 +9,7 @@ import numpy as np
 from models.backend.arrays import fused, like, namespace
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Summary
+from models.gp.kernel_terms import term_kernel
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 
@@ -22,7 +23,28 @@ def scaling_of(sample: Summary, base: float) -> Arrays:
         # Of the two axes of the Earth's surface: a third, up, must not lessen the deviation.
         spread = np.sqrt(((sample.coords - centre) ** 2).mean() * (0.5 * centre.size))
         fixed["coord_scale"] = np.array([spread if spread > 0 else 1.0])
+        side = area_side(sample)
+        if side is not None:
+            fixed["area_side"] = np.array([side / float(fixed["coord_scale"][0])])
     return fixed
+
+
+def area_side(sample: Summary) -> float | None:
+    """Return the side of a square area as wide as a typical training area, km; None if unknown.
+
+    From the variance of the coordinates inside areas: ``side^2 / 6``, both axes together.
+    """
+    if sample.bag is None or sample.coords is None:
+        return None
+    bags, which, count = np.unique(sample.bag, return_inverse=True, return_counts=True)
+    if (count < 2).all():
+        return None
+    centre = np.stack([np.bincount(which, c) for c in sample.coords.T], axis=1) / count[:, None]
+    off = ((sample.coords - centre[which]) ** 2).sum(axis=1)
+    several = count > 1
+    variance = np.bincount(which, off, bags.size)[several] / (count[several] - 1)
+    side = float(np.sqrt(6.0 * np.median(variance)))
+    return side if side > 0 else None
 
 
 def scaled_inputs(fixed: Arrays, x: Any, coords: Any, dtype: Any) -> np.ndarray:
@@ -71,7 +93,8 @@ def kernel_of(text: str, fixed: Arrays) -> Kernel:
     """Build the kernel that a description means for inputs so scaled."""
     n_feat = fixed["x_mean"].shape[0]
     n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-    return parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis)
+    whole = parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis)
+    return term_kernel(whole, fixed)
 
 
 def named_kernel(kernel: Kernel, theta: np.ndarray, fixed: Arrays) -> dict[str, float]:

@@ -105,6 +105,27 @@ class Whitened:
         np.fill_diagonal(root, np.log(np.diag(root)))
         return Whitened(self.v_mean + step, root)
 
+    def natural_gain(self, d_mean: np.ndarray, d_cov: np.ndarray) -> float:
+        r"""Return what a full natural step would gain, to second order, nats.
+
+        ``g' P^-1 g / 2 + tr((P_0^-1 D)^2) / 4`` with ``g`` the slope of the bound by ``v_mean``,
+        ``P`` the precision that the data ask for, ``P_0`` that of ``q`` and ``D = P - P_0``.
+        """
+        n_ind = self.v_mean.shape[0]
+        factor = self.factor()
+        wanted = np.eye(n_ind) - d_cov - d_cov.T
+        # R' P R, which is the identity at the optimum.
+        inner = times_lower(factor, np.ascontiguousarray(wanted), transposed=True)
+        inner = times_lower(factor, np.ascontiguousarray(inner.T), transposed=True)
+        off = inner - np.eye(n_ind)
+        slope = times_lower(factor, (d_mean - self.v_mean)[:, None], transposed=True)[:, 0]
+        try:
+            low = cholesky(0.5 * (inner + inner.T))
+            slope = inverse_lower(low) @ slope
+        except np.linalg.LinAlgError:
+            pass
+        return 0.5 * float(slope @ slope) + 0.25 * float((off * off).sum())
+
 
 def _is_precision(a: np.ndarray) -> bool:
     try:
@@ -123,6 +144,26 @@ class Factored:
     spread: np.ndarray  # I - R R'
     alpha: np.ndarray
     q: np.ndarray
+    cov: np.ndarray  # K_WW^-1 Sigma K_WW^-1
+
+
+def factor_of(k_ww: np.ndarray, jitter: float = JITTER) -> np.ndarray:
+    """Return the lower Cholesky factor of ``K_WW`` with its jitter.
+
+    Raises
+    ------
+    NumericalError
+        If it is not positive definite even so.
+    """
+    n_ind = k_ww.shape[0]
+    try:
+        return np.asarray(cholesky(k_ww + jitter * np.trace(k_ww) / n_ind * np.eye(n_ind)))
+    except np.linalg.LinAlgError as error:
+        msg = (
+            "the covariance of the inducing points is not positive definite; "
+            "use fewer inducing points or a smaller learning rate"
+        )
+        raise NumericalError(msg) from error
 
 
 def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> Factored:
@@ -142,22 +183,14 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
         If ``K_WW`` is not positive definite even so.
     """
     n_ind = k_ww.shape[0]
-    lifted = k_ww + jitter * np.trace(k_ww) / n_ind * np.eye(n_ind)
-    try:
-        lower = cholesky(lifted)
-    except np.linalg.LinAlgError as error:
-        msg = (
-            "the covariance of the inducing points is not positive definite; "
-            "use fewer inducing points or a smaller learning rate"
-        )
-        raise NumericalError(msg) from error
+    lower = factor_of(k_ww, jitter)
     lower_inv = inverse_lower(lower)
     factor = whitened.factor()
     spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))
     alpha = lower_inv.T @ whitened.v_mean
     # L^-T (I - R R') L^-1, each part a square.
-    q = gram(lower_inv) - gram(times_lower(factor, lower_inv, transposed=True))
-    return Factored(lower, lower_inv, spread, alpha, q)
+    cov = gram(times_lower(factor, lower_inv, transposed=True))
+    return Factored(lower, lower_inv, spread, alpha, gram(lower_inv) - cov, cov)
 
 
 def factorise_backward(
@@ -166,6 +199,7 @@ def factorise_backward(
     d_alpha: np.ndarray,
     d_q: np.ndarray,
     jitter: float = JITTER,
+    by_cov: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take the adjoints of ``alpha`` and ``Q`` back to ``q(v)`` and ``K_WW``.
 
@@ -175,6 +209,8 @@ def factorise_backward(
         As given to and returned by :func:`factorise`.
     d_alpha : (n_ind,) float64
     d_q : (n_ind, n_ind) float64, symmetric
+    by_cov : (n_ind, n_ind) float64, symmetric, optional
+        Adjoint of ``K_WW^-1 Sigma K_WW^-1``.
 
     Returns
     -------
@@ -192,7 +228,12 @@ def factorise_backward(
     # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
     # no ill-conditioned matrix is multiplied out.
     lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
-    return d_mean, -0.5 * (d_spread + d_spread.T), lower_backward(l_inv, lt_dl, jitter)
+    d_cov = -0.5 * (d_spread + d_spread.T)
+    if by_cov is not None:  # L^-T R R' L^-1, likewise
+        inner = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, by_cov).T))
+        lt_dl += 2.0 * (fac.spread - np.eye(fac.spread.shape[0])) @ inner
+        d_cov += 0.5 * (inner + inner.T)
+    return d_mean, d_cov, lower_backward(l_inv, lt_dl, jitter)
 
 
 def lower_backward(l_inv: np.ndarray, lt_dl: np.ndarray, jitter: float = JITTER) -> np.ndarray:

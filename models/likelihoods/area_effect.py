@@ -10,7 +10,6 @@ one-dimensional integral, done by Gauss-Hermite quadrature around its mode, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,14 @@ from scipy.special import roots_hermite
 from models.backend.arrays import namespace
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import OneRate
-from models.likelihoods.likelihood import TINY, Likelihood, Parameter, Terms
+from models.likelihoods.likelihood import (
+    TINY,
+    Likelihood,
+    Parameter,
+    Params,
+    Terms,
+    exponential,
+)
 
 N_NODE = 24
 NEWTON_STEPS = 30
@@ -73,21 +79,19 @@ class AreaEffect(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        tau = float(np.exp(params["log_area_sd"]))
+        tau = exponential(params["log_area_sd"], eta)
         effect = np.exp(tau * rng.standard_normal(eta.shape) - 0.5 * tau**2)
         return self.base.draw(eta * effect, params, bag_data, rng)
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        tau2 = float(np.exp(2.0 * params["log_area_sd"]))
+        tau2 = exponential(2.0 * params["log_area_sd"], eta)
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
-        mode, sd = self._mode(y, t, params, bag_data, tau2)
+        mode, sd = _mode(self.base, y, t, params, bag_data, tau2)
         shape = (N_NODE,) + (1,) * t.ndim
         node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
         u = mode + np.sqrt(2.0) * sd * node
@@ -128,22 +132,73 @@ class AreaEffect(Likelihood):
             by_d2,
         )
 
-    def _mode(
-        self, y: Any, t: Any, params: Mapping[str, float], bag_data: Any, tau2: float
-    ) -> tuple[Any, Any]:
-        """Find the mode of the integrand and its Laplace deviation by Newton's method."""
-        xp = namespace(t)
-        # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
-        # from far below it would overshoot: start at the data where there are any.
-        at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
-        u = xp.clip(t, at_data - 6.0 * np.sqrt(tau2), at_data + 6.0 * np.sqrt(tau2))
-        for _ in range(NEWTON_STEPS):
-            eta = xp.exp(u)
-            at = self.base.terms(y, eta, params, bag_data, order=3)
-            slope = at.d1 * eta - (u - t) / tau2
-            curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / tau2
-            step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
-            u = u + step
-            if not bool((xp.abs(step) > 1e-9).any()):
-                break
-        return u, 1.0 / xp.sqrt(curve)
+
+def log_normal_mixture(
+    base: Likelihood,
+    y: Any,
+    t: Any,
+    variance: Any,
+    params: Params,
+    bag_data: Any,
+) -> Terms:
+    r"""Return ``g = log int p(y | e^u) N(u; t, variance) du`` and its derivatives.
+
+    Parameters
+    ----------
+    base : Likelihood
+        Log-concave in the mean's logarithm.
+    y : (n_bag,)
+    t : (..., n_bag)
+    variance : (n_bag,)
+    params, bag_data
+        See :meth:`Likelihood.terms`.
+
+    Returns
+    -------
+    Terms
+        ``d1`` by ``t``, ``d2`` by ``variance``, and ``by`` the base's parameters.
+    """
+    xp = namespace(t)
+    mode, sd = _mode(base, y, t, params, bag_data, variance)
+    shape = (N_NODE,) + (1,) * t.ndim
+    node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
+    u = mode + np.sqrt(2.0) * sd * node
+    at = base.terms(y, xp.exp(u), params, bag_data, order=1)
+    log_each = at.value - 0.5 * (u - t) ** 2 / variance + xp.log(weight) + node**2
+    top = log_each.max(axis=0)
+    share = xp.exp(log_each - top)
+    total = share.sum(axis=0)
+    share /= total
+    value = top + xp.log(total) + xp.log(sd) - 0.5 * np.log(np.pi * variance)
+    off = u - t
+    first = (share * off).sum(axis=0)
+    second = (share * off**2).sum(axis=0)
+    by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
+    # The heat equation: d/d variance of the integral is half of its second derivative by t.
+    return Terms(value, first / variance, 0.5 * (second / variance - 1.0) / variance, by=by)
+
+
+def _mode(
+    base: Likelihood, y: Any, t: Any, params: Params, bag_data: Any, variance: Any
+) -> tuple[Any, Any]:
+    """Find the mode of the integrand and its Laplace deviation by Newton's method."""
+    xp = namespace(t)
+    # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
+    # from far below it would overshoot: start at the data where there are any.
+    at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
+    reach = 6.0 * np.sqrt(variance)
+    u = xp.clip(t, at_data - reach, at_data + reach)
+    moving, curvature = xp.ones_like(t) > 0, xp.ones_like(t)
+    for _ in range(NEWTON_STEPS):
+        eta = xp.exp(u)
+        at = base.terms(y, eta, params, bag_data, order=3)
+        slope = at.d1 * eta - (u - t) / variance
+        curve = xp.maximum(-(at.d2 * eta**2 + at.d1 * eta), 0.0) + 1.0 / variance
+        step = xp.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
+        # What is there stays: an area's numbers do not depend on what it is computed with.
+        u = xp.where(moving, u + step, u)
+        curvature = xp.where(moving, curve, curvature)
+        moving = moving & (xp.abs(step) > 1e-9)
+        if not bool(moving.any()):
+            break
+    return u, 1.0 / xp.sqrt(curvature)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from models.backend.arrays import gammaln
 from models.core.errors import ParameterError
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import MixedRate, OneRate
-from models.likelihoods.likelihood import Likelihood, Terms, log_and_ratio
+from models.likelihoods.likelihood import Likelihood, Params, Terms, log_and_ratio
 
 
 class Binomial(Likelihood):
@@ -40,9 +40,7 @@ class Binomial(Likelihood):
         return 1.0, (float(sample.y.sum()) + 0.5) / (tested + 1.0), {}
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         log_eta, ratio = log_and_ratio(y, eta)
         rest = bag_data - y
         log_rest, ratio_rest = log_and_ratio(rest, 1.0 - eta)
@@ -59,7 +57,7 @@ class Binomial(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         tested = np.rint(bag_data).astype(np.int64)
         return rng.binomial(tested, np.clip(eta, 0, 1)).astype(np.float64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from models.backend.arrays import namespace
 from models.core.protocol import override
 from models.likelihoods.constant import MixedRate, OneRate
-from models.likelihoods.likelihood import Likelihood, Terms
+from models.likelihoods.likelihood import Likelihood, Params, Terms
 
 
 class Exponential(Likelihood):
@@ -23,9 +22,7 @@ class Exponential(Likelihood):
     bound_form = "harmonic"
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         inverse = 1.0 / eta
         ratio = y * inverse
         value = -namespace(eta).log(eta) - ratio
@@ -36,7 +33,7 @@ class Exponential(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         return eta * rng.standard_exponential(eta.shape)
 

@@ -24,6 +24,10 @@ from models.likelihoods.constant import LikelihoodRate, OneRate
 
 TINY = 1e-100
 
+# A parameter's logarithm: a number, or one a draw, (n_draws, 1), that broadcasts against ``eta``.
+Value = float | np.ndarray
+Params = Mapping[str, Value]
+
 # Which lower bound of ``E h`` a likelihood has, see :mod:`models.aggregate.bounds`.
 BoundForm = Literal["none", "logarithmic", "harmonic"]
 
@@ -127,17 +131,15 @@ class Likelihood(ABC):
         return self.aggregates[0] == 0.0
 
     @abstractmethod
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         """Evaluate ``h``.
 
         Parameters
         ----------
         y : (n_bag,)
         eta : (..., n_bag), inside :attr:`aggregates`
-        params : dict of float
-            Logarithms of the parameters.
+        params : dict of float, or of arrays that broadcast against ``eta``
+            Logarithms of the parameters; (n_draws, 1) where each draw has its own.
         bag_data : (n_bag,)
             What :meth:`bag_data` returned for these bags.
         order : {1, 3}
@@ -146,9 +148,9 @@ class Likelihood(ABC):
 
     @abstractmethod
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        """Draw a response for each ``eta`` (n_draws, n_bag)."""
+        """Draw a response for each ``eta`` (n_draws, n_bag); ``params`` as in :meth:`terms`."""
 
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
         """Return the data of each bag that :meth:`terms` needs besides ``eta``: (n_bag,)."""
@@ -228,6 +230,14 @@ class Likelihood(ABC):
                 "lower the learning rate, or check the population"
             )
             raise NumericalError(msg)
+
+
+def exponential(value: Value, beside: Any) -> Any:
+    """Return ``e^value``: a float of a number, else an array where ``beside`` lives."""
+    if np.ndim(value) == 0:
+        return float(np.exp(value))
+    xp = namespace(beside)
+    return xp.exp(xp.asarray(value))
 
 
 def log_and_ratio(y: Any, eta: Any) -> tuple[Any, Any]:

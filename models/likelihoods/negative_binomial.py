@@ -11,7 +11,14 @@ from scipy import special
 from models.backend.arrays import digamma, gammaln, namespace
 from models.core.protocol import override
 from models.likelihoods.constant import MixedRate, OneRate
-from models.likelihoods.likelihood import Likelihood, Parameter, Terms, log_and_ratio
+from models.likelihoods.likelihood import (
+    Likelihood,
+    Parameter,
+    Params,
+    Terms,
+    exponential,
+    log_and_ratio,
+)
 
 
 class NegativeBinomial(Likelihood):
@@ -25,11 +32,9 @@ class NegativeBinomial(Likelihood):
     bound_form = "logarithmic"
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        r = float(np.exp(params["log_size"]))
+        r = exponential(params["log_size"], eta)
         log_eta, ratio = log_and_ratio(y, eta)
         up = eta + r
         share = (y + r) / up
@@ -38,10 +43,10 @@ class NegativeBinomial(Likelihood):
             - (y + r) * xp.log(up)
             + r * np.log(r)
             + gammaln(y + r)
-            - float(gammaln(r))
+            - gammaln(r)
             - gammaln(y + 1.0)
         )
-        d_r = np.log(r) + 1.0 - xp.log(up) - share + digamma(y + r) - float(digamma(r))
+        d_r = np.log(r) + 1.0 - xp.log(up) - share + digamma(y + r) - digamma(r)
         if order == 1:
             return Terms(value, ratio - share, by={"log_size": r * d_r})
         return Terms(
@@ -55,10 +60,10 @@ class NegativeBinomial(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         # Poisson counts of gamma mean.
-        r = float(np.exp(params["log_size"]))
+        r = exponential(params["log_size"], eta)
         return rng.poisson(eta * rng.gamma(r, 1.0 / r, eta.shape)).astype(np.float64)
 
     @override

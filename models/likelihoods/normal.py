@@ -13,7 +13,7 @@ from scipy.stats import norm
 from models.backend.arrays import namespace, segment_sum
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import OneRate
-from models.likelihoods.likelihood import Likelihood, Parameter, Terms
+from models.likelihoods.likelihood import Likelihood, Parameter, Params, Terms, exponential
 
 LOG_2PI = float(np.log(2 * np.pi))
 NOISE_SHARE = 0.25  # of the responses' variance, that the noise starts at
@@ -47,11 +47,9 @@ class Normal(Likelihood):
         return base, total_y / total_weight / base, {"log_noise": log_noise}
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        variance = xp.broadcast_to(np.exp(params["log_noise"]) * bag_data, eta.shape)
+        variance = xp.broadcast_to(exponential(params["log_noise"], eta) * bag_data, eta.shape)
         off = y - eta
         square = off * off / variance
         value = -0.5 * (square + xp.log(variance) + LOG_2PI)
@@ -65,9 +63,9 @@ class Normal(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        sd = np.sqrt(np.exp(params["log_noise"]) * bag_data)
+        sd = np.sqrt(exponential(params["log_noise"], eta) * bag_data)
         return eta + sd * rng.standard_normal(eta.shape)
 
     @override

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from models.backend.arrays import gammaln
 from models.core.protocol import override
 from models.likelihoods.constant import OneRate
-from models.likelihoods.likelihood import Likelihood, Terms, log_and_ratio
+from models.likelihoods.likelihood import Likelihood, Params, Terms, log_and_ratio
 from models.likelihoods.negative_binomial import CountRate
 
 
@@ -24,9 +23,7 @@ class Poisson(Likelihood):
     bound_form = "logarithmic"
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         log_eta, ratio = log_and_ratio(y, eta)
         value = y * log_eta - eta - gammaln(y + 1.0)
         if order == 1:
@@ -35,7 +32,7 @@ class Poisson(Likelihood):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         return rng.poisson(eta).astype(np.float64)
 

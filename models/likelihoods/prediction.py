@@ -8,7 +8,6 @@ described by joint draws.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from models.backend.arrays import to_host
-from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.likelihood import Likelihood, Params
 from models.likelihoods.links import find_link
 from models.likelihoods.poisson import Poisson
 from models.likelihoods.probability import Draws, check_probability
@@ -91,14 +90,15 @@ class BagPrediction(Draws):
     draws : (n_draws, n_bag) float64
     likelihood : Likelihood
         Of the response around its aggregate.
-    params : dict of float
-        The likelihood's parameters.
+    params : dict of float, or of (n_draws, 1) arrays
+        The likelihood's parameters, logarithms: of all draws, or one a draw where hyperparameters
+        are integrated.
     bag_data : (n_bag,)
         Data of each bag that the likelihood needs.
     """
 
     likelihood: Likelihood = Poisson()  # noqa: RUF009 (immutable)
-    params: Mapping[str, float] = field(default_factory=dict)
+    params: Params = field(default_factory=dict)
     bag_data: Any = 1.0
 
     def observed(self, rng: np.random.Generator) -> BagPrediction:
@@ -112,3 +112,11 @@ class BagPrediction(Draws):
         eta = np.maximum(self.draws, TINY) if self.likelihood.positive else self.draws
         each = self.likelihood.terms(y, eta, self.params, self.bag_data).value
         return np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0]))
+
+    def rearranged(self, chosen: np.ndarray) -> BagPrediction:
+        """Take draws bag by bag, each with its parameters: ``chosen`` (n, n_bag) of their rows."""
+        own = {
+            name: value if np.ndim(value) == 0 else np.asarray(value)[:, 0][chosen]
+            for name, value in self.params.items()
+        }
+        return replace(self, draws=np.take_along_axis(self.draws, chosen, axis=0), params=own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from models.core.errors import ParameterError
 from models.likelihoods.area_effect import AreaEffect
+from models.likelihoods.beta_binomial import BetaBinomial
 from models.likelihoods.binomial import Binomial
 from models.likelihoods.exponential import Exponential
 from models.likelihoods.likelihood import Likelihood
@@ -57,5 +58,12 @@ def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
     return AreaEffect(base) if area_effect else base
 
 
-for _likelihood in (Poisson(), NegativeBinomial(), Normal(), Exponential(), Binomial()):
+for _likelihood in (
+    Poisson(),
+    NegativeBinomial(),
+    Normal(),
+    Exponential(),
+    Binomial(),
+    BetaBinomial(),
+):
     register(_likelihood)

@@ -130,7 +130,7 @@ class Estimator:
     def adopt(self, training: Training) -> Self:
         """Take over the result of the training loop; return self."""
         self.state_ = training.state
-        self.params_ = self.block_params(training.state)
+        self.params_ = self.prediction_params(training.state)
         self.history_ = list(training.history)
         self.converged_ = training.converged
         return self
@@ -139,6 +139,10 @@ class Estimator:
     def block_params(self, state: State) -> Arrays:
         msg = f"{type(self).__name__} does not define block_params; override it"
         raise TypeError(msg)
+
+    def prediction_params(self, state: State) -> Arrays:
+        """Return ``params_``: what a block of pixels needs to be predicted."""
+        return self.block_params(state)
 
     @override
     def needs_block(self, params: Arrays, local: Any) -> bool:
@@ -183,6 +187,6 @@ class Estimator:
         """Rebuild from the folder that :meth:`save` wrote, its ``model.json`` given as ``meta``."""
         model = cls(**meta["parameters"])
         model.state_ = load_arrays(path, meta)
-        model.params_ = model.block_params(model.state_)
+        model.params_ = model.prediction_params(model.state_)
         model.history_, model.converged_ = meta["history"], meta["converged"]
         return model

@@ -310,6 +310,8 @@ class BagsSource:
             n_pix=bags.n_pix,
             trials=bags.trials,
             bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
+            bag=np.repeat(bags.bag, np.diff(bags.offsets))[rows],
+            pixel_weight=bags.weight[rows].astype(np.float64),
         )
 
     @override

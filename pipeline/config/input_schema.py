@@ -38,7 +38,8 @@ class Counts(Section):
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
     value: str = Field(description="column with the counts, or the areas' values")
     tested: str | None = Field(
-        None, description="column with the numbers tested, for the binomial likelihood"
+        None,
+        description="column with the numbers tested, for beta_binomial or binomial positives",
     )
     weight: str | None = Field(
         None,

@@ -74,7 +74,7 @@ class ModelSpec(Section):
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         "poisson",
         description="distribution of the responses around their mean: poisson or negative_binomial "
-        "counts, binomial positives of tested, normal or exponential values",
+        "counts, beta_binomial or binomial positives of tested, normal or exponential values",
     )
     link: Annotated[str, AfterValidator(_link)] = Field(
         "auto",

@@ -1,6 +1,6 @@
 """Sections of the configuration for scheduled updates: gates, publishing, retries, notification.
 
-None of them changes a number of a map.
+None of them changes a number of a map; `gates.pixel_coverage` has the evaluation simulate more.
 """
 
 from __future__ import annotations
@@ -63,6 +63,12 @@ class Gates(Section):
     coverage: tuple[Share, Share] | None = Field(
         None, description="[least, largest] share of held-out counts inside output.interval"
     )
+    pixel_coverage: tuple[Share, Share] | None = Field(
+        None,
+        description="[least, largest] share of the true rates of pixels inside output.interval, by "
+        "pixel and by people: in refits to simulated data (evaluate.calibration) and, where "
+        "`truth` is given, in truth",
+    )
     min_counted: Share = Field(
         0.8,
         description="minimum share of areas with a count (or label): a period may be incomplete",
@@ -75,10 +81,12 @@ class Gates(Section):
 
     @_model_validator(mode="after")
     def _in_order(self) -> Self:
-        if self.coverage is not None and self.coverage[0] > self.coverage[1]:
-            raise config_error(
-                found="coverage has the larger share first", remedy="give [least, largest]"
-            )
+        for name in ("coverage", "pixel_coverage"):
+            limits = getattr(self, name)
+            if limits is not None and limits[0] > limits[1]:
+                raise config_error(
+                    found=f"{name} has the larger share first", remedy="give [least, largest]"
+                )
         return self
 
 

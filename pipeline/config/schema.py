@@ -165,6 +165,14 @@ class Evaluate(Section):
         description="scheme block: km around a region whose areas are neither trained on nor "
         "scored; auto: the learnt range",
     )
+    calibration: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=1)] = (
+        Field(
+            "auto",
+            description="refits to data simulated from the fitted map, which tell how many of the "
+            "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
+            "problems, 10 where gates.pixel_coverage reads them",
+        )
+    )
 
 
 def _work_locally(data: dict[str, Any]) -> None:
@@ -346,7 +354,8 @@ def _wrong_trials(config: Config) -> Wrong | None:
 
     names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
     found = f"counts.tested and model.likelihood: {names}, one without the other"
-    return "", found, "give both for positives among tested people, neither for cases"
+    remedy = "give both for positives among tested people (beta_binomial), neither for cases"
+    return "", found, remedy
 
 
 def _wrong_weight(config: Config) -> Wrong | None:
@@ -378,6 +387,10 @@ def _wrong_evaluation(config: Config) -> Wrong | None:
     if config.labels is not None and thinned:
         found = "area_pixels with labels: one pixel may decide the label of its area"
         return "", found, "remove it"
+    if config.labels is not None and isinstance(config.evaluate.calibration, int):
+        return "", "evaluate.calibration with labels: maps of rates have it", "remove it"
+    if config.labels is not None and config.gates.pixel_coverage is not None:
+        return "", "gates.pixel_coverage with labels: maps of rates have it", "remove it"
     return None
 
 

@@ -30,10 +30,19 @@ _ABOUT_TRUST = {
     "power, posterior standard deviations; strong from 0.3 on",
 }
 
+_ABOUT_POINTS = {
+    "rmse": "root of the mean squared error of the mean of the predictive distribution (of the "
+    "mean logarithm for log_counts); correlation, spearman, bias and poisson_deviance are of the "
+    "mean as well",
+    "mae": "mean absolute error of the median of the predictive distribution, observation noise "
+    "included: the number that has the least expected absolute error",
+}
+
 ABOUT_COUNTS = {
     "counts": "{area_total} of an area; expected counts are means over joint draws",
     "rates": "{total} per unit of exposure ({exposure})",
-    "log_counts": "natural logarithms of counts and expectations plus one half",
+    "log_counts": "natural logarithms of counts plus one half",
+    **_ABOUT_POINTS,
     "nll": "minus the log predictive density of a count, mean over areas, nats",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
     "mean and variance of the draws: not ruled by the one draw nearest to an outlying count",
@@ -48,6 +57,7 @@ ABOUT_COUNTS = {
 ABOUT_VALUES = {
     "counts": "{area_total} of an area; expected values are means over joint draws",
     "rates": "{totals} per unit of exposure ({exposure})",
+    **_ABOUT_POINTS,
     "nll": "minus the log predictive density of a value, mean over areas, nats",
     "coverage": "share of observations inside central predictive intervals",
     **_ABOUT_FOLDS,

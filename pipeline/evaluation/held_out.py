@@ -100,9 +100,9 @@ class HoldOut:
                 return cross_validate(
                     of,
                     self.evaluation.predictor,
-                    self._fit_fold(client, start),
+                    fit_areas(config, self.store, client, self.progress, start),
                     self.directory / scheme,
-                    self._fingerprint(start),
+                    fit_fingerprint(config, self.store, start),
                     task.advance,
                     unseen if scheme == "block" else None,
                 )
@@ -161,42 +161,62 @@ class HoldOut:
             return fold == np.arange(int(fold.max()) + 1)[:, None], 0.0
         return buffered(self.centres(), fold, km, shrink=wanted == "auto"), km
 
-    def _fit_fold(self, client: Any, start: Any) -> Callable[[np.ndarray, Path], Any]:
-        config = self.config
 
-        def fit(train: np.ndarray, checkpoint: Path) -> Any:
-            model = new_model(config)
-            epochs = config.evaluate.epochs
-            if epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
-                model.set_params(max_epochs=epochs)
-            fit_model(
-                model,
-                self.store,
-                client,
-                bags=train,
-                checkpoint=checkpoint,
-                progress=self.progress,
-                n_thread=n_thread(config),
-                **block_device(config),
-                wait=config.compute.wait,
-                start=start,
-            )
-            return model
+def fit_areas(
+    config: Config, store: Any, client: Any, progress: Any, start: Any
+) -> Callable[[np.ndarray, Path], Any]:
+    """Return what fits a new model to some areas of a store, as the evaluation does.
 
-        return fit
+    Parameters
+    ----------
+    config : Config
+        Sized.
+    store : BagStore
+        Or another with its interface.
+    client : dask client or None
+    progress : Progress
+    start : fitted model or None
+        Where the fit begins.
 
-    def _fingerprint(self, start: Any) -> str:
-        """Return the fingerprint of everything that predictions depend on, except the fold."""
-        config = self.config
-        parts = {
-            "store": self.store.fingerprint,
-            "model": config.model.model_dump(mode="json"),
-            "fit": config.fit.model_dump(mode="json"),
-            "epochs": config.evaluate.epochs,
-            "start": "" if start is None else start_key(start),
-            "code": code_inputs(),
-        }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    Returns
+    -------
+    callable
+        From the areas to learn from, (n_bag,) bool, and the place of its checkpoint to the model.
+    """
+
+    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+        model = new_model(config)
+        epochs = config.evaluate.epochs
+        if epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
+            model.set_params(max_epochs=epochs)
+        fit_model(
+            model,
+            store,
+            client,
+            bags=train,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
+            **block_device(config),
+            wait=config.compute.wait,
+            start=start,
+        )
+        return model
+
+    return fit
+
+
+def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
+    """Return the fingerprint of everything that a fit depends on, except which areas it reads."""
+    parts = {
+        "store": store.fingerprint,
+        "model": config.model.model_dump(mode="json"),
+        "fit": config.fit.model_dump(mode="json"),
+        "epochs": config.evaluate.epochs,
+        "start": "" if start is None else start_key(start),
+        "code": code_inputs(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def folds_of(

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from models.likelihoods.likelihood import TINY, Likelihood
+from models.likelihoods.prediction import BagPrediction
 from pipeline.evaluation.folds import block_centres
 from pipeline.prediction.areas import AreaDraws
 
@@ -81,15 +82,12 @@ class Posterior:
         expected, counts : (n, n_area) float64 arrays
         """
         found = self.areas
-        expected = np.take_along_axis(found.expected[:, areas], chosen, axis=0)
-        tested = found.tested[areas]
-        eta = expected / tested if self.likelihood.needs_trials else expected
-        params = {
-            name: value if np.ndim(value) == 0 else np.asarray(value)[:, 0][chosen]
-            for name, value in self.params.items()
-        }
-        counts = self.likelihood.draw(eta, params, found.bag_data[areas], rng)
-        return expected, np.asarray(counts, dtype=np.float64)
+        tested = found.tested[areas] if self.likelihood.needs_trials else 1.0
+        drawn = BagPrediction(
+            found.expected[:, areas] / tested, self.likelihood, self.params, found.bag_data[areas]
+        ).rearranged(chosen)
+        counts = drawn.observed(rng).draws
+        return drawn.draws * tested, np.asarray(counts, dtype=np.float64)
 
 
 def draw_posterior(

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from models.aggregate.members import member_states
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import kernel_of
 from pipeline.evaluation.posterior import Posterior
@@ -154,14 +155,16 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
     """
     state = model.fitted_state()
     kernel, mode = kernel_of(model.kernel, state.fixed), state.params["theta"]
+    side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
+
+    def density(theta: np.ndarray) -> float:
+        return log_prior(kernel, theta, model.link_name, side)[0]
+
     of = np.array([_prior_of(name) for name in kernel.names])
     found: dict[str, np.ndarray] = {}
     for prior in ("range", "slopes", "size"):
-        values = [
-            log_prior(kernel, np.where(of == prior, theta, mode), model.link_name)[0]
-            for theta in state.members["theta"]
-        ]
-        found[prior] = np.array(values) - log_prior(kernel, mode, model.link_name)[0]
+        values = [density(np.where(of == prior, theta, mode)) for theta in state.members["theta"]]
+        found[prior] = np.array(values) - density(mode)
     likelihood = model.resolved_likelihood
     own = [
         {name: state.members[name][k] for name in likelihood.parameters}
@@ -174,7 +177,7 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
 def _prior_of(name: str) -> str:
     if ".lengthscale" in name:
         return "range"
-    return "slopes" if name.startswith("linear") else "size"
+    return "slopes" if name.startswith(("linear", "ridge")) else "size"
 
 
 def _weight(model: Any) -> np.ndarray:
@@ -229,11 +232,7 @@ def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) 
 
 def _member_models(model: Any) -> Iterator[Any]:
     """Yield a model for each draw of the hyperparameters."""
-    state = model.fitted_state()
-    own = {name: value for name, value in state.members.items() if name != "weight"}
-    for k in range(_weight(model).shape[0]):
-        params = {**state.params, **{name: value[k] for name, value in own.items()}}
+    for state in member_states(model.fitted_state()):
         each = copy(model)
-        each.state_ = replace(state, params=params, members={})
-        each.params_ = each.block_params(each.state_)
+        each.state_, each.params_ = state, model.block_params(state)
         yield each

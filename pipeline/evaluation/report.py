@@ -13,6 +13,8 @@ from rich.table import Table
 
 from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY
 
@@ -63,7 +65,22 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
         console.print(checks_table(report["predictive_checks"]))
     for line in trust_lines(report):
         console.print(line, soft_wrap=True, highlight=False)
+    for part in _calibration(report):
+        console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
     return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+
+def _calibration(report: dict[str, Any]) -> list[Any]:
+    """Return what refits to simulated data say: a table, or why there is none, and cautions."""
+    found = report.get(CALIBRATION) or {}
+    said: list[Any] = [f"caution: {text}" for text in found.get("cautions", [])]
+    if "pixels" not in found:
+        line = calibration_line(report)
+        return [*([] if line is None or "auc" in report["in_sample"] else [line]), *said]
+    n = found["n_simulations"]
+    title = f"calibration: {n} refits to data simulated from the map"
+    columns = ["true rates\nby pixel", "true rates\nby people", "areas"]
+    return [calibration_table(found, _table(title, columns)), LIMIT, *said]
 
 
 def area_table(report: dict[str, Any]) -> Table:
@@ -243,7 +260,11 @@ def evaluation_table(config: Config) -> str:
             rows.append([title.format(**words), *(cell(value) for value in values)])
     table = markdown_table(["", *(name for name, _ in columns)], rows)
     sentence = (report.get(KEY) or {}).get("sentence")
-    return table if sentence is None else f"**{sentence}**\n\n{table}"
+    table = table if sentence is None else f"**{sentence}**\n\n{table}"
+    line = calibration_line(report)
+    said = (report.get(CALIBRATION) or {}).get("cautions", [])
+    lines = [*([] if line is None else [line]), *(f"caution: {text}" for text in said)]
+    return "\n\n".join([table, *(markdown_text(each) for each in lines)])
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -130,49 +130,6 @@ def mae(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.mean(np.abs(a - b)))
 
 
-def point_scores(
-    y: np.ndarray, mean: np.ndarray, exposure: np.ndarray, *, counts: bool = True
-) -> dict[str, Any]:
-    """Scores of expected counts against observed ones.
-
-    Logarithms are of counts and expectations plus one half, so that zeros have one.
-
-    Parameters
-    ----------
-    y, mean : (n_bag,) arrays
-        Observed and expected counts.
-    exposure : (n_bag,) array
-        A rate is a count over its exposure: people, or people tested.
-    counts : bool
-        Whether they are counts; other values have no ``poisson_deviance`` and no ``log_counts``.
-
-    Returns
-    -------
-    dict
-        ``poisson_deviance`` (mean over areas), and of ``counts``, ``rates`` and ``log_counts``
-        each ``rmse``, ``mae``, ``correlation``; ``spearman`` of counts and of rates.
-    """
-    exposure = np.where(exposure > 0, exposure, np.nan)
-    rate, expected = y / exposure, mean / exposure
-    known = np.isfinite(rate) & np.isfinite(expected)
-    pairs = {"counts": (y, mean), "rates": (rate[known], expected[known])}
-    result: dict[str, Any] = {}
-    if counts:
-        log_y, log_mean = np.log(np.clip(y, 0, None) + 0.5), np.log(np.clip(mean, 0, None) + 0.5)
-        pairs["log_counts"] = (log_y, log_mean)
-        result["poisson_deviance"] = float(poisson_deviance(y, mean).mean())
-    for name, (observed, fitted) in pairs.items():
-        empty = observed.shape[0] == 0
-        result[name] = {
-            "rmse": float("nan") if empty else rmse(observed, fitted),
-            "mae": float("nan") if empty else mae(observed, fitted),
-            "correlation": pearson(observed, fitted),
-        }
-        if name != "log_counts":  # the ranks of the logarithms are those of the counts
-            result[name]["spearman"] = float("nan") if empty else spearman(observed, fitted)
-    return result
-
-
 def predictive_scores(
     y: np.ndarray,
     draws: np.ndarray,
@@ -246,20 +203,22 @@ def people_scores(
     Returns
     -------
     dict
-        ``rates``: ``correlation``, ``rmse``, ``mae``, ``bias`` (expected less observed); ``nll``;
-        ``coverage`` of each level. Areas without people or exposure have no weight.
+        ``rates``: of means ``correlation``, ``rmse`` and ``bias`` (expected less observed), of
+        medians ``mae``; ``nll``; ``coverage`` of each level. Areas without people or exposure have
+        no weight.
     """
     known = (people > 0) & (exposure > 0)
     weight = people[known]
     moments = PairMoments()
     moments.add(y[known] / exposure[known], mean[known] / exposure[known], weight)
     lower, upper = pit_bounds(draws[:, known], y[known])
+    miss = np.abs(np.median(draws[:, known], axis=0) - y[known]) / exposure[known]
 
     def average(values: np.ndarray) -> float:
         return float(weight @ values / weight.sum()) if known.any() else float("nan")
 
     return {
-        "rates": moments.summary(),
+        "rates": {**moments.summary(), "mae": average(miss)},
         "nll": average(-log_density[known]),
         "coverage": {f"{level:g}": average(pit_coverage(lower, upper, level)) for level in levels},
     }

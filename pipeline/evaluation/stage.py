@@ -18,10 +18,13 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
 from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
 from pipeline.config.size_defaults import settings, sized
 from pipeline.core.json_values import jsonable
+from pipeline.evaluation.calibration_run import Calibrator
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.folds import area_centres
-from pipeline.evaluation.held_out import HoldOut
+from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import evaluation_task
 from pipeline.evaluation.trust import trust
@@ -97,6 +100,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             truth = evaluation_task(config, whole).truth(model, source, task.advance)
         if truth is not None:
             report["truth"] = truth
+    report[CALIBRATION] = _calibration(context, config, whole, model)
     balance = read_balance(out, whole)
     if balance is not None:
         report["balance"] = balance
@@ -105,3 +109,15 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
     return {**evaluation.headline(report), "settings": settings(config)}
+
+
+def _calibration(context: StageContext, config: Config, whole: BagStore, model: Any) -> Any:
+    """Refit to data simulated from the map; see :mod:`pipeline.evaluation.calibration`."""
+    start = model if config.evaluate.start == "warm" else None
+    return Calibrator(
+        config,
+        context,
+        model,
+        lambda store, client: fit_areas(config, store, client, context.progress, start),
+        lambda store: fit_fingerprint(config, store, start),
+    ).measure(whole)

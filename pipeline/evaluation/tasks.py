@@ -22,13 +22,13 @@ from pipeline.evaluation.about import ABOUT_COUNTS, ABOUT_LABELS, ABOUT_VALUES
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
+from pipeline.evaluation.points import point_scores
 from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.scores import (
     LEVELS,
     moment_log_density,
     people_scores,
     pit_histogram,
-    point_scores,
     predictive_scores,
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
@@ -191,6 +191,9 @@ class CountTask:
                 result[f"{scheme}_better_than_constant"] = held_out["gain"]["answer"]
                 result[f"{scheme}_rate_correlation"] = own["rates"]["correlation"]
                 result[f"{scheme}_coverage_90"] = own["intervals"]["0.9"]["coverage"]
+        covered = report.get("calibration", {}).get("pixels", {}).get("coverage", {})
+        if covered:
+            result["simulated_coverage_90"] = covered["0.9"]
         if "truth" in report:
             pixels = report["truth"]["pixels"]
             result["truth_log_rate_correlation"] = pixels["log_rate"]["correlation"]
@@ -316,7 +319,7 @@ def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scor
     moments) are left out of other responses; those that assume Poisson noise are left out of
     positives among people tested as well.
     """
-    points = point_scores(draws.y, draws.mean, draws.exposure, counts=counts)
+    points = point_scores(draws.y, draws.mean, draws.counts, draws.exposure, counts=counts)
     moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
     if np.isfinite(draws.tested).any():  # positives among the tested are no Poisson counts
         points.pop("poisson_deviance", None)

@@ -20,7 +20,7 @@ import numpy as np
 from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import settings, sized
+from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
 from pipeline.evaluation.leave_out import REFIT_SHARE, TOGETHER
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
@@ -307,6 +307,11 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         seconds += fit * (min(k, REFITS) if few else k) + draw / _speed(n)
         if few:
             seconds += config.output.draws * sizes.n_areas * WEIGH_S / _speed(n)
+    simulations = config.evaluate.calibration
+    if isinstance(simulations, int):
+        thinned = passage(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
+        refit = most * (_epoch(config, thinned, measured, n) or 0.0) + 1.0
+        seconds += _thinning(sizes, thinned) + simulations * refit
     return seconds
 
 

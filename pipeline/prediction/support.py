@@ -19,7 +19,8 @@ import numpy as np
 
 from models.backend.arrays import namespace
 from models.gp.kernel_sums import Sum
-from models.gp.kernels import Constant, Kernel, Linear
+from models.gp.kernel_terms import TermKernel
+from models.gp.kernels import Constant, Kernel, Linear, Ridge
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.links import find_link
 
@@ -76,7 +77,9 @@ def rough_variance(kernel: Kernel, theta: np.ndarray, z: Any) -> Any:
 
 
 def _rough(kernel: Kernel, theta: np.ndarray, z: Any) -> Any:
-    if isinstance(kernel, Linear | Constant):
+    if isinstance(kernel, TermKernel):
+        kernel = kernel.whole
+    if isinstance(kernel, Linear | Ridge | Constant):
         return None
     if not isinstance(kernel, Sum):
         return kernel.diag(theta, z)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY, SCHEMES
 from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
@@ -101,6 +103,8 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "evaluate.schemes",
             )
         )
+    if gates.pixel_coverage is not None:
+        checks.append(_pixel_coverage(report, gates.pixel_coverage, config.output.interval))
     absent = stages.get("ingest", {}).get("summary", {}).get("areas_without_counts", {})
     if absent or "min_counted" in gates.model_fields_set:
         fewest = gates.min_counted
@@ -130,6 +134,50 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
             )
         )
     return checks + _better_than_constant(config, report)
+
+
+def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interval: float) -> Check:
+    """Check the share of true rates inside the intervals: the worst of all that was measured.
+
+    By pixel and by people, in refits to simulated data, which must have been measured, and in
+    truth, where a truth is known: whose family is not the model's own. A standard error above half
+    of the width asked for cannot tell, and holds the map back: else luck would pass bad maps.
+    """
+    gate, level, (least, largest) = "pixel coverage", f"{interval:g}", limits
+    asked = f"{least:g} to {largest:g}"
+    simulated, truth = report.get(CALIBRATION) or {}, report.get("truth") or {}
+    ways = (("pixels", "by pixel"), ("people", "by people"))
+    measured = {
+        f"the {where} ({words})": (
+            (part.get(way) or {}).get("coverage", {}).get(level),
+            (part.get(way) or {}).get("standard_error", {}).get(level),
+        )
+        for where, part in (("simulated rates", simulated), ("true rates", truth))
+        for way, words in ways
+        if part is simulated or part
+    }
+    absent = [where for where, (value, _) in measured.items() if value is None]
+    if absent:
+        why = simulated.get("skipped") or "run `disagg evaluate` again"
+        said = f"{gate}: was not measured ({absent[0]}); {why}, or remove gates.pixel_coverage"
+        return Check(gate, None, asked, False, said)
+    known = {where: (float(value), error) for where, (value, error) in measured.items()}
+    worst = min(known, key=lambda where: min(known[where][0] - least, largest - known[where][0]))
+    value, error = known[worst]
+    wide = max((each or 0.0 for _, each in known.values()), default=0.0)
+    half = (largest - least) / 2
+    if wide > half > 0 and least <= value <= largest:
+        n = simulated.get("n_simulations", 1)
+        enough = math.ceil(n * (wide / half) ** 2)
+        said = (
+            f"{gate}: the standard error of {n} simulations is {wide:.2g}, more than half of "
+            f"{asked}; set evaluate.calibration: {enough}"
+        )
+        return Check(gate, value, asked, False, said)
+    passed = least <= value <= largest
+    around = "" if error is None else f" +- {error:.2g}"
+    said = f"{gate}: intervals of {level} contain {value:.3g}{around} of {worst}, {asked} required"
+    return Check(gate, value, asked, passed, "" if passed else said)
 
 
 def _better_than_constant(config: Config, report: dict[str, Any]) -> list[Check]:

@@ -125,6 +125,7 @@ STAGES = {
                 "output.interval",
                 "evaluate",
                 "truth",
+                "gates.pixel_coverage",  # a gate that reads simulations asks for more of them
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),

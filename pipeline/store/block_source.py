@@ -69,10 +69,11 @@ class StoreBlockSource:
         for number, start, stop in zip(blocks.tolist(), ends - sizes, ends, strict=True):
             block = self.read(number)
             at = rows[(rows >= start) & (rows < stop)] - start
-            y = np.repeat(block.y, np.diff(block.offsets))[at]
+            bag = np.repeat(np.arange(block.n_bag), np.diff(block.offsets))[at]
             coords = None if block.coords is None else block.coords[at]
-            parts.append((block.x[at].astype(np.float64), coords, y))
-        x, coords, bag_y = zip(*parts, strict=True)
+            x, weight = block.x[at].astype(np.float64), block.weight[at].astype(np.float64)
+            parts.append((x, coords, block.y[bag], block.bag[bag], weight))
+        x, coords, bag_y, bag, weight = zip(*parts, strict=True)
         return Summary(
             x=np.concatenate(x),
             coords=None if coords[0] is None else np.concatenate(coords),
@@ -83,6 +84,8 @@ class StoreBlockSource:
             trials=None if store.trials is None else store.trials[self.bags],
             n_pix=int(store.sizes[self.bags].sum()),
             bag_y=np.concatenate(bag_y),
+            bag=np.concatenate(bag),
+            pixel_weight=np.concatenate(weight),
         )
 
     def read(self, number: int) -> BagBlock:

@@ -31,6 +31,7 @@ from models.training.loop import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.other_responses import OtherResponses
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class DaskExecutor:
             device=device if model.on_device else "cpu",
             device_memory=device_memory,
             n_joined=getattr(source, "n_joined", 1),
+            y=store.y if isinstance(store, OtherResponses) else None,
         )
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
@@ -16,6 +16,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.thinning import thinned_store
 from pipeline.training.fit import fit
 
+Found = TypeVar("Found")
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
@@ -30,7 +31,9 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     -------
     dict
         ``bound`` (nats), ``epochs``, ``converged``, the fitted ``hyperparameters`` by name, and
-        the ``coefficients`` of the kernel's linear part with their posterior standard deviations;
+        ``hyperparameter_intervals`` where they are integrated (``mean``, ``lower`` and ``upper`` of
+        the central 90 %); the ``coefficients`` of the kernel's linear part with their posterior
+        standard deviations;
         ``n_pixels`` fitted to, and the ``settings`` that ``auto`` stands for.
     """
     progress = context.progress
@@ -77,6 +80,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "epochs": training.epoch,
         "converged": training.converged,
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
+        "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
         "n_pixels": store.n_pix,
         "settings": settings(config),
@@ -92,7 +96,17 @@ def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str
     }
 
 
-def _with_covariates(values: dict[str, float], covariates: tuple[str, ...]) -> dict[str, float]:
+def _intervals(model: Any) -> dict[str, dict[str, float]]:
+    """Return the posterior of each hyperparameter; none where they are not integrated."""
+    table = model.hyperparameter_table() if hasattr(model, "hyperparameter_table") else {}
+    return {
+        name: {key: row[key] for key in ("mean", "lower", "upper")}
+        for name, row in table.items()
+        if "mean" in row
+    }
+
+
+def _with_covariates(values: dict[str, Found], covariates: tuple[str, ...]) -> dict[str, Found]:
     """Replace the numbers of covariates by their names."""
     named = {}
     for name, value in values.items():

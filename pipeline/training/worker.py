@@ -20,6 +20,7 @@ from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import KEEP_MB, StoreBlockSource
+from pipeline.store.other_responses import OtherResponses
 
 KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's own watermarks
 
@@ -28,7 +29,8 @@ KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's ow
 class Job:
     """Description of a fit, sent to each worker once.
 
-    It has the store's path, not the store: unpickling it must open no file.
+    It has the store's path, not the store: unpickling it must open no file. ``y`` is given where
+    the responses are others than the store's.
     """
 
     model: Estimator
@@ -38,6 +40,7 @@ class Job:
     device: Wanted = "cpu"
     device_memory: int | None = None
     n_joined: int = 1
+    y: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class BlockWorker:
     def __init__(self, job: Job, n_thread: int) -> None:
         load_plugins()
         store = BagStore.open(job.path)
+        if job.y is not None:
+            store = OtherResponses(store, job.y)
         if store.fingerprint != job.fingerprint:
             found = f"{job.path}: the worker's store differs from the driver's; run the fit again"
             raise StoreError(found)

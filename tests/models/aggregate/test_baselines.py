@@ -25,6 +25,7 @@ PAIRS = [
     ("negative_binomial", "square"),
     ("normal", "identity"),
     ("binomial", "probit"),
+    ("beta_binomial", "probit"),
     ("exponential", "exp"),
     ("exponential", "square"),
 ]
@@ -95,6 +96,9 @@ SCIPY_LAWS = {
     "normal": lambda y, p, n, w2, rate, own: stats.norm.logpdf(y, p * rate, np.sqrt(own * w2)),
     "exponential": lambda y, p, n, w2, rate, own: stats.expon.logpdf(y, scale=p * rate),
     "binomial": lambda y, p, n, w2, rate, own: stats.binom.logpmf(y, n, rate),
+    "beta_binomial": lambda y, p, n, w2, rate, own: stats.betabinom.logpmf(
+        y, n.astype(int), rate / own, (1 - rate) / own
+    ),
     "area_effect": lambda y, p, n, w2, rate, own: np.log(
         sum(
             share * stats.poisson.pmf(y, p * rate * np.exp(own * u - 0.5 * own**2))
@@ -103,15 +107,22 @@ SCIPY_LAWS = {
     ),
 }
 GRID = np.linspace(-7, 7, 141)
-OWN = {"negative_binomial": "size", "normal": "noise", "area_effect": "area_sd"}
+OWN = {
+    "negative_binomial": "size",
+    "normal": "noise",
+    "area_effect": "area_sd",
+    "beta_binomial": "overdispersion",
+}
 
 
 @pytest.mark.parametrize("case", SCIPY_LAWS)
 def test_constant_has_the_highest_likelihood(case, make_bags):
     bags = make_bags(n_bag=40, awkward=False)
-    bags = Bags(
-        bags.x, bags.offsets, bags.y + (case == "exponential"), bags.weight, trials=bags.trials
-    )
+    y = bags.y + (case == "exponential")
+    if case == "beta_binomial":  # the others' are even: their overdispersion would be 0
+        rng = np.random.default_rng(2)
+        y = rng.binomial(bags.trials.astype(int), rng.beta(2.0, 5.0, bags.n_bag)).astype(float)
+    bags = Bags(bags.x, bags.offsets, y, bags.weight, trials=bags.trials)
     likelihood, area_effect = ("poisson", True) if case == "area_effect" else (case, False)
     model = Constant(likelihood=likelihood, area_effect=area_effect).fit(bags)
     people, squares = (np.add.reduceat(bags.weight**k, bags.offsets[:-1]) for k in (1, 2))

@@ -51,6 +51,7 @@ COMBINATIONS = [
     ("exponential", "square", "second_order"),
     ("normal", "identity", "second_order"),
     ("binomial", "probit", "second_order"),
+    ("beta_binomial", "probit", "second_order"),
 ]
 
 

@@ -37,7 +37,7 @@ MODULES = (
     *("cupy", "cupy.cuda", "cupy.cuda.runtime", "cupy.linalg", "cupyx", "cupyx.scipy"),
     *("cupyx.scipy.special", "cupyx.scipy.linalg"),
 )
-SPECIAL = ("ndtr", "ndtri", "gammaln", "digamma", "expit", "logit", "log_ndtr", "erfcx")
+SPECIAL = ("ndtr", "ndtri", "gammaln", "digamma", "expit", "logit", "log_ndtr", "erfcx", "zeta")
 
 
 def _down(value: Any) -> Any:

@@ -40,6 +40,7 @@ COMBINATIONS = [
         "normal": ("identity",),
         "exponential": ("exp", "square"),
         "binomial": ("probit",),
+        "beta_binomial": ("probit",),
     }.items()
     for link in links
     for estimator in ("bound", "second_order", "log_normal", "monte_carlo")
@@ -144,10 +145,21 @@ def test_every_law_link_and_estimator(likelihood, link, estimator, area_effect, 
     ("likelihood", "link"), [(a, b) for a, b, c in COMBINATIONS if c == "bound"]
 )
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_predictions_stay_on_the_device_and_are_the_hosts(likelihood, link, dtype, cupy, make_bags):
+@pytest.mark.parametrize("members", [False, True])
+def test_predictions_stay_on_the_device_and_are_the_hosts(
+    likelihood, link, dtype, members, cupy, make_bags
+):
     bags = make_bags()
     model = VBAgg(likelihood=likelihood, link=link, n_inducing=6, kernel="additive", dtype=dtype)
-    params = model.block_params(_disturbed(model, bags))
+    state = _disturbed(model, bags)
+    if members:
+        moved = {
+            name: np.stack([array, array + 0.05, array - 0.1])
+            for name, array in state.params.items()
+            if name != "w"
+        }
+        state = replace(state, members={**moved, "weight": np.array([0.7, 0.3, 0.0])})
+    params = model.prediction_params(state)
     here = model.predict_block(params, bags.x, bags.coords)
     there = model.predict_block(params, cupy.asarray(bags.x), cupy.asarray(bags.coords))
     for say in (

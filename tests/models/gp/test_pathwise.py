@@ -24,6 +24,7 @@ COMBINATIONS = [
     ("exponential", "square", False),
     ("normal", "identity", False),
     ("binomial", "probit", False),
+    ("beta_binomial", "probit", False),
 ]
 KERNELS = (
     "additive",

@@ -50,7 +50,7 @@ def simulate(name, seed):
     rng = np.random.default_rng(seed)
     exposure = np.round(np.exp(rng.normal(6, 1, N)))
     noise = np.ones(N)
-    if name == "binomial":
+    if name.endswith("binomial") and name != "negative_binomial":
         exposure = rng.integers(50, 400, N).astype(float)
         y = rng.binomial(exposure.astype(int), rng.beta(3, 7, N)).astype(float)
         return y, exposure, exposure, betabinom, [logit(0.3), 2.0]
@@ -65,7 +65,7 @@ def simulate(name, seed):
     return rng.poisson(mean).astype(float), exposure, noise, nbinom, [np.log(0.05), 1.0]
 
 
-NAMES = ["poisson", "negative_binomial", "binomial", "exponential", "normal"]
+NAMES = ["poisson", "negative_binomial", "binomial", "beta_binomial", "exponential", "normal"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -115,6 +115,44 @@ def test_derivatives_of_likelihoods_agree_with_finite_differences(likelihood):
             assert np.abs(found - numeric).max() <= 1e-4 * np.abs(found).max()
 
 
+@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
+@pytest.mark.parametrize("order", [1, 3])
+def test_each_draw_may_have_its_own_parameters(likelihood, order):
+    y, eta, bag_data, params = _cases(likelihood)
+    eta = eta * np.linspace(0.9, 1.1, 4)[:, None]
+    shift = np.array([[-0.7], [0.0], [0.2], [0.9]])
+    each = {name: value + shift for name, value in params.items()}
+    found = likelihood.terms(y, eta, each, bag_data, order)
+    for row in range(4):
+        own = {name: float(value[row, 0]) for name, value in each.items()}
+        alone = likelihood.terms(y, eta[row], own, bag_data, order)
+        for name in ("value", "d1", "d2", "d3") if order == 3 else ("value", "d1"):
+            np.testing.assert_array_equal(getattr(found, name)[row], getattr(alone, name))
+        for kind in ("by", "by_d2") if order == 3 else ("by",):
+            assert set(getattr(found, kind)) == set(params)
+            for name, value in getattr(alone, kind).items():
+                np.testing.assert_array_equal(getattr(found, kind)[name][row], value)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
+def test_draws_with_their_own_parameters_follow_the_law_of_each(likelihood):
+    _, eta, bag_data, params = _cases(likelihood)
+    n = 20_000
+    shift = np.where(np.arange(2 * n) % 2 == 0, -0.8, 0.8)[:, None]
+    each = {name: value + shift for name, value in params.items()}
+    whole = np.broadcast_to(eta, (2 * n, eta.shape[0]))
+    drawn = likelihood.draw(whole, each, bag_data, np.random.default_rng(0))
+    for first in (0, 1):
+        own = {name: float(value[first, 0]) for name, value in each.items()}
+        alone = likelihood.draw(whole[:n], own, bag_data, np.random.default_rng(1))
+        for a, b in zip(drawn[first::2].T, alone.T, strict=True):
+            assert stats.ks_2samp(a, b).pvalue > 1e-4
+        # The same numbers where all draws have the same parameters.
+        equal = {name: np.full((n, 1), value) for name, value in own.items()}
+        again = likelihood.draw(whole[:n], equal, bag_data, np.random.default_rng(1))
+        np.testing.assert_array_equal(again, alone)
+
+
 def test_likelihoods_are_those_of_scipy():
     y, eta = np.array([0.0, 4.0, 9.0]), np.array([0.5, 6.0, 7.0])
     own = {"log_size": np.log(3.0), "log_noise": np.log(0.7)}
@@ -131,6 +169,49 @@ def test_likelihoods_are_those_of_scipy():
     p, tested = np.array([0.1, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
     found = LIKELIHOODS["binomial"].terms(y, p, own, tested).value
     np.testing.assert_allclose(found, stats.binom(tested, p).logpmf(y), rtol=1e-10)
+    for d in (1e-4, 0.05, 2.0):
+        own = {"log_overdispersion": np.log(d)}
+        found = LIKELIHOODS["beta_binomial"].terms(y, p, own, tested).value
+        theirs = stats.betabinom(tested.astype(int), p / d, (1 - p) / d).logpmf(y)
+        np.testing.assert_allclose(found, theirs, rtol=1e-9)
+
+
+def test_beta_binomial_counts_of_no_overdispersion_are_binomial():
+    y, p, tested = np.array([0.0, 4.0, 9.0]), np.array([1e-90, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
+    own = {"log_overdispersion": -40.0}
+    limit = LIKELIHOODS["binomial"].terms(y, p, {}, tested, order=3)
+    found = LIKELIHOODS["beta_binomial"].terms(y, p, own, tested, order=3)
+    for name in ("value", "d1", "d2", "d3"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(limit, name), rtol=1e-4, atol=1e-4, err_msg=name
+        )
+
+
+def test_beta_binomial_draws_have_the_moments_of_scipys():
+    eta, tested = np.array([0.05, 0.3, 0.9]), np.array([20.0, 200.0, 75.0])
+    size = np.array([[4.0], [300.0]])  # of two members: each draw has its own
+    each = np.repeat(-np.log(size), 100_000, axis=0)
+    drawn = (
+        LIKELIHOODS["beta_binomial"]
+        .draw(
+            np.broadcast_to(eta, (200_000, 3)),
+            {"log_overdispersion": each},
+            tested,
+            np.random.default_rng(1),
+        )
+        .reshape(2, -1, 3)
+    )
+    theirs = stats.betabinom(tested.astype(int), size * eta, size * (1 - eta))
+    np.testing.assert_allclose(drawn.mean(axis=1), theirs.mean(), rtol=0.02)
+    np.testing.assert_allclose(drawn.var(axis=1), theirs.var(), rtol=0.03)
+    # The terms of each draw are those of its own overdispersion.
+    terms = LIKELIHOODS["beta_binomial"].terms
+    y = np.array([2.0, 90.0, 70.0])
+    both = terms(y, np.stack([eta, eta]), {"log_overdispersion": -np.log(size)}, tested, order=3)
+    for k in range(2):
+        alone = terms(y, eta, {"log_overdispersion": -np.log(size[k, 0])}, tested, order=3)
+        for name in ("value", "d1", "d2", "d3"):
+            np.testing.assert_allclose(getattr(both, name)[k], getattr(alone, name), rtol=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.05, 0.6, 2.0])

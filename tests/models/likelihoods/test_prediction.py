@@ -106,6 +106,29 @@ def test_negative_binomial_counts_have_its_density_and_moments():
     assert counts.var() == pytest.approx(exact.var(), rel=0.03)
 
 
+def test_rearranged_draws_keep_their_own_parameters():
+    size = np.array([[0.0], [1.0], [2.0]])
+    p = BagPrediction(
+        np.arange(6.0).reshape(3, 2) + 1,
+        LIKELIHOODS["negative_binomial"],
+        {"log_size": size, "alike": 0.5},
+    )
+    chosen = np.array([[2, 0], [2, 1], [0, 0], [1, 2]])
+    found = p.rearranged(chosen)
+    assert found.draws.tolist() == [[5, 2], [5, 4], [1, 2], [3, 6]]
+    assert found.params["log_size"].tolist() == chosen.tolist()
+    assert found.params["alike"] == 0.5
+    whole = found.log_density(np.array([3.0, 4.0]))
+    by_hand = [
+        [
+            stats.nbinom.logpmf(y, np.exp(k), np.exp(k) / (np.exp(k) + p.draws[k, bag]))
+            for k in chosen[:, bag]
+        ]
+        for bag, y in enumerate((3, 4))
+    ]
+    np.testing.assert_allclose(whole, np.log(np.exp(by_hand).mean(axis=1)), rtol=1e-10)
+
+
 def test_draws_of_bags_that_are_a_plain_block(fitted):
     model, bags = fitted
     block = BagBlock(bags.x, bags.weight, bags.coords, bags.offsets, bags.y, bags.bag)

@@ -56,6 +56,19 @@ def test_in_a_large_problem_areas_are_thinned_and_folds_begin_warm(country: Path
     assert found["evaluate"]["epochs"] == 60
 
 
+def test_a_small_problem_is_simulated_twice_and_more_often_for_a_gate(country: Path) -> None:
+    def calibration(pixels: np.ndarray, **sections: Any) -> Any:
+        config = sized(load_config(country, None, sections), pixels)
+        return settings(config)["evaluate"]["calibration"]
+
+    gate = {"pixel_coverage": [0.85, 0.95]}
+    assert calibration(SMALL) == 2
+    assert calibration(SMALL, gates=gate) == 10
+    assert calibration(LARGE) == calibration(LARGE, gates=gate) == "none"
+    assert calibration(LARGE, evaluate={"calibration": 5}) == 5
+    assert calibration(SMALL, evaluate={"calibration": "none"}) == "none"
+
+
 def test_what_users_set_is_kept(country: Path) -> None:
     own: dict[str, Any] = {
         "model": {"inducing": 300, "precision": "float64", "pair_pixels": 64},

@@ -222,7 +222,7 @@ def config(world, tmp_path):
     shutil.copytree(world.directory / "out", tmp_path / "out")
     return world.with_config(
         output={"dir": str(tmp_path / "out")},
-        evaluate={"leave_out": "refit"},
+        evaluate={"leave_out": "refit", "calibration": "none"},
         truth={"path": str(world.directory / "truth.tif")},
     )
 
@@ -277,7 +277,8 @@ def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_
     (tmp_path / "folds.csv").write_text("\n".join(["code,part", *lines]))
     path = {"path": str(tmp_path / "folds.csv"), "id": "code", "fold": "part"}
     dump = config.model_dump(mode="json")
-    dump["evaluate"] = {"folds": path, "schemes": ["area"]}  # leave_out: auto
+    # leave_out: auto
+    dump["evaluate"] = {"folds": path, "schemes": ["area"], "calibration": "none"}
     dump["truth"] = None
     evaluate_stage(StageContext(type(config).model_validate(dump)))
     odd = np.array([int(area) % 2 == 1 for area in world.store.ids])

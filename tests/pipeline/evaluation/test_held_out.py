@@ -239,7 +239,7 @@ def test_the_stage_says_how_each_fold_was_made(world: Any, tmp_path: Any, monkey
     shutil.copytree(world.directory / "out", tmp_path / "out")
     config = world.with_config(
         output={"dir": str(tmp_path / "out")},
-        evaluate={"folds": 4, "buffer": 7.0},
+        evaluate={"folds": 4, "buffer": 7.0, "calibration": "none"},
         model={"area_effect": False},
     )
     begun = []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import genpareto, norm
 
-from pipeline.evaluation.leave_out import LeftOut, leave_areas_out
+from models.core.block import BagBlock
+from models.likelihoods.prediction import BagPrediction
+from models.likelihoods.registry import find_likelihood
+from pipeline.evaluation.leave_out import LeftOut, leave_areas_out, leave_each_out
 from pipeline.evaluation.psis import fit_pareto, resample, smooth_weights, trusted
 from pipeline.prediction.areas import AreaDraws
 
@@ -70,6 +77,47 @@ def test_resampled_rows_are_as_many_as_their_weights_say() -> None:
         count = np.bincount(rows[:, column], minlength=100)
         assert np.abs(count - 100 * weight[:, column]).max() <= 1
     assert (np.diff(rows[:, 0]) != 0).sum() > 30  # in random order
+
+
+@dataclass
+class OneNoise:
+    """A model of areas alike, whose draws differ in the noise: half of them in each."""
+
+    draws: np.ndarray
+    log_noise: np.ndarray
+
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> None:
+        """Return nothing: the draws are given."""
+
+    def predict_bags(self, bags: Any, *, draws: Any) -> BagPrediction:
+        """Return the draws that were given."""
+        own = {"log_noise": self.log_noise}
+        return BagPrediction(self.draws, find_likelihood("normal"), own, np.ones(bags.n_bag))
+
+
+def test_draws_are_weighed_and_made_with_their_own_noise() -> None:
+    # mu | y ~ N(mean, 1/n) with noise of 1 or of 9, known to be as likely: each draw's density of
+    # y_a is its own, and so is the noise around what is drawn again.
+    n, n_bag = 4000, 3
+    rng = np.random.default_rng(5)
+    noise = np.tile([0.0, np.log(9.0)], n // 2)[:, None]
+    mu = rng.normal(0.0, 0.3, (n, n_bag))
+    y = np.array([0.0, 2.0, -6.0])
+    block = BagBlock(
+        np.zeros((n_bag, 1)), np.ones(n_bag), None, np.arange(n_bag + 1), y, np.arange(n_bag)
+    )
+    store = SimpleNamespace(
+        n_bag=n_bag, n_block=1, block_offsets=[0, n_bag], read_block=lambda number: block
+    )
+    left = leave_each_out(OneNoise(mu, noise), store, n, 0, n_thread=1)
+    each = norm.logpdf(y, mu, np.exp(0.5 * noise))
+    for a in range(n_bag):
+        weight, _ = smooth_weights(-each[:, a])
+        assert left.log_density[a] == pytest.approx(logsumexp(weight + each[:, a]))
+        assert left.mean[a] == pytest.approx(np.exp(weight) @ mu[:, a])
+        wide = float(np.exp(weight) @ (noise[:, 0] > 0))
+        spread = left.counts[:, a] - left.expected[:, a]
+        assert spread.var() == pytest.approx(1.0 + 8.0 * wide, rel=0.1)
 
 
 def _left(k: np.ndarray, n_draws: int = 500) -> LeftOut:

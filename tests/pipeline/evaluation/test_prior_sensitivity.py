@@ -97,7 +97,9 @@ def test_densities_of_the_priors_add_up_to_the_models_own(model: VBAgg) -> None:
     assert set(found) == {"range", "slopes", "size", "area_effect"}
     state: Any = model.fitted_state()
     kernel = kernel_of(model.kernel, state.fixed)
-    whole = np.array([log_prior(kernel, t, model.link_name)[0] for t in state.members["theta"]])
+    side = float(state.fixed["area_side"][0])
+    priors = [log_prior(kernel, t, model.link_name, side)[0] for t in state.members["theta"]]
+    whole = np.array(priors)
     parts = found["range"] + found["slopes"] + found["size"]
     assert np.ptp(parts - whole) < 1e-10 * np.abs(whole).max()
     # That of the area effect: exponential in its deviation, P(sd > 0.1) = 0.01, by its logarithm.

@@ -11,6 +11,7 @@ from scipy import stats
 from sklearn.metrics import mean_poisson_deviance
 
 from pipeline.evaluation import scores
+from pipeline.evaluation.points import point_scores
 
 
 @pytest.fixture
@@ -117,19 +118,55 @@ def test_a_constant_side_has_no_correlation(n):
 
 
 def test_point_scores_by_hand():
-    found = scores.point_scores(np.array([2.0, 8.0]), np.array([4.0, 4.0]), np.array([1.0, 2.0]))
+    draws = np.array([[1.0, 3.0], [3.0, 3.0], [8.0, 3.0]])  # medians 3 and 3
+    found = point_scores(np.array([2.0, 8.0]), np.array([4.0, 4.0]), draws, np.array([1.0, 2.0]))
     assert found["counts"]["rmse"] == pytest.approx(np.sqrt(10))
     assert found["counts"]["mae"] == 3
-    assert found["rates"]["mae"] == pytest.approx((2 + 2) / 2)
-    assert found["log_counts"]["mae"] == pytest.approx((np.log(4.5 / 2.5) + np.log(8.5 / 4.5)) / 2)
+    assert found["rates"]["rmse"] == pytest.approx(2)
+    assert found["rates"]["mae"] == pytest.approx((1 + 2.5) / 2)
+    logs = np.log([1.5, 3.5, 8.5]).mean() - np.log(2.5), np.log(8.5 / 3.5)
+    assert found["log_counts"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(logs))))
+    assert found["log_counts"]["mae"] == pytest.approx((np.log(3.5 / 2.5) + logs[1]) / 2)
     assert np.isnan(found["counts"]["correlation"])
     assert found["rates"]["correlation"] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("expected", [0.6, 40.0])
+def test_each_score_is_least_at_the_functional_that_it_reports(rng, expected):
+    """Brute force: of every number that could be said, none has a lower expected score."""
+    effect = np.exp(0.8 * rng.standard_normal((2, 200_000)) - 0.32)
+    drawn, seen = rng.poisson(expected * effect).astype(float)  # forecaster's, and what comes
+
+    def said(point):  # everybody says one number of all that comes, by draws of nothing else
+        many = np.full(seen.shape, point)
+        return point_scores(seen, many, many[None], np.ones(seen.shape))
+
+    numbers = np.unique(np.concatenate([np.arange(0, 80.0), drawn.mean() * np.linspace(0.5, 2, 9)]))
+    numbers = numbers[numbers > 0] if expected > 1 else numbers
+    table = [said(number) for number in numbers]
+    shown = point_scores(
+        seen[:1], drawn.mean(keepdims=True), drawn[:, None], np.ones(1)
+    )  # what the report makes of the draws
+    functional = {
+        ("counts", "mae"): np.median(drawn),
+        ("counts", "rmse"): drawn.mean(),
+        ("rates", "mae"): np.median(drawn),
+        ("log_counts", "mae"): np.median(drawn),
+        ("log_counts", "rmse"): np.exp(np.log(drawn + 0.5).mean()) - 0.5,
+    }
+    for (of, kind), point in functional.items():
+        own = said(point)[of][kind]
+        assert own <= min(row[of][kind] for row in table) * (1 + 1e-3), (of, kind)
+        at = np.log(seen[0] + 0.5) - np.log(point + 0.5) if of == "log_counts" else seen[0] - point
+        assert shown[of][kind] == pytest.approx(abs(at))
+    # The median of the count is not the median of its expectation, nor the mean.
+    assert said(drawn.mean())["counts"]["mae"] > 1.02 * said(np.median(drawn))["counts"]["mae"]
 
 
 @pytest.mark.parametrize("y", [[0.0], [0.0, 0.0, 0.0], [7.0, 7.0]])
 def test_scores_survive_zero_constant_and_single_counts(y, rng):
     y = np.array(y)
-    point = scores.point_scores(y, np.full_like(y, 2.0), np.zeros_like(y))
+    point = point_scores(y, np.full_like(y, 2.0), np.full((3, y.size), 2.0), np.zeros_like(y))
     assert np.isfinite(point["counts"]["rmse"])
     assert np.isnan(point["rates"]["rmse"])
     draws = rng.poisson(2, (50, y.shape[0]))

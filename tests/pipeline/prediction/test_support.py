@@ -12,6 +12,7 @@ import pytest
 import rasterio
 
 from models import Bags, VBAgg
+from models.gp.kernel_terms import TermKernel
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.prediction import Prediction
 from pipeline.config.context import StageContext
@@ -45,6 +46,9 @@ def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> Non
         if name.endswith(".variance") and name.startswith(("rbf", "matern32"))
     )
     assert rough > 0
+    fixed = model.fitted_state().fixed
+    kernel = kernel_of(model.kernel, fixed)
+    assert isinstance(kernel, TermKernel)  # each term has inducing variables of its own
     floor = (0.1 * 3.0) ** 2  # of the identity link
     np.testing.assert_allclose(found, np.clip(1 - p.s / max(rough, floor), 0, 1), rtol=1e-10)
     # Far from all areas nothing of the prior is gone.
@@ -88,6 +92,8 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
         ("constant + rbf(x)", [5.0, 2.0, 1.0], 2.0),
         ("rbf(x) + linear(x) + matern32(x)", [2.0, 1.0, 9.0, 0.5, 1.0], 2.5),
         ("linear(x) * rbf(x)", [3.0, 2.0, 1.0], 3.0 * 2.0**2 * 2.0),
+        ("ridge(x)", [3.0], 3.0 * 2.0**2),
+        ("ridge(x) + smooth(x) + constant", [3.0, 2.0, 1.0, 7.0], 2.0),
     ],
 )
 def test_the_rough_part_is_all_but_slopes_and_intercept(

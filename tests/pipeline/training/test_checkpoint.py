@@ -26,6 +26,7 @@ def make_training(epoch: int, plateau: Plateau | None = None) -> Training:
         {"square.mean": np.array([5e-324])},
         step=7 * epoch,
         rate=0.02 / 3,
+        members={"root": rng.normal(size=(2, 5, 5)), "weight": np.array([1 / 3, 2 / 3])},
     )
     history = [{"epoch": k + 1, "bound": -1 / 3, "rate": 0.1, "seconds": 2.0} for k in range(epoch)]
     return Training(state, plateau or Plateau(1e-3), epoch, history)
@@ -46,7 +47,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "new" / "folder", saved, "f")
     found = load_checkpoint(tmp_path / "new" / "folder", "f")
     assert found is not None
-    for group in ("params", "fixed", "memory"):
+    for group in ("params", "fixed", "memory", "members"):
         arrays = getattr(saved.state, group)
         assert getattr(found.state, group).keys() == arrays.keys()
         for name, array in arrays.items():
@@ -107,7 +108,7 @@ def test_damage_anywhere_falls_back_or_changes_nothing(tmp_path: Path) -> None:
         if found.epoch == 1:
             fallen_back += 1
             continue
-        for group in ("params", "fixed", "memory"):  # a time stamp, say
+        for group in ("params", "fixed", "memory", "members"):  # a time stamp, say
             for name, array in getattr(good.state, group).items():
                 np.testing.assert_array_equal(getattr(found.state, group)[name], array)
     assert fallen_back > 200

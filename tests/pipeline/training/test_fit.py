@@ -26,6 +26,7 @@ from models.training.loop import BagsSource, ThreadExecutor, Training, start_tra
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.other_responses import OtherResponses
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 
@@ -246,6 +247,18 @@ def test_threads_change_nothing(store: BagStore) -> None:
     one = fit(new_model(), store, n_thread=1)
     for n_thread in (2, 4):
         assert_identical(fit(new_model(), store, n_thread=n_thread), one)
+
+
+def test_other_responses_reach_threads_and_workers(
+    store: BagStore, cluster: LocalCluster, client: Client
+) -> None:
+    same = fit(new_model(), store, n_thread=1)
+    assert_identical(fit(new_model(), OtherResponses(store, store.y), n_thread=1), same)
+    scale(cluster, client, 1)
+    other = OtherResponses(store, store.y[::-1] + 1.0)
+    expected = fit(new_model(), other, n_thread=1)
+    assert expected.state.params["mean"] != same.state.params["mean"]
+    assert_identical(fit(new_model(), other, client), expected)
 
 
 @pytest.mark.parametrize("n_worker", [1, 4])
