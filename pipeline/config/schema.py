@@ -42,6 +42,7 @@ from pipeline.config.model_schema import (
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.values import (
     InputPath,
+    Kilometres,
     LocalDir,
     Name,
     Number,
@@ -155,9 +156,14 @@ class Evaluate(Section):
     )
     leave_out: Literal["auto", "refit", "importance"] = Field(
         "auto",
-        description="how scheme area leaves areas out: refit without each fold, or weigh the "
-        "draws of the posterior (one area at a time, PSIS), with refits where weights fail; auto "
-        "follows the size",
+        description="how areas and regions are left out: refit without each fold, or weigh the "
+        "draws of the posterior (PSIS; one area, or one region, at a time), with refits where "
+        "weights fail; auto: weights, where the model has them. A file of folds is always refitted",
+    )
+    buffer: Kilometres = Field(
+        0.0,
+        description="scheme block: km around a region whose areas are neither trained on nor "
+        "scored; auto: the learnt range",
     )
     calibration: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=1)] = (
         Field(
@@ -377,10 +383,6 @@ def _wrong_evaluation(config: Config) -> Wrong | None:
         if getattr(config.evaluate, key) == word and config.model.kind not in WARM_KINDS:
             found = f"evaluate.{key}: {word} with model.kind: {config.model.kind}"
             return "", found, f"remove it; only {' and '.join(WARM_KINDS)} can do so"
-    by_file = isinstance(config.evaluate.folds, FoldsFile)
-    if config.evaluate.leave_out == "importance" and by_file:
-        found = "evaluate.leave_out: importance with a file of folds"
-        return "", found, "give leave_out: refit, or a number of folds"
     thinned = {config.fit.area_pixels, config.evaluate.area_pixels} - {"auto", "all"}
     if config.labels is not None and thinned:
         found = "area_pixels with labels: one pixel may decide the label of its area"

@@ -71,7 +71,7 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
     simulations: int | str = "none"
     if config.model.kind in WARM_KINDS and not large:
         simulations = SIMULATIONS if config.gates.pixel_coverage is None else GATE_SIMULATIONS
-    by_weights = quick and not isinstance(config.evaluate.folds, FoldsFile)
+    by_weights = config.model.kind in WARM_KINDS
     return _settled(
         config,
         {

@@ -105,6 +105,13 @@ def whole_or(*words: str, least: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _kilometres(value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value == "auto" or (number and 0 <= value < float("inf")):
+        return value
+    raise config_error(remedy="give 'auto' or a number of km, 0 for none")
+
+
 def _memory(value: Any) -> Any:
     if value == "auto" or (isinstance(value, str) and _BYTES.match(value)):
         return value
@@ -155,6 +162,9 @@ Seed = Annotated[Whole, Field(ge=0)]
 Crs = Annotated[str, AfterValidator(_crs)]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
 """A whole number of at least 1, or ``auto``."""
+
+Kilometres = Annotated[float | Literal["auto"], BeforeValidator(_kilometres)]
+"""A distance of at least 0, or ``auto``."""
 
 Memory = Annotated[str, BeforeValidator(_memory)]
 """An amount such as 8GiB, or ``auto``."""

@@ -61,7 +61,12 @@ class Areas:
 
 
 def hold_out_constant(
-    likelihood: Likelihood, areas: Areas, fold: np.ndarray, n_draws: int, seed: int
+    likelihood: Likelihood,
+    areas: Areas,
+    fold: np.ndarray,
+    n_draws: int,
+    seed: int,
+    unseen: np.ndarray | None = None,
 ) -> AreaDraws:
     """Predict each fold by one rate, fitted to the other areas under the map's own likelihood.
 
@@ -75,6 +80,8 @@ def hold_out_constant(
         Fold of each area; -1 trains always.
     n_draws, seed : int
         Draws of the responses, and their seed.
+    unseen : (n_fold, n_bag) bool array, optional
+        Areas that each fold is fitted without: those held out, if not given.
 
     Returns
     -------
@@ -84,7 +91,7 @@ def hold_out_constant(
     parts = []
     exposure = areas.exposure
     for number, held_out in _folds(fold):
-        one = areas.fit(likelihood, ~held_out)
+        one = areas.fit(likelihood, ~(held_out if unseen is None else unseen[number]))
         at, noise = exposure[held_out], areas.noise[held_out]
         rng = np.random.default_rng([seed, 3, number])
         expected, responses = one.draw(at, noise, n_draws, rng)
@@ -104,7 +111,9 @@ def hold_out_constant(
     return AreaDraws.concatenate(parts)
 
 
-def hold_out_share(fold: np.ndarray, y: np.ndarray) -> LabelPredictions:
+def hold_out_share(
+    fold: np.ndarray, y: np.ndarray, unseen: np.ndarray | None = None
+) -> LabelPredictions:
     """Predict each fold's labels by the share of positives among the other areas.
 
     Parameters
@@ -113,6 +122,8 @@ def hold_out_share(fold: np.ndarray, y: np.ndarray) -> LabelPredictions:
         Fold of each area; -1 trains always.
     y : (n_bag,) array
         Labels, 0 or 1.
+    unseen : (n_fold, n_bag) bool array, optional
+        Areas that each fold is fitted without: those held out, if not given.
 
     Returns
     -------
@@ -120,8 +131,9 @@ def hold_out_share(fold: np.ndarray, y: np.ndarray) -> LabelPredictions:
         In the order of :func:`pipeline.evaluation.cross_validation.cross_validate`.
     """
     parts = []
-    for _, held_out in _folds(fold):
-        share = LabelRate.fit(y[~held_out]).mean(np.ones(int(held_out.sum())))
+    for number, held_out in _folds(fold):
+        train = ~(held_out if unseen is None else unseen[number])
+        share = LabelRate.fit(y[train]).mean(np.ones(int(held_out.sum())))
         nothing = np.zeros(share.shape)
         bag = np.flatnonzero(held_out)
         parts.append(LabelPredictions(bag, y[held_out], share, nothing, share, share))

@@ -72,6 +72,7 @@ def cross_validate(
     directory: Path,
     fingerprint: str,
     advance: Callable[[int], None] | None = None,
+    unseen: np.ndarray | None = None,
 ) -> tuple[P, np.ndarray]:
     """Predict each area by a model that was fitted without it.
 
@@ -93,6 +94,9 @@ def cross_validate(
         Of the data, the model and its training.
     advance : callable, optional
         Called with 1 after each fold.
+    unseen : (n_fold, n_bag) bool array, optional
+        Areas that each fold is fitted without: those held out, if not given. Folds without areas
+        are not fitted.
 
     Returns
     -------
@@ -103,9 +107,10 @@ def cross_validate(
     """
     directory.mkdir(parents=True, exist_ok=True)
     wanted = {}
-    for number in range(int(fold.max()) + 1):
+    for number in np.unique(fold[fold >= 0]).tolist():
         text = f"{fingerprint} {predictor.key} {number} ".encode()
-        key = hashlib.sha256(text + (fold == number).tobytes() + (fold >= 0).tobytes())
+        without = fold == number if unseen is None else unseen[number]
+        key = hashlib.sha256(text + (fold == number).tobytes() + without.tobytes())
         wanted[number] = directory / f"fold-{number}-{key.hexdigest()[:16]}.npz"
     for old in directory.iterdir():
         if old.with_suffix(".npz") in wanted.values():
@@ -120,7 +125,7 @@ def cross_validate(
         part = _finished(predictor, path)
         if part is None:
             held_out = fold == number
-            model = fit_fold(~held_out, checkpoint)
+            model = fit_fold(~(held_out if unseen is None else unseen[number]), checkpoint)
             predictor.predict(model, held_out, number).save(path)
             part = predictor.kind.load(path)
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 from sklearn.cluster import KMeans
 
 from geo.columns import MISSING, check_ids, has_column, id_text
@@ -60,7 +62,15 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
     -------
     (n_bag,) int64 array
         Fold of each area, numbered from 0 without gaps, from west to east.
+
+    Raises
+    ------
+    InputError
+        If there are no positions.
     """
+    if not centres.shape[1]:
+        found = "'block' needs positions, and the bag store has none"
+        raise InputError([Problem("evaluate.schemes", found, "use schemes: [area]")])
     n_distinct = np.unique(centres, axis=0).shape[0]
     n_fold = max(1, min(n_fold, n_distinct))
     scale = max(float(np.abs(centres - centres.mean(axis=0)).max()), 1e-300)
@@ -71,6 +81,67 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
     rank = np.empty(n_fold, dtype=np.int64)
     rank[west_first] = np.arange(n_fold)
     return rank[found.labels_]
+
+
+LEAST_TRAINING = 0.5  # share of the areas outside a region that an automatic buffer leaves
+
+
+def buffered(centres: np.ndarray, fold: np.ndarray, km: float, *, shrink: bool) -> np.ndarray:
+    """Return the areas that each region's fit must not see: the region and a buffer around it.
+
+    An area is in the buffer if its centre is nearer than ``km`` to that of an area of the region.
+
+    Parameters
+    ----------
+    centres : (n_bag, n_axis) array, km
+    fold : (n_bag,) int array
+        Region of each area.
+    km : float
+        Width of the buffer; 0 for none.
+    shrink : bool
+        Whether the buffer of a region is narrowed so that the fit keeps at least half of the areas
+        outside it.
+
+    Returns
+    -------
+    (n_fold, n_bag) bool array
+
+    Raises
+    ------
+    InputError
+        If fewer than two areas are left to train on.
+    """
+    unseen = fold == np.arange(int(fold.max()) + 1)[:, None]
+    if km <= 0:
+        return unseen
+    for held_out in unseen:
+        outside = np.flatnonzero(~held_out)
+        far = cKDTree(centres[held_out]).query(centres[outside])[0]
+        near = far < km
+        if shrink and near.mean() > 1 - LEAST_TRAINING:
+            near = far < np.sort(far)[int((1 - LEAST_TRAINING) * far.size)]
+        left = int((~near).sum())
+        if left < 2:
+            found = f"a buffer of {km:g} km leaves {left} areas to train on"
+            raise InputError([Problem("evaluate.buffer", found, "give a narrower one, or auto")])
+        held_out[outside[near]] = True
+    return unseen
+
+
+def block_centres(block: Any) -> np.ndarray:
+    """Return the centre of the pixels of each area of a block, (n_bag, n_axis), km.
+
+    Without positions there are no axes.
+    """
+    if block.coords is None:
+        return np.empty((block.n_bag, 0))
+    sums = np.add.reduceat(np.asarray(block.coords, np.float64), block.offsets[:-1], axis=0)
+    return np.asarray(sums / np.diff(block.offsets)[:, None])
+
+
+def area_centres(store: Any) -> np.ndarray:
+    """Return the centre of each area of a store, (n_bag, n_axis), km: one pass over it."""
+    return np.concatenate([block_centres(block) for block in store.blocks()])
 
 
 def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str]) -> np.ndarray:

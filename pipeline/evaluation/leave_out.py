@@ -1,9 +1,9 @@
-"""Leave areas out of a fitted model by weighing the draws of its posterior.
+"""Leave areas and regions out of a fitted model by weighing the draws of its posterior.
 
-Without the count of area ``a`` the posterior is proportional to ``q(f) / p(y_a | f)``: draws of
-``q`` are weighed by ``1 / p(y_a | f)``, and the largest weights are smoothed by a generalised
-Pareto distribution whose shape ``k`` tells whether they can be trusted (PSIS: Vehtari, Simpson,
-Gelman, Yao & Gabry 2024). No model is fitted, except for the areas whose weights cannot be.
+Given the function, areas are independent. Without the responses of a set of areas ``A`` the
+posterior is therefore proportional to ``q(f) / prod_{a in A} p(y_a | f)``: draws of ``q`` are
+weighed by the inverse of that product, and smoothed (:mod:`pipeline.evaluation.psis`). No model is
+fitted, except where the Pareto ``k`` of the weights says that they cannot be trusted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from models.likelihoods.likelihood import TINY
+from pipeline.evaluation.posterior import Posterior, draw_posterior
+from pipeline.evaluation.psis import resample, smooth_weights, trusted
 from pipeline.prediction.areas import AreaDraws
+
+REFIT_SHARE = 0.1  # of the areas that refits may take over from weights, those of largest k first
+TOGETHER = 0.05  # share of the areas that one such refit leaves out: a fit without many is another
 
 
 @dataclass(frozen=True)
@@ -32,157 +36,98 @@ class LeftOut(AreaDraws):
     k: np.ndarray = field(kw_only=True)
 
 
-def smooth_weights(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Smooth importance weights (Vehtari et al. 2024, algorithm 1).
-
-    Parameters
-    ----------
-    log_weights : (n,) float64 array
-        Up to a constant.
-
-    Returns
-    -------
-    log_weights : (n,) float64 array
-        Normalised.
-    k : float
-        Shape of the generalised Pareto distribution of the largest; infinite where it cannot be
-        told.
-    """
-    log_weights = log_weights - log_weights.max()
-    n = log_weights.size
-    n_tail = int(np.ceil(min(0.2 * n, 3 * np.sqrt(n))))
-    order = np.argsort(log_weights, kind="stable")
-    tail = order[-n_tail:]
-    k = np.inf
-    if n_tail >= 5:
-        floor = max(float(log_weights[order[-n_tail - 1]]), float(np.log(np.finfo(float).tiny)))
-        excess = np.exp(log_weights[tail]) - np.exp(floor)
-        if excess[-1] <= 10 * np.finfo(float).eps:  # all weights are equal
-            k = -np.inf
-        elif excess[0] >= 0:
-            k, scale = fit_pareto(np.maximum(excess, np.finfo(float).tiny))
-            if np.isfinite(k):
-                p = (np.arange(n_tail) + 0.5) / n_tail
-                log_left = np.log1p(-p)
-                grown = -log_left if abs(k) < 1e-12 else np.expm1(-k * log_left) / k
-                smooth = np.log(np.exp(floor) + scale * grown)
-                log_weights = log_weights.copy()
-                log_weights[tail] = np.minimum(smooth, 0.0)  # none above the largest raw weight
-    return log_weights - logsumexp(log_weights), float(k)
-
-
-def fit_pareto(x: np.ndarray) -> tuple[float, float]:
-    """Fit a generalised Pareto distribution (Zhang & Stephens 2009; prior of Vehtari et al. 2024).
-
-    Parameters
-    ----------
-    x : (n,) float64 array
-        Positive, ascending.
-
-    Returns
-    -------
-    k, scale : float
-        Shape (positive for heavy tails), drawn to 0.5 with the weight of ten values, and scale.
-    """
-    n = x.size
-    m = 30 + int(np.sqrt(n))
-    grid = 1 - np.sqrt(m / (np.arange(1, m + 1) - 0.5))
-    b = grid / (3 * x[int(n / 4 + 0.5) - 1]) + 1 / x[-1]
-    k = np.log1p(-b[:, None] * x).mean(axis=1)
-    length = n * (np.log(-(b / k)) - k - 1)
-    weight = np.exp(length - logsumexp(length))
-    weight = np.where(weight >= 10 * np.finfo(float).eps, weight, 0.0)
-    best = float((b * weight).sum() / weight.sum())
-    shape = float(np.log1p(-best * x).mean())
-    scale = -shape / best
-    return (n * shape + 10 * 0.5) / (n + 10), scale
-
-
-def trusted(n_draws: int) -> float:
-    """Return the largest ``k`` whose weights can be trusted, for a number of draws."""
-    return min(0.7, 1 - 1 / float(np.log10(n_draws)))
-
-
 def leave_each_out(
     model: Any, store: Any, n_draws: int, seed: int, n_thread: int | None = None
 ) -> LeftOut:
+    """Draw the posterior and leave each area out of it: :func:`leave_areas_one_by_one`."""
+    return leave_areas_one_by_one(draw_posterior(model, store, n_draws, seed, None, n_thread), seed)
+
+
+def leave_areas_one_by_one(posterior: Posterior, seed: int) -> LeftOut:
     """Draw counts of each area as if the model had been fitted without it.
 
     Parameters
     ----------
-    model : fitted model
-        With ``sample_functions`` and ``predict_bags``.
-    store : BagStore
-        The areas that it was fitted to.
-    n_draws, seed : int
-        Functions drawn, and their seed; as many equally likely draws of each area are returned, by
-        systematic resampling.
-    n_thread : int, optional
+    posterior : Posterior
+    seed : int
+        Of the resampling and of the noise.
 
     Returns
     -------
     LeftOut
-        In the order of the store. ``log_density`` is that of the weighted draws.
+        In the order of the store, as many draws as the posterior has, equally likely by systematic
+        resampling. ``log_density`` is that of the weighted draws.
     """
-    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
-
-    def draw(number: int, part: Any) -> LeftOut:
-        found = model.predict_bags(part, draws=functions)
-        likelihood = found.likelihood
-        y = np.asarray(part.y, dtype=np.float64)
-        eta = np.maximum(found.draws, TINY) if likelihood.positive else found.draws
-        each = likelihood.terms(y, eta, found.params, found.bag_data).value
-        rng = np.random.default_rng([seed, 4, number])
-        smoothed = [smooth_weights(-each[:, a]) for a in range(part.n_bag)]
-        log_weight = np.stack([w for w, _ in smoothed], axis=1)
-        chosen = resample(np.exp(log_weight), rng)
-        without = found.rearranged(chosen)
-        expected, counts = without.draws, without.observed(rng).draws
-        tested = part.trials if likelihood.needs_trials else None
-        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
-        size = 1.0 if tested is None else tested
-        return LeftOut(
-            bag=np.asarray(part.bag, dtype=np.int64),
-            y=y,
-            people=weight,
-            mean=(np.exp(log_weight) * found.draws).sum(axis=0) * size,
-            expected=expected * size,
-            counts=np.asarray(counts, dtype=np.float64),
-            log_density=np.asarray(logsumexp(log_weight + each, axis=0), dtype=np.float64),
-            tested=tested,
-            k=np.array([k for _, k in smoothed]),
-        )
-
-    return LeftOut.of_blocks(store, draw, None, None, n_thread)
+    found, rng = posterior.areas, np.random.default_rng([seed, 4])
+    smoothed = [smooth_weights(-each) for each in found.log_lik.T]
+    log_weight = np.stack([w for w, _ in smoothed], axis=1)
+    weight = np.exp(log_weight)
+    chosen = resample(weight, rng)
+    expected, counts = posterior.respond(chosen, np.arange(len(found)), rng)
+    return LeftOut(
+        bag=found.bag,
+        y=found.y,
+        people=found.people,
+        mean=(weight * found.expected).sum(axis=0),
+        expected=expected,
+        counts=counts,
+        log_density=np.asarray(logsumexp(log_weight + found.log_lik, axis=0)),
+        tested=found.tested,
+        k=np.array([k for _, k in smoothed]),
+    )
 
 
-def resample(weight: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Choose as many rows as there are, by systematic resampling, in random order.
+def leave_region_out(
+    posterior: Posterior, region: np.ndarray, unseen: np.ndarray, seed: int
+) -> tuple[AreaDraws, float]:
+    """Draw counts of a region as if the model had been fitted without it and its buffer.
 
     Parameters
     ----------
-    weight : (n, n_bag) float64 array
-        Of each row, in each column, adding up to one.
-    rng : numpy Generator
+    posterior : Posterior
+    region : (n_bag,) bool array
+        Areas to predict.
+    unseen : (n_bag,) bool array
+        Areas whose responses the model must not have seen: the region and its buffer.
+    seed : int
+        Of the resampling and of the noise.
 
     Returns
     -------
-    (n, n_bag) int64 array
+    AreaDraws
+        Joint draws of the region's areas. ``log_density`` is that of each area by itself.
+    k : float
+        Shape of the largest weights, which are those of the joint density of ``unseen``.
     """
-    n, n_bag = weight.shape
-    ends = np.cumsum(weight, axis=0)
-    at = (np.arange(n)[:, None] + rng.random(n_bag)) / n * ends[-1]
-    chosen = np.stack(
-        [np.searchsorted(ends[:, a], at[:, a], side="right") for a in range(n_bag)], axis=1
-    )
-    return np.asarray(rng.permuted(np.minimum(chosen, n - 1), axis=0))
+    found, rng = posterior.areas, np.random.default_rng([seed, 5])
+    log_weight, k = smooth_weights(-found.log_lik[:, unseen].sum(axis=1))
+    areas = np.flatnonzero(region)
+    one = resample(np.exp(log_weight)[:, None], rng)
+    chosen = np.broadcast_to(one, (one.shape[0], areas.size))
+    expected, counts = posterior.respond(chosen, areas, rng)
+    each = found.log_lik[:, areas]
+    return AreaDraws(
+        bag=found.bag[areas],
+        y=found.y[areas],
+        people=found.people[areas],
+        mean=np.exp(log_weight) @ found.expected[:, areas],
+        expected=expected,
+        counts=counts,
+        log_density=np.asarray(logsumexp(log_weight[:, None] + each, axis=0)),
+        tested=found.tested[areas],
+    ), k
 
 
 Refit = Callable[[np.ndarray], tuple[AreaDraws, np.ndarray]]
 
 
-def leave_areas_out(left: LeftOut, fold: np.ndarray, refit: Refit) -> tuple[AreaDraws, Any, Any]:
-    """Put refits in the place of areas whose weights cannot be trusted.
+def leave_areas_out(
+    left: LeftOut, fold: np.ndarray, refit: Refit, most_fits: int | None = None
+) -> tuple[AreaDraws, np.ndarray, dict[str, Any]]:
+    """Put refits in the place of areas whose weights cannot be trusted, as far as they may.
+
+    Refits take over ``REFIT_SHARE`` of the areas at most, those of largest ``k``; each of at most
+    ``most_fits`` leaves out a share of ``TOGETHER``.
 
     Parameters
     ----------
@@ -192,6 +137,8 @@ def leave_areas_out(left: LeftOut, fold: np.ndarray, refit: Refit) -> tuple[Area
         Fold of each area, for the order of the result.
     refit : callable
         From folds, -1 for areas that are never left out, to predictions of the others.
+    most_fits : int, optional
+        As many as there are folds if not given.
 
     Returns
     -------
@@ -199,21 +146,25 @@ def leave_areas_out(left: LeftOut, fold: np.ndarray, refit: Refit) -> tuple[Area
         Of all areas, fold after fold.
     fold_of : (n_bag,) int64 array
     about : dict
-        ``method``, ``limit`` of ``k``, its ``median`` and ``max``, areas ``above`` it and the
-        ``refits`` that they took.
+        ``method``, ``limit`` of ``k``, its ``k_median`` and ``k_max``, areas ``above`` it, those
+        ``refitted`` in how many ``refits``, and ``unreliable``: numbers of the areas that keep
+        weights which cannot be trusted.
     """
     limit = trusted(left.counts.shape[0])
-    bad = ~(left.k <= limit)
+    n, most_fits = len(left), int(fold.max()) + 1 if most_fits is None else most_fits
+    bad = np.flatnonzero(~(left.k <= limit))
+    worst_first = bad[np.argsort(-np.nan_to_num(left.k[bad], nan=np.inf), kind="stable")]
+    together = max(1, int(np.ceil(TOGETHER * n)))
+    n_refitted = min(bad.size, int(np.ceil(REFIT_SHARE * n)), most_fits * together)
+    again_at, rest = worst_first[:n_refitted], worst_first[n_refitted:]
     names = [each.name for each in fields(AreaDraws)]
     predictions = AreaDraws(**{name: getattr(left, name) for name in names})
-    n_fit = 0
-    if bad.any():
-        # Not more areas together than a fold has: a fit without many of them is another fit.
-        n_fit = int(np.ceil(bad.sum() / max(1, np.bincount(fold[fold >= 0]).max())))
+    n_fit = int(np.ceil(n_refitted / together))
+    if n_fit:
         again = np.full(fold.shape, -1)
-        again[np.flatnonzero(bad)] = np.arange(int(bad.sum())) % n_fit
+        again[again_at] = np.arange(n_refitted) % n_fit
         fitted, _ = refit(again)
-        predictions = AreaDraws.concatenate([predictions.select(~bad), fitted])
+        predictions = AreaDraws.concatenate([predictions.select(again < 0), fitted])
     order = np.lexsort((predictions.bag, fold[predictions.bag]))
     finite = left.k[np.isfinite(left.k)]
     about = {
@@ -221,7 +172,51 @@ def leave_areas_out(left: LeftOut, fold: np.ndarray, refit: Refit) -> tuple[Area
         "limit": limit,
         "k_median": float(np.median(finite)) if finite.size else None,
         "k_max": float(finite.max()) if finite.size else None,
-        "above": int(bad.sum()),
+        "above": int(bad.size),
+        "refitted": n_refitted,
         "refits": n_fit,
+        "unreliable": np.sort(rest),
     }
     return predictions.select(order), fold[predictions.bag[order]], about
+
+
+def leave_regions_out(
+    posterior: Posterior, fold: np.ndarray, unseen: np.ndarray, refit: Refit, seed: int
+) -> tuple[AreaDraws, np.ndarray, list[dict[str, Any]]]:
+    """Leave each region out by weights where they can be trusted, else by a fit without it.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    fold : (n_bag,) int64 array
+        Region of each area.
+    unseen : (n_fold, n_bag) bool array
+        Areas that each fold must not have seen: its region and its buffer.
+    refit : callable
+        From regions, -1 where weights serve, to predictions of the others.
+    seed : int
+
+    Returns
+    -------
+    predictions : AreaDraws
+        Of all areas, fold after fold.
+    fold_of : (n_bag,) int64 array
+    made : list of dict
+        Of each fold ``how`` (``weights`` or ``refit``) and ``k``.
+    """
+    limit = trusted(posterior.n_draws)
+    made: list[dict[str, Any]] = []
+    parts, wanted = [], np.full(fold.shape, -1)
+    for number, without in enumerate(unseen):
+        found, k = leave_region_out(posterior, fold == number, without, seed + number)
+        good = bool(k <= limit)
+        made.append({"how": "weights" if good else "refit", "k": k})
+        if good:
+            parts.append(found)
+        else:
+            wanted[fold == number] = number
+    if (wanted >= 0).any():
+        parts.append(refit(wanted)[0])
+    predictions = AreaDraws.concatenate(parts)
+    order = np.lexsort((predictions.bag, fold[predictions.bag]))
+    return predictions.select(order), fold[predictions.bag[order]], made

@@ -15,6 +15,7 @@ from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
+from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY
 
 _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -60,6 +61,10 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
     if "truth" in report:
         table = label_truth_table if labels else truth_table
         console.print(table(report["truth"]))
+    if "predictive_checks" in report:
+        console.print(checks_table(report["predictive_checks"]))
+    for line in trust_lines(report):
+        console.print(line, soft_wrap=True, highlight=False)
     for part in _calibration(report):
         console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
     return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
@@ -87,6 +92,10 @@ def area_table(report: dict[str, Any]) -> Table:
             continue
         title = name.format(**_words(report))
         table.add_row(title, *(_number(_at(scores, path)) for _, scores in columns))
+    by_area = report["held_out"].get("area", {}).get("pit_p")
+    if by_area is not None:
+        own = {"held out\nby area": _number(by_area)}
+        table.add_row("transforms are uniform, p", *(own.get(title, "-") for title, _ in columns))
     for level in report["in_sample"]["intervals"]:
         path = ("intervals", level, "coverage")
         table.add_row(

@@ -18,10 +18,12 @@ from models.likelihoods.probability import label_log_density
 from models.likelihoods.registry import find_likelihood
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.evaluation.about import ABOUT_COUNTS, ABOUT_LABELS, ABOUT_VALUES
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
 from pipeline.evaluation.points import point_scores
+from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.scores import (
     LEVELS,
     moment_log_density,
@@ -31,69 +33,11 @@ from pipeline.evaluation.scores import (
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
 from pipeline.evaluation.verdict import paired_gain
-from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.labels import LabelPredictions, LabelPredictor
 
 Advance = Callable[[int], None]
 Scores = dict[str, Any]
-
-_ABOUT_GAIN = {
-    "better_than_constant": "mean over held-out areas of the log density of the response under the "
-    "map less that under the constant, nats; its standard error is over areas, or over regions "
-    "where regions are held out; `yes`: above 0 and so is its 90 % interval, `unclear`: above 0 "
-    "and the interval is not, `no`: not above 0",
-}
-
-_ABOUT_FOLDS = {
-    **_ABOUT_GAIN,
-    "by_people": "each area counts by its people (its km2 without a population)",
-    "area": "areas held out at random, or by the folds file",
-    "block": "compact regions held out whole (k-means of the areas' centres)",
-}
-
-_ABOUT_POINTS = {
-    "rmse": "root of the mean squared error of the mean of the predictive distribution (of the "
-    "mean logarithm for log_counts); correlation, spearman, bias and poisson_deviance are of the "
-    "mean as well",
-    "mae": "mean absolute error of the median of the predictive distribution, observation noise "
-    "included: the number that has the least expected absolute error",
-}
-
-_ABOUT_COUNTS = {
-    "counts": "{area_total} of an area; expected counts are means over joint draws",
-    "rates": "{total} per unit of exposure ({exposure})",
-    "log_counts": "natural logarithms of counts plus one half",
-    **_ABOUT_POINTS,
-    "nll": "minus the log predictive density of a count, mean over areas, nats",
-    "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
-    "mean and variance of the draws: not ruled by the one draw nearest to an outlying count",
-    "coverage": "share of observations inside central predictive intervals, by the randomised "
-    "probability integral transform averaged over its randomisation: nominal for a calibrated "
-    "prediction however small the counts; `closed` is the share inside the closed interval, "
-    "which covers too much where counts are small",
-    **_ABOUT_FOLDS,
-}
-
-_ABOUT_VALUES = {
-    "counts": "{area_total} of an area; expected values are means over joint draws",
-    "rates": "{totals} per unit of exposure ({exposure})",
-    **_ABOUT_POINTS,
-    "nll": "minus the log predictive density of a value, mean over areas, nats",
-    "coverage": "share of observations inside central predictive intervals",
-    **_ABOUT_FOLDS,
-}
-
-_ABOUT_LABELS = {
-    "auc": "area under the receiver operating characteristic: probability that a positive is "
-    "ranked above a negative",
-    "accuracy": "share of labels that a probability above 0.5 gets right; f1 likewise",
-    "log_loss": "minus the log probability of the label, mean, nats",
-    "brier": "mean squared difference of probability and label",
-    "calibration": "difference of the share of positives and the probability said, mean over "
-    "bins of equally many",
-    "constant": "the share of positives among the training areas",
-    **_ABOUT_FOLDS,
-}
 
 
 class EvaluationTask(Protocol):
@@ -120,8 +64,11 @@ class EvaluationTask(Protocol):
     def log_density(self, predictions: Any) -> np.ndarray:
         """Return the log predictive density of each area's response, (n,), nats."""
 
-    def constant(self, fold: np.ndarray) -> Any:
-        """Predict each fold by one rate, fitted to the other areas."""
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Any:
+        """Draw the posterior of every area once; None where areas have labels."""
+
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> Any:
+        """Predict each fold by one rate, fitted to the areas that it has seen."""
 
     def fold_row(self, predictions: Any, constant: Any) -> Scores:
         """Return the scores of one fold."""
@@ -158,7 +105,7 @@ class CountTask:
     def about(self) -> dict[str, str]:
         """See :class:`EvaluationTask`."""
         words = ResponseWords.of(self.config).placeholders
-        about = _ABOUT_COUNTS if self._counts else _ABOUT_VALUES
+        about = ABOUT_COUNTS if self._counts else ABOUT_VALUES
         law = self._areas.fit(self._likelihood, np.ones(self.store.n_bag, bool)).about
         own = {name: text.format(**words) for name, text in about.items()}
         return {**own, "constant": f"{law}, fitted to the training areas of each fold"}
@@ -188,8 +135,12 @@ class CountTask:
 
     def in_sample(self, model: Any, advance: Advance) -> AreaDraws:
         """See :class:`EvaluationTask`."""
+        return self.posterior(model, advance).areas
+
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Posterior:
+        """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.fit.seed
-        return draw_areas(model, self.store, n_draws, seed, advance=advance)
+        return draw_posterior(model, self.store, n_draws, seed, advance, n_thread)
 
     def score(self, predictions: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -199,10 +150,10 @@ class CountTask:
         """See :class:`EvaluationTask`."""
         return predictions.log_density
 
-    def constant(self, fold: np.ndarray) -> AreaDraws:
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> AreaDraws:
         """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.evaluate.seed
-        return hold_out_constant(self._likelihood, self._areas, fold, n_draws, seed)
+        return hold_out_constant(self._likelihood, self._areas, fold, n_draws, seed, unseen)
 
     def fold_row(self, predictions: AreaDraws, constant: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -268,7 +219,7 @@ class LabelTask:
     interval: float
     with_people: bool = False
     against: ClassVar[str] = "one probability"
-    about: ClassVar[dict[str, str]] = _ABOUT_LABELS
+    about: ClassVar[dict[str, str]] = ABOUT_LABELS
 
     @property
     def predictor(self) -> LabelPredictor:
@@ -292,9 +243,13 @@ class LabelTask:
         """See :class:`EvaluationTask`."""
         return label_log_density(predictions.y, predictions.probability)
 
-    def constant(self, fold: np.ndarray) -> LabelPredictions:
+    def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> None:
         """See :class:`EvaluationTask`."""
-        return hold_out_share(fold, self.store.y)
+        del model, advance, n_thread
+
+    def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> LabelPredictions:
+        """See :class:`EvaluationTask`."""
+        return hold_out_share(fold, self.store.y, unseen)
 
     def fold_row(self, predictions: LabelPredictions, constant: LabelPredictions) -> Scores:
         """See :class:`EvaluationTask`."""

@@ -7,6 +7,7 @@ benchmarks.plan`` compares with real runs (``docs/plan.md``). It reads no pixel.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
+from pipeline.evaluation.leave_out import REFIT_SHARE, TOGETHER
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.raster import CHUNK_PIXELS
@@ -38,6 +40,7 @@ CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
 GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an area and column
 READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
 THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
+REFITS = math.ceil(REFIT_SHARE / TOGETHER)  # of areas whose weights fail, at most
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
@@ -285,7 +288,7 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
 
 
 def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: int) -> float | None:
-    """Seconds at most: where areas are left out by weights, all of them may need refits."""
+    """Seconds at most: where weights serve, as many refits as may be, and of every region."""
     epoch = _epoch(config, read, measured, n)
     if epoch is None:
         return None
@@ -297,17 +300,18 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     k = folds if isinstance(folds, int) else 5
     epochs = config.evaluate.epochs
     most = getattr(new_model(config), "max_epochs", 1) if epochs == "auto" else epochs
-    fits = k * (most * epoch * (1 - 1 / k) + 1.0)
+    fit = most * epoch * (1 - 1 / k) + 1.0
+    weights = config.evaluate.leave_out == "importance"
     for scheme in config.evaluate.schemes:
-        seconds += fits + draw / _speed(n)
-        if scheme == "area" and config.evaluate.leave_out == "importance":
-            weighed = config.output.draws * sizes.n_areas * WEIGH_S
-            seconds += (draw + weighed) / _speed(n)
+        few = weights and scheme == "area" and isinstance(folds, int)
+        seconds += fit * (min(k, REFITS) if few else k) + draw / _speed(n)
+        if few:
+            seconds += config.output.draws * sizes.n_areas * WEIGH_S / _speed(n)
     simulations = config.evaluate.calibration
     if isinstance(simulations, int):
-        few = passage(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
-        refit = most * (_epoch(config, few, measured, n) or 0.0) + 1.0
-        seconds += _thinning(sizes, few) + simulations * refit
+        thinned = passage(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
+        refit = most * (_epoch(config, thinned, measured, n) or 0.0) + 1.0
+        seconds += _thinning(sizes, thinned) + simulations * refit
     return seconds
 
 

@@ -20,6 +20,7 @@ from pipeline.prediction.products import layers
 N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
+SAMPLED = ("x", "coords", "bag", "bag_y", "pixel_weight")  # one row each for a sampled pixel
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         @staticmethod
         def summary(rng: np.random.Generator) -> Any:
             found = source.summary(rng)
-            y = None if found.bag_y is None else found.bag_y[:m]
-            return replace(found, x=found.x[:m], coords=places[:m], bag_y=y)
+            each = {name: getattr(found, name) for name in SAMPLED}
+            some = {name: own[:m] for name, own in each.items() if own is not None}
+            return replace(found, **some)
 
     training: Training = start_training(model, Prepared(), **model.loop_params("start"))
     state = training.state
@@ -110,7 +112,7 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
         def maps() -> None:
             prediction = model.predict_pixels(x, coords)
             for layer in wanted:
-                layer.values(prediction, people)
+                layer.values(prediction, people, (model, x, coords))
 
         predict = _fastest(maps) / x.shape[0]
     if config.labels is None and hasattr(model, "sample_functions"):

@@ -10,7 +10,7 @@ The command line imports this module at its start: import nothing slow here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,11 +60,14 @@ class RasterContext:
         The areas that the model was fitted to; None if a run is only planned.
     threshold : float
         Of this raster, per ``output.rate_per`` people; NaN for a raster without thresholds.
+    pixels : tuple, optional
+        The model, covariates and positions of the pixels, of rasters that need them.
     """
 
     config: Config
     store: Any = None
     threshold: float = float("nan")
+    pixels: tuple[Any, Any, Any] | None = None
 
     @property
     def rate_per(self) -> float:
@@ -135,6 +138,8 @@ class RasterProduct(Product):
         Colours, see :data:`geo.colours.RAMPS`.
     stretch : str
         Rasters with the same word here share one colour scale; one of its own if empty.
+    of_pixels : bool
+        Whether ``values`` needs ``context.pixels``.
     """
 
     unit: str
@@ -146,6 +151,7 @@ class RasterProduct(Product):
     exposure: Literal["pixel", "inside", "outside"] = "pixel"
     ramp: str = "level"
     stretch: str = ""
+    of_pixels: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -182,9 +188,20 @@ class Layer:
         """Unit of the band."""
         return self._filled(self.product.unit)
 
-    def values(self, prediction: Any, people: np.ndarray) -> np.ndarray:
-        """Return the values of n_pix pixels from their prediction and people (n_pix,)."""
-        return self.product.values(prediction, people, self.context)
+    def values(
+        self, prediction: Any, people: np.ndarray, pixels: tuple[Any, Any, Any] | None = None
+    ) -> np.ndarray:
+        """Return the values of n_pix pixels.
+
+        Parameters
+        ----------
+        prediction : Prediction
+        people : (n_pix,) array
+        pixels : tuple, optional
+            The model, covariates (n_pix, n_feat) and positions (n_pix, n_axis) of the prediction.
+        """
+        context = replace(self.context, pixels=pixels) if self.product.of_pixels else self.context
+        return self.product.values(prediction, people, context)
 
     def _filled(self, text: str) -> str:
         return text.format(**self.context.words)
@@ -210,6 +227,22 @@ _OF_LABELS: dict[str, Any] = {**_PROBABILITY, "wanted": _labels}
 # They share a stretch: the same colour is the same rate in each.
 _RATE: dict[str, Any] = {"unit": "{rate_unit}", "stretch": "rate"}
 
+
+def _data_support(prediction: Any, _: Any, at: RasterContext) -> Any:
+    from pipeline.prediction.support import data_support
+
+    model, x, coords = at.pixels  # type: ignore[misc]
+    return data_support(model, prediction, x, coords)
+
+
+DATA_SUPPORT = RasterProduct(
+    file="data_support.tif",
+    description="share of the prior variance of the surface that the data removed",
+    values=_data_support,
+    wanted=lambda config: config.labels is None and config.model.kind == "vbagg",
+    of_pixels=True,
+    **_PROBABILITY,
+)
 RATE_MEAN = RasterProduct(
     file="rate_mean.tif",
     description="mean {quantity}",
@@ -307,6 +340,7 @@ PRODUCTS: list[Product] = [
         thresholds=lambda config: config.output.exceedance,
         **_PROBABILITY,
     ),
+    DATA_SUPPORT,
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RasterProduct(

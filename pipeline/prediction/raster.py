@@ -75,12 +75,13 @@ def predict_tile(
     for start in range(0, row.shape[0], step):
         at = row[start : start + step], col[start : start + step]
         with placed(device) as put:
-            prediction = model.predict_pixels(
-                put(x[:, at[0], at[1]].T), put(positions.km(tile.row + at[0], tile.col + at[1]))
-            )
+            here = put(x[:, at[0], at[1]].T)
+            coords = put(positions.km(tile.row + at[0], tile.col + at[1]))
+            prediction = model.predict_pixels(here, coords)
             there = {kind: put(people[kind][at]) for kind in kinds}
             for number, layer in enumerate(wanted):
-                values = layer.values(prediction, there[layer.product.exposure])
+                people_of = there[layer.product.exposure]
+                values = layer.values(prediction, people_of, (model, here, coords))
                 result[number, at[0], at[1]] = to_host(values)
     return result
 

@@ -28,8 +28,9 @@ from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
-from pipeline.prediction.products import layers, output_patterns
+from pipeline.prediction.products import DATA_SUPPORT, layers, output_patterns
 from pipeline.prediction.raster import predict_raster
+from pipeline.prediction.support_shares import covariate_range, support_shares, write_support
 from pipeline.prediction.tags import run_tags
 from pipeline.prediction.totals import explain_difference, fitted_total, mapped_totals
 from pipeline.prediction.without_counts import (
@@ -79,7 +80,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     config = sized(config, store.sizes)
     tags = run_tags(config, store, model)
     with _staging(out) as staging:
-        n_pix, mapped = 0, None
+        n_pix, mapped, support = 0, None, None
         if "pixels" in model.predicts:
             wanted = layers(config, store)
             n_pix = predict_raster(
@@ -95,6 +96,11 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             )
             cube = context.place("work/grid.zarr")
             mapped = mapped_totals(staging, cube, wanted[0].name, n_thread(config))
+            if (staging / DATA_SUPPORT.file).is_file():
+                limits = covariate_range(store, n_thread(config))
+                support = support_shares(
+                    staging, cube, limits, store.covariates, config.output.mask, n_thread(config)
+                )
         others = open_without_counts(store, context.place(WITHOUT_COUNTS))
         areas = JoinedStores([store] if others is None else [store, others])
         with progress.task("areas", areas.n_bag) as task:
@@ -107,6 +113,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     balance = _balance(config, store, model, mapped, draws, uncounted, progress)
     if balance is not None:
         write_balance(out, store, balance)
+    if support is not None:
+        write_support(out, store, support)
     if "pixels" not in model.predicts:
         progress.log(
             f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "

@@ -177,7 +177,8 @@ def _published_files(config: Config) -> dict[str, Path]:
     files = {}
     for name in _SHOWN:
         for path, fingerprint in record[name]["outputs"].items():
-            if path in STAGES[name].leaves:  # for later stages, not for readers
+            stage = STAGES[name]
+            if path in (*stage.leaves, *stage.may_leave):  # for later stages, not for readers
                 continue
             if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))

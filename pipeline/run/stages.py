@@ -68,6 +68,7 @@ class Stage:
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _BALANCE = "work/balance.json"
+_SUPPORT = "work/support.json"
 _WITHOUT_COUNTS = "work/areas_without_counts.zarr"
 
 
@@ -110,6 +111,7 @@ STAGES = {
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
             may_need=(_WITHOUT_COUNTS,),
+            may_leave=(_SUPPORT,),
         ),
         Stage(
             "evaluate",
@@ -127,7 +129,7 @@ STAGES = {
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
-            may_need=(_BALANCE,),
+            may_need=(_BALANCE, _SUPPORT),
         ),
     )
 }

@@ -127,7 +127,7 @@ def write_balance(out: Path, store: Any, balance: Balance) -> None:
     store : BagStore
     balance : dict
     """
-    write_json(out / BALANCE, {"of": _made_of(out, store), "balance": balance})
+    write_json(out / BALANCE, {"of": made_of(out, store), "balance": balance})
 
 
 def read_balance(out: Path, store: Any) -> Balance | None:
@@ -136,13 +136,14 @@ def read_balance(out: Path, store: Any) -> Balance | None:
         found = json.loads((out / BALANCE).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         found = {}
-    if found.get("of") == _made_of(out, store):
+    if found.get("of") == made_of(out, store):
         balance: Balance = found["balance"]
         return balance
     return balance_of(store)
 
 
-def _made_of(out: Path, store: Any) -> dict[str, str]:
+def made_of(out: Path, store: Any) -> dict[str, str]:
+    """Return the fingerprints of the store and the model that a finding of predict is of."""
     return {"store": store.fingerprint, "model": fingerprint_file(out / MODEL)}
 
 

@@ -1,4 +1,4 @@
-"""What `auto` stands for, by size: nothing changes in small problems, nothing that users set."""
+"""What `auto` stands for, by size: no fit changes in small problems, nothing that users set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
     assert found["fit"] == {"area_pixels": "all", "max_epochs": 200}
     assert found["evaluate"]["area_pixels"] == "all"
     assert found["evaluate"]["start"] == "cold"
-    assert found["evaluate"]["leave_out"] == "refit"
+    assert found["evaluate"]["leave_out"] == "importance"
     assert found["evaluate"]["epochs"] == 200
     # What has not been settled stands for the same.
     settled = new_model(sized(load_config(country), SMALL)).get_params()

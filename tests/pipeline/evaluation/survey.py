@@ -94,7 +94,7 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
         },
         "fit": {"max_epochs": 25, "batch_areas": 72, "learning_rate": 0.1},
         "output": {"dir": str(directory / "out"), "draws": 200},
-        "evaluate": {"folds": 4},
+        "evaluate": {"folds": 4, "leave_out": "refit"},
         **sections,
     }
     config = Config.model_validate(data, context={"base": directory})

@@ -18,7 +18,7 @@ from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.json_values import jsonable
-from pipeline.evaluation import stage as evaluate
+from pipeline.evaluation import held_out
 from pipeline.evaluation.calibration import (
     Found,
     ScoredPixels,
@@ -456,13 +456,13 @@ def config(world: Any, tmp_path: Path) -> Any:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """Return the list of the responses that models were fitted to; the second fit may break."""
     given: list[np.ndarray] = []
-    fit = evaluate.fit_model
+    fit = held_out.fit_model
 
     def spy(model: Any, store: Any, *args: Any, **options: Any) -> Any:
         given.append(store.y)
         return fit(model, store, *args, **options)
 
-    monkeypatch.setattr(evaluate, "fit_model", spy)
+    monkeypatch.setattr(held_out, "fit_model", spy)
     return given
 
 
@@ -515,7 +515,7 @@ def test_more_simulations_keep_those_that_are_finished(
 def test_an_interrupted_calibration_goes_on(
     config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fit, calls = evaluate.fit_model, []
+    fit, calls = held_out.fit_model, []
 
     def breaks(*args: Any, **options: Any) -> Any:
         calls.append(1)
@@ -523,7 +523,7 @@ def test_an_interrupted_calibration_goes_on(
             raise KeyboardInterrupt
         return fit(*args, **options)
 
-    monkeypatch.setattr(evaluate, "fit_model", breaks)
+    monkeypatch.setattr(held_out, "fit_model", breaks)
     with pytest.raises(KeyboardInterrupt):
         evaluate_stage(StageContext(config))
     evaluate_stage(StageContext(config))

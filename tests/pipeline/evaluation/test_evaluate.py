@@ -14,7 +14,7 @@ from geo.raster import RasterSource
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
-from pipeline.evaluation import stage as evaluate
+from pipeline.evaluation import held_out as held_out_module
 from pipeline.evaluation.cross_validation import CountPredictor, cross_validate
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import evaluate_stage
@@ -211,8 +211,8 @@ def fits(monkeypatch):
         trained.append(bags)
         return fit(model, store, client, bags=bags, **options)
 
-    fit = evaluate.fit_model
-    monkeypatch.setattr(evaluate, "fit_model", spy)
+    fit = held_out_module.fit_model
+    monkeypatch.setattr(held_out_module, "fit_model", spy)
     return trained
 
 
@@ -222,8 +222,8 @@ def config(world, tmp_path):
     shutil.copytree(world.directory / "out", tmp_path / "out")
     return world.with_config(
         output={"dir": str(tmp_path / "out")},
+        evaluate={"leave_out": "refit", "calibration": "none"},
         truth={"path": str(world.directory / "truth.tif")},
-        evaluate={"calibration": "none"},
     )
 
 
@@ -277,6 +277,7 @@ def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_
     (tmp_path / "folds.csv").write_text("\n".join(["code,part", *lines]))
     path = {"path": str(tmp_path / "folds.csv"), "id": "code", "fold": "part"}
     dump = config.model_dump(mode="json")
+    # leave_out: auto
     dump["evaluate"] = {"folds": path, "schemes": ["area"], "calibration": "none"}
     dump["truth"] = None
     evaluate_stage(StageContext(type(config).model_validate(dump)))

@@ -14,15 +14,8 @@ from scipy.stats import genpareto, norm
 from models.core.block import BagBlock
 from models.likelihoods.prediction import BagPrediction
 from models.likelihoods.registry import find_likelihood
-from pipeline.evaluation.leave_out import (
-    LeftOut,
-    fit_pareto,
-    leave_areas_out,
-    leave_each_out,
-    resample,
-    smooth_weights,
-    trusted,
-)
+from pipeline.evaluation.leave_out import LeftOut, leave_areas_out, leave_each_out
+from pipeline.evaluation.psis import fit_pareto, resample, smooth_weights, trusted
 from pipeline.prediction.areas import AreaDraws
 
 
@@ -134,10 +127,10 @@ def _left(k: np.ndarray, n_draws: int = 500) -> LeftOut:
     return LeftOut(np.arange(n), one, one, one, flat, flat, np.zeros(n), k=k)
 
 
-def test_areas_whose_weights_fail_are_refitted_together() -> None:
-    k = np.full(20, 0.2)
-    k[[3, 7, 8, 15, 19]] = [0.9, np.inf, 0.8, 3.0, np.nan]
-    fold = np.arange(20) % 5  # four areas a fold: five need two refits
+def test_areas_whose_weights_fail_are_refitted_as_far_as_refits_may_go() -> None:
+    k = np.full(40, 0.2)
+    k[[3, 7, 8, 15, 19, 33]] = [0.9, np.inf, 0.8, 3.0, np.nan, 2.0]
+    fold = np.arange(40) % 5
     asked = []
 
     def refit(again: np.ndarray) -> tuple[AreaDraws, np.ndarray]:
@@ -147,14 +140,26 @@ def test_areas_whose_weights_fail_are_refitted_together() -> None:
         return AreaDraws(bag, one, one, 5.0 * one, draws, draws, -one), again[bag]
 
     found, fold_of, about = leave_areas_out(_left(k), fold, refit)
-    assert np.flatnonzero(asked[0] >= 0).tolist() == [3, 7, 8, 15, 19]
-    assert asked[0].max() == 1
-    assert about["above"] == 5
-    assert about["refits"] == 2
-    assert sorted(found.bag.tolist()) == list(range(20))
+    # A tenth of the areas, those of largest k, two together: a twentieth.
+    assert np.flatnonzero(asked[0] >= 0).tolist() == [7, 15, 19, 33]
+    assert np.bincount(asked[0][asked[0] >= 0]).tolist() == [2, 2]
+    assert (about["above"], about["refitted"], about["refits"]) == (6, 4, 2)
+    assert about["unreliable"].tolist() == [3, 8]
+    assert sorted(found.bag.tolist()) == list(range(40))
     assert (np.diff(fold_of) >= 0).all()
     assert (fold[found.bag] == fold_of).all()
-    assert set(found.bag[found.mean == 5.0].tolist()) == {3, 7, 8, 15, 19}
+    assert set(found.bag[found.mean == 5.0].tolist()) == {7, 15, 19, 33}
+
+
+def test_refits_are_no_more_than_the_folds() -> None:
+    def refit(again: np.ndarray) -> tuple[AreaDraws, np.ndarray]:
+        assert again.max() == 0
+        bag = np.flatnonzero(again >= 0)
+        one, draws = np.ones(bag.size), np.ones((500, bag.size))
+        return AreaDraws(bag, one, one, one, draws, draws, -one), again[bag]
+
+    about = leave_areas_out(_left(np.full(200, 9.0)), np.arange(200) % 2, refit, most_fits=1)[2]
+    assert (about["refits"], about["refitted"], about["unreliable"].size) == (1, 10, 190)
 
 
 def test_without_such_areas_nothing_is_refitted() -> None:

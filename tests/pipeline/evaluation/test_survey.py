@@ -13,8 +13,10 @@ from scipy.special import expit
 from models.likelihoods.negative_binomial import CountRate
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
+from pipeline.evaluation.folds import area_centres
+from pipeline.evaluation.held_out import folds_of
 from pipeline.evaluation.leave_out import leave_each_out
-from pipeline.evaluation.stage import _folds, evaluate_stage
+from pipeline.evaluation.stage import evaluate_stage
 from pipeline.evaluation.tasks import score
 from pipeline.prediction.areas import draw_areas, tabulate_areas
 from pipeline.publishing.gates import check_gates
@@ -41,7 +43,7 @@ def evaluated(survey):
 
 def by_fold(survey, scheme, score):
     """Score each fold by what ``score(train, held_out)`` says of its areas, in the fold's order."""
-    fold = _folds(survey.config, survey.store, scheme)
+    fold = folds_of(survey.config, survey.store, scheme, lambda: area_centres(survey.store))
     return [score(fold != k, fold == k) for k in range(int(fold.max()) + 1)]
 
 

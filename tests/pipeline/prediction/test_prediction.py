@@ -22,7 +22,7 @@ from pipeline.prediction.products import layers
 from pipeline.prediction.stage import predict_stage
 
 NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
-         "exceedance_50", "exceedance_62.5"]  # fmt: skip
+         "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,10 @@ def expected_pixels(world):
 def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
     inside, p = expected_pixels(world)
     people = world.population[inside]
+    named = world.model.named_hyperparameters()
+    prior = sum(value for name, value in named.items() if name.endswith(".variance"))
     for name, values in {
+        "data_support": np.clip(1 - p.s / max(prior, 0.01), 0, 1),
         "rate_mean": 1000 * p.mean,
         "rate_sd": 1000 * p.sd,
         "rate_lower": 1000 * p.quantile(0.05),

@@ -1,0 +1,269 @@
+"""Predict the areas that a scheme holds out, by weights or by refits, beside a constant."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import kstest
+
+from pipeline.cluster.cluster import open_cluster
+from pipeline.cluster.local import block_device, n_thread
+from pipeline.config.input_schema import FoldsFile
+from pipeline.config.model_factory import new_model
+from pipeline.config.schema import Config
+from pipeline.core.code import code_inputs
+from pipeline.evaluation.cross_validation import cross_validate
+from pipeline.evaluation.folds import (
+    block_folds,
+    buffered,
+    random_folds,
+    read_folds,
+    stratified_folds,
+)
+from pipeline.evaluation.leave_out import (
+    leave_areas_one_by_one,
+    leave_areas_out,
+    leave_regions_out,
+)
+from pipeline.evaluation.posterior import Posterior
+from pipeline.evaluation.psis import trusted
+from pipeline.evaluation.scores import pit_bounds
+from pipeline.evaluation.tasks import EvaluationTask, compare_held_out
+from pipeline.prediction.areas import AreaDraws
+from pipeline.store.bag_store import BagStore
+from pipeline.training.fit import fit as fit_model
+from pipeline.training.warm import start_key
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """What every scheme needs.
+
+    Attributes
+    ----------
+    config : Config
+        Without ``auto`` that follows the size.
+    store : BagStore
+    evaluation : EvaluationTask
+    model : fitted model
+    posterior : Posterior or None
+        Its draws of the store's areas; None for labels.
+    centres : callable
+        Returns the centre of each area, (n_bag, n_axis), km.
+    directory : Path
+        Of finished folds; one a scheme in it.
+    progress : Progress
+    """
+
+    config: Config
+    store: BagStore
+    evaluation: EvaluationTask
+    model: Any
+    posterior: Posterior | None
+    centres: Callable[[], np.ndarray]
+    directory: Path
+    progress: Any
+
+    def __call__(self, scheme: str) -> dict[str, Any]:
+        """Score the model and a constant by a scheme: all folds, and each fold."""
+        config = self.config
+        fold = folds_of(config, self.store, scheme, self.centres)
+        n_fold = int(fold.max()) + 1
+        result: dict[str, Any] = {"n_folds": n_fold}
+        if n_fold < 2:
+            result["skipped"] = "cross-validation needs two areas or more"
+            return result
+        if config.labels is not None:
+            alone = [k for k in range(n_fold) if np.unique(self.store.y[fold != k]).size < 2]
+            if alone:
+                result["skipped"] = (
+                    f"without fold {alone[0]} all areas have the same label; give fewer folds, or "
+                    "folds that share the positives out"
+                )
+                self.progress.log(f"evaluate: held out by {scheme} skipped: {result['skipped']}")
+                return result
+        unseen, result["buffer_km"] = self._unseen(scheme, fold)
+        with (
+            open_cluster(config.compute) as client,
+            self.progress.task(f"hold out by {scheme}", n_fold) as task,
+        ):
+            weights = self._by_weights(scheme)
+            start = self.model if weights or config.evaluate.start == "warm" else None
+
+            def refit(of: np.ndarray) -> Any:
+                return cross_validate(
+                    of,
+                    self.evaluation.predictor,
+                    fit_areas(config, self.store, client, self.progress, start),
+                    self.directory / scheme,
+                    fit_fingerprint(config, self.store, start),
+                    task.advance,
+                    unseen if scheme == "block" else None,
+                )
+
+            made: list[dict[str, Any]] = [{"how": "refit"} for _ in range(n_fold)]
+            seed = config.evaluate.seed
+            if not weights:
+                predictions, fold_of = refit(fold)
+            elif scheme == "area":
+                left = leave_areas_one_by_one(self.posterior, seed)  # type: ignore[arg-type]
+                predictions, fold_of, about = leave_areas_out(left, fold, refit)
+                unreliable = about.pop("unreliable")
+                about["unreliable"] = int(unreliable.size)
+                about["unreliable_areas"] = [self.store.ids[bag] for bag in unreliable]
+                result["leave_out"], made = about, [{"how": "weights"} for _ in range(n_fold)]
+            else:
+                predictions, fold_of, made = leave_regions_out(
+                    self.posterior,  # type: ignore[arg-type]
+                    fold,
+                    unseen,
+                    refit,
+                    seed,
+                )
+                result["leave_out"] = {
+                    "method": "importance weights of the posterior's draws, one region at a time",
+                    "limit": trusted(self.posterior.n_draws),  # type: ignore[union-attr]
+                    "k_max": max((m["k"] for m in made if np.isfinite(m["k"])), default=None),
+                    "refits": sum(each["how"] == "refit" for each in made),
+                }
+        constant = self.evaluation.constant(fold, unseen)
+        # The areas of a region held out whole fail together.
+        groups = fold_of if scheme == "block" else None
+        result |= compare_held_out(self.evaluation, predictions, constant, groups)
+        if scheme == "area" and isinstance(predictions, AreaDraws):
+            result["pit_p"] = pit_uniformity(predictions, seed)
+        result["by_fold"] = []
+        for number in range(n_fold):
+            in_fold = fold_of == number
+            scores = self.evaluation.fold_row(predictions.select(in_fold), constant.select(in_fold))
+            n_buffer = int(unseen[number].sum() - (fold == number).sum())
+            row = {"fold": number, **made[number], "n_buffer": n_buffer, **scores}
+            result["by_fold"].append(row)
+        return result
+
+    def _by_weights(self, scheme: str) -> bool:
+        """Whether draws are weighed; areas are refitted by the folds of a file, if there is one."""
+        by_file = scheme == "area" and isinstance(self.config.evaluate.folds, FoldsFile)
+        weights = self.config.evaluate.leave_out == "importance"
+        return weights and not by_file and self.posterior is not None
+
+    def _unseen(self, scheme: str, fold: np.ndarray) -> tuple[np.ndarray, float]:
+        """Areas that each fold is fitted without, and the width of the buffer, km."""
+        wanted = self.config.evaluate.buffer
+        km = learnt_range(self.model) if wanted == "auto" else float(wanted)
+        if scheme == "area" or km <= 0:
+            return fold == np.arange(int(fold.max()) + 1)[:, None], 0.0
+        return buffered(self.centres(), fold, km, shrink=wanted == "auto"), km
+
+
+def fit_areas(
+    config: Config, store: Any, client: Any, progress: Any, start: Any
+) -> Callable[[np.ndarray, Path], Any]:
+    """Return what fits a new model to some areas of a store, as the evaluation does.
+
+    Parameters
+    ----------
+    config : Config
+        Sized.
+    store : BagStore
+        Or another with its interface.
+    client : dask client or None
+    progress : Progress
+    start : fitted model or None
+        Where the fit begins.
+
+    Returns
+    -------
+    callable
+        From the areas to learn from, (n_bag,) bool, and the place of its checkpoint to the model.
+    """
+
+    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+        model = new_model(config)
+        epochs = config.evaluate.epochs
+        if epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
+            model.set_params(max_epochs=epochs)
+        fit_model(
+            model,
+            store,
+            client,
+            bags=train,
+            checkpoint=checkpoint,
+            progress=progress,
+            n_thread=n_thread(config),
+            **block_device(config),
+            wait=config.compute.wait,
+            start=start,
+        )
+        return model
+
+    return fit
+
+
+def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
+    """Return the fingerprint of everything that a fit depends on, except which areas it reads."""
+    parts = {
+        "store": store.fingerprint,
+        "model": config.model.model_dump(mode="json"),
+        "fit": config.fit.model_dump(mode="json"),
+        "epochs": config.evaluate.epochs,
+        "start": "" if start is None else start_key(start),
+        "code": code_inputs(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def folds_of(
+    config: Config, store: Any, scheme: str, centres: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """Return the fold of each area of a store under a scheme, (n_bag,) int64.
+
+    Parameters
+    ----------
+    config : Config
+    store : BagStore
+    scheme : {"area", "block"}
+    centres : callable
+        Returns the centre of each area, (n_bag, n_axis), km.
+    """
+    folds, seed = config.evaluate.folds, config.evaluate.seed
+    if isinstance(folds, FoldsFile):
+        given = read_folds(folds.path, folds.id, folds.fold, list(store.ids))
+        if scheme == "area":
+            return given
+        n_fold = int(given.max()) + 1
+    else:
+        n_fold = folds
+    if scheme == "area" and config.labels is not None:
+        return stratified_folds(store.y, n_fold, seed)
+    if scheme == "area":
+        return random_folds(store.n_bag, n_fold, seed)
+    return block_folds(centres(), n_fold, seed)
+
+
+def learnt_range(model: Any) -> float:
+    """Return the largest learnt length-scale of space, km; 0 for a model that has none."""
+    named = model.named_hyperparameters()
+    found = [v for name, v in named.items() if "_space" in name and ".lengthscale" in name]
+    return float(max(found, default=0.0))
+
+
+def pit_uniformity(draws: AreaDraws, seed: int) -> float:
+    """Return the p-value of the uniformity of randomised transforms (Kolmogorov-Smirnov).
+
+    Parameters
+    ----------
+    draws : AreaDraws
+        Of areas that the model did not see.
+    seed : int
+        Of the randomisation.
+    """
+    lower, upper = pit_bounds(draws.counts, draws.y)
+    at = lower + (upper - lower) * np.random.default_rng([seed, 6]).random(lower.shape)
+    return float(kstest(at, "uniform").pvalue)

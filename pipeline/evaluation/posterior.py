@@ -1,0 +1,145 @@
+"""One pass over the areas: what every part of an evaluation needs of the posterior's draws.
+
+Functions are drawn once and summed over each area once. The scores in sample, the areas and regions
+left out by weights, and the predictive checks all read the same arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from models.likelihoods.likelihood import TINY, Likelihood
+from models.likelihoods.prediction import BagPrediction
+from pipeline.evaluation.folds import block_centres
+from pipeline.prediction.areas import AreaDraws
+
+
+@dataclass(frozen=True)
+class PosteriorDraws(AreaDraws):
+    """Draws of areas, with the log density of each response under each draw.
+
+    Attributes
+    ----------
+    log_lik : (n_draws, n_bag) float64 array
+        ``log p(y_a | f_s)``, nats.
+    bag_data : (n_bag,) float64 array
+        Data of each area that the likelihood needs.
+    centre : (n_axis, n_bag) float64 array
+        Centre of each area's pixels, km; no rows where pixels have no positions.
+    """
+
+    log_lik: np.ndarray = field(kw_only=True)
+    bag_data: np.ndarray = field(kw_only=True)
+    centre: np.ndarray = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The posterior's draws of every area of a store.
+
+    Attributes
+    ----------
+    areas : PosteriorDraws
+        In the order of the store.
+    likelihood : Likelihood
+        Of a response around its aggregate.
+    params : mapping
+        Its parameters (logarithms): numbers, or (n_draws, 1) arrays where each draw has its own.
+    functions : draws of functions
+        What ``sample_functions`` returned.
+    """
+
+    areas: PosteriorDraws
+    likelihood: Likelihood
+    params: Mapping[str, Any]
+    functions: Any = None
+
+    @property
+    def n_draws(self) -> int:
+        """Number of functions drawn."""
+        return int(self.areas.log_lik.shape[0])
+
+    def respond(
+        self, chosen: np.ndarray, areas: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw responses of some areas from chosen draws.
+
+        Parameters
+        ----------
+        chosen : (n, n_area) int array
+            Draw to use for each response.
+        areas : (n_area,) int array
+            Areas, by their place in the store.
+        rng : numpy Generator
+
+        Returns
+        -------
+        expected, counts : (n, n_area) float64 arrays
+        """
+        found = self.areas
+        tested = found.tested[areas] if self.likelihood.needs_trials else 1.0
+        drawn = BagPrediction(
+            found.expected[:, areas] / tested, self.likelihood, self.params, found.bag_data[areas]
+        ).rearranged(chosen)
+        counts = drawn.observed(rng).draws
+        return drawn.draws * tested, np.asarray(counts, dtype=np.float64)
+
+
+def draw_posterior(
+    model: Any,
+    store: Any,
+    n_draws: int,
+    seed: int,
+    advance: Callable[[int], None] | None = None,
+    n_thread: int | None = None,
+) -> Posterior:
+    """Draw the posterior of every area in one pass over a store.
+
+    Parameters
+    ----------
+    model : fitted model
+        With ``sample_functions`` and ``predict_bags``.
+    store : BagStore
+        Areas with a response.
+    n_draws, seed : int
+        Functions drawn, and the seed of them and of the noise: the draws are those of
+        :func:`pipeline.prediction.areas.draw_areas` with the same seed.
+    advance : callable, optional
+        Called with the number of areas done after each block.
+    n_thread : int, optional
+        Blocks drawn at the same time, one a core if not given; results do not depend on it.
+    """
+    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+    law: dict[str, Any] = {}
+
+    def draw(number: int, part: Any) -> PosteriorDraws:
+        found = model.predict_bags(part, draws=functions)
+        likelihood = found.likelihood
+        law["likelihood"], law["params"] = likelihood, found.params  # of every block the same
+        y = np.asarray(part.y, dtype=np.float64)
+        eta = np.maximum(found.draws, TINY) if likelihood.positive else found.draws
+        each = np.asarray(likelihood.terms(y, eta, found.params, found.bag_data).value)
+        counts = found.observed(np.random.default_rng([seed, 2, number])).draws
+        tested = part.trials if likelihood.needs_trials else None
+        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
+        return PosteriorDraws(
+            bag=np.asarray(part.bag, dtype=np.int64),
+            y=y,
+            people=weight,
+            mean=found.mean * (1.0 if tested is None else tested),
+            expected=found.draws * (1.0 if tested is None else tested),
+            counts=np.asarray(counts, dtype=np.float64),
+            log_density=np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0])),
+            tested=np.full(weight.shape, np.nan) if tested is None else tested,
+            log_lik=each,
+            bag_data=np.broadcast_to(np.asarray(found.bag_data, np.float64), y.shape).copy(),
+            centre=block_centres(part).T,
+        )
+
+    areas = PosteriorDraws.of_blocks(store, draw, None, advance, n_thread)
+    return Posterior(areas, law["likelihood"], law["params"], functions)

@@ -1,0 +1,85 @@
+"""Format what an evaluation says of trust: checks, held-out areas by weights, support, priors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+_CHECKS = {
+    "zeros": "share of areas without a case",
+    "dispersion": "dispersion of residuals",
+    "largest": "largest response",
+    "moran": "Moran's I of residuals",
+}
+_NAMED = 5  # areas that a line names
+
+
+def checks_table(checks: dict[str, Any]) -> Table:
+    """Return the predictive checks as a table: observed, predicted, p."""
+    table = Table(
+        title="predictive checks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column("")
+    for column in ("observed", "90 % of replicated data", "p"):
+        table.add_column(column, justify="right")
+    for key, name in _CHECKS.items():
+        if key in checks:
+            row = checks[key]
+            low, high = (_number(value) for value in row["interval"])
+            table.add_row(name, _number(row["observed"]), f"{low} to {high}", f"{row['p']:.3f}")
+    return table
+
+
+def trust_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each thing to know before the map is trusted; none where there is none."""
+    yield from report.get("predictive_checks", {}).get("sentences", [])
+    for scheme, held in report.get("held_out", {}).items():
+        about = held.get("leave_out")
+        if about is not None:
+            yield from _left_out(scheme, held, about)
+    support = report.get("support")
+    if support is not None:
+        yield (
+            f"extrapolation: {_share(support['pixels_extrapolating'])} of the pixels and "
+            f"{_share(support['people_extrapolating'])} of the people have a covariate outside the "
+            "range of the fitted areas"
+        )
+        yield (
+            f"data support: the prior rules {_share(support['pixels_prior'])} of the pixels and "
+            f"{_share(support['people_prior'])} of the people (data_support.tif below "
+            f"{support['below']:g})"
+        )
+    sensitivity = report.get("prior_sensitivity")
+    if sensitivity is not None:
+        if "absent" in sensitivity:
+            yield f"prior sensitivity: not measured; {sensitivity['absent']}"
+        else:
+            none = ["no headline figure depends strongly on a prior"]
+            yield from (f"prior sensitivity: {said}" for said in sensitivity["sentences"] or none)
+
+
+def _left_out(scheme: str, held: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
+    if scheme == "block":
+        n, again = held["n_folds"], about["refits"]
+        yield f"regions: {n - again} of {n} left out by weights, {again} by a fit without them"
+        return
+    n, moved, fits = about["unreliable"], about["refitted"], about["refits"]
+    rest = "" if n else "; all weights can be trusted"
+    yield f"areas: left out by weights, {moved} of them by {fits} fits without them{rest}"
+    if n:
+        first = ", ".join(about["unreliable_areas"][:_NAMED]) + (", ..." if n > _NAMED else "")
+        yield (
+            f"areas: the weights of {n} cannot be trusted (Pareto k above {about['limit']:.2g}), "
+            f"and their scores are too good if anything: {first}"
+        )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.3g} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,172 @@
+"""Data support and extrapolation: against a dense Gaussian process, and by plain counting."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+
+from models import Bags, VBAgg
+from models.gp.kernel_terms import TermKernel
+from models.gp.scaling import kernel_of, scaled_inputs
+from models.likelihoods.prediction import Prediction
+from pipeline.config.context import StageContext
+from pipeline.prediction.stage import predict_stage
+from pipeline.prediction.support import data_support, rough_variance
+from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[VBAgg, Bags]:
+    rng = np.random.default_rng(0)
+    offsets = np.arange(0, 301, 10)
+    x, coords = rng.standard_normal((300, 2)), rng.uniform(0, 50, (300, 2))
+    y = rng.normal(20.0, 2.0, 30)
+    bags = Bags(x, offsets, y, np.ones(300), coords)
+    model = VBAgg(
+        likelihood="normal", kernel="linear(x) + rbf(x) + matern32(space)", n_inducing=60,
+        max_epochs=40, priors="weak",
+    )  # fmt: skip
+    return model.fit(bags, n_thread=1), bags
+
+
+def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> None:
+    model, bags = fitted
+    p = model.predict_pixels(bags.x, bags.coords)
+    found = data_support(model, p, bags.x, bags.coords)
+    named = model.named_hyperparameters()
+    rough = sum(
+        value
+        for name, value in named.items()
+        if name.endswith(".variance") and name.startswith(("rbf", "matern32"))
+    )
+    assert rough > 0
+    fixed = model.fitted_state().fixed
+    kernel = kernel_of(model.kernel, fixed)
+    assert isinstance(kernel, TermKernel)  # each term has inducing variables of its own
+    floor = (0.1 * 3.0) ** 2  # of the identity link
+    np.testing.assert_allclose(found, np.clip(1 - p.s / max(rough, floor), 0, 1), rtol=1e-10)
+    # Far from all areas nothing of the prior is gone.
+    far = np.full_like(bags.coords, 1e5)
+    wild = bags.x + 30
+    none = data_support(model, model.predict_pixels(wild, far), wild, far)
+    assert none.max() < 1e-6
+
+
+def test_support_of_a_dense_process_given_exact_points() -> None:
+    """Known points: support 1 there, and k(x, X) K^-1 k(X, x) / k(x, x) elsewhere."""
+    rng = np.random.default_rng(1)
+    fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
+    kernel = kernel_of("linear(x) + rbf(x)", fixed)
+    theta = np.log(np.array([1e-12, 2.0, 0.7]))  # no slope
+    x, known = rng.uniform(-3, 3, (40, 1)), np.array([[-1.0], [0.5], [2.0]])
+    z = scaled_inputs(fixed, x, None, np.float64)
+    k = 2.0 * np.exp(-0.5 * ((known - known.T) / 0.7) ** 2)
+    cross = 2.0 * np.exp(-0.5 * ((x - known.T) / 0.7) ** 2)
+    gone = np.einsum("ij,ij->i", cross, np.linalg.solve(k, cross.T).T)
+    model = SimpleNamespace(
+        kernel="linear(x) + rbf(x)",
+        fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
+    )
+    assert rough_variance(kernel, theta, z) == pytest.approx(2.0)
+    p = Prediction("exp", np.zeros(40), 2.0 - gone, 1.0)
+    np.testing.assert_allclose(data_support(model, p, x, None), gone / 2.0, atol=1e-10)
+    # Over draws of the hyperparameters: the average.
+    half = np.log(np.array([1e-12, 4.0, 0.7]))
+    state = SimpleNamespace(fixed=fixed, params={}, members={"theta": np.stack([theta, half])})
+    mixed = SimpleNamespace(kernel=model.kernel, fitted_state=lambda: state)
+    parts = SimpleNamespace(link="exp", parts=(p, p), weights=np.array([0.25, 0.75]))
+    exact = 0.25 * gone / 2 + 0.75 * np.clip(1 - (2 - gone) / 4, 0, 1)
+    np.testing.assert_allclose(data_support(mixed, parts, x, None), exact, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("text", "theta", "exact"),
+    [
+        ("linear(x)", [3.0], 3.0 * 2.0**2),  # nothing but slopes: all of it
+        ("constant + rbf(x)", [5.0, 2.0, 1.0], 2.0),
+        ("rbf(x) + linear(x) + matern32(x)", [2.0, 1.0, 9.0, 0.5, 1.0], 2.5),
+        ("linear(x) * rbf(x)", [3.0, 2.0, 1.0], 3.0 * 2.0**2 * 2.0),
+        ("ridge(x)", [3.0], 3.0 * 2.0**2),
+        ("ridge(x) + smooth(x) + constant", [3.0, 2.0, 1.0, 7.0], 2.0),
+    ],
+)
+def test_the_rough_part_is_all_but_slopes_and_intercept(
+    text: str, theta: list[float], exact: float
+) -> None:
+    fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
+    z = np.full((3, 1), 2.0)
+    found = rough_variance(kernel_of(text, fixed), np.log(np.array(theta)), z)
+    assert found == pytest.approx(exact)
+
+
+def test_a_rough_part_that_has_vanished_rules_nothing() -> None:
+    fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
+    theta = np.log(np.array([1.0, 1e-5, 1.0]))
+    model: Any = SimpleNamespace(
+        kernel="linear(x) + rbf(x)",
+        fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
+    )
+    p = Prediction("exp", np.zeros(4), np.full(4, 5e-4), 1.0)
+    assert data_support(model, p, np.zeros((4, 1)), None) == pytest.approx(1 - 5e-4 / 0.01)
+
+
+def test_the_range_is_of_pixels_with_people() -> None:
+    x = np.array([[0.0], [9.0], [2.0], [-5.0], [1.0], [np.nan]])
+    weight = np.array([1.0, 0.0, 3.0, 0.0, 2.0, 1.0])
+    blocks = [
+        SimpleNamespace(x=x[:3], weight=weight[:3]), SimpleNamespace(x=x[3:], weight=weight[3:])
+    ]  # fmt: skip
+    store = SimpleNamespace(n_block=2, read_block=lambda k: blocks[k])
+    assert covariate_range(store).tolist() == [[0.0], [2.0]]
+    for block in blocks:
+        block.weight = block.weight * 0
+    assert covariate_range(store).tolist() == [[-5.0], [9.0]]
+
+
+@pytest.mark.parametrize("mask", ["areas", "all"])
+def test_shares_are_those_of_plain_counting(world: Any, tmp_path: Any, mask: str) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(world.directory / "out", out)
+    summary = predict_stage(StageContext(world.with_config(output={"dir": str(out), "mask": mask})))
+    found = read_support(out, world.store)
+    assert found is not None
+    with rasterio.open(out / "data_support.tif") as raster:
+        support = raster.read(1)
+        assert raster.units == ("1",)
+    known = np.isfinite(support)
+    assert found["n_pixels"] == known.sum() == summary["n_pix"]
+    rows = world.store.read_rows(0, world.store.n_pix)
+    low, high = rows.x[rows.weight > 0].min(axis=0), rows.x[rows.weight > 0].max(axis=0)
+    x = world.x[:, known]
+    outside = ((x < low[:, None]) | (x > high[:, None])).any(axis=0)
+    people = np.nan_to_num(world.population[known])
+    if mask == "areas":
+        people = people * world.coverage[known]
+        assert not outside.any()  # every pixel is one of the fit
+    else:
+        assert outside.any()
+        north = world.x[1][known]
+        share = ((north < low[1]) | (north > high[1])).mean()
+        assert found["covariates"]["north"] == pytest.approx(share)
+    ruled = support[known] < RULED
+    assert found["pixels_extrapolating"] == pytest.approx(outside.mean())
+    assert found["people_extrapolating"] == pytest.approx(people[outside].sum() / people.sum())
+    assert found["pixels_prior"] == pytest.approx(ruled.mean())
+    assert found["people_prior"] == pytest.approx(people[ruled].sum() / people.sum())
+
+
+def test_shares_of_another_model_are_not_read(world: Any, tmp_path: Any) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(world.directory / "out", out)
+    assert read_support(out, world.store) is None
+    predict_stage(StageContext(world.with_config(output={"dir": str(out)})))
+    path = out / "work" / "support.json"
+    assert read_support(out, world.store) == json.loads(path.read_text())["support"]
+    path.write_text(path.read_text().replace('"store": "', '"store": "x'))
+    assert read_support(out, world.store) is None
