@@ -133,5 +133,7 @@ def marginal_terms(seen: Observation, t: Any, rest: Any) -> Terms:
     if not isinstance(likelihood, AreaEffect):
         return log_normal_mixture(likelihood, seen.y, t, rest, params, seen.bag_data)
     tau2 = float(np.exp(2.0 * params["log_area_sd"]))
-    at = log_normal_mixture(likelihood.base, seen.y, t - 0.5 * tau2, rest + tau2, params, seen.bag_data)
+    at = log_normal_mixture(
+        likelihood.base, seen.y, t - 0.5 * tau2, rest + tau2, params, seen.bag_data
+    )
     return replace(at, by={**at.by, "log_area_sd": 2.0 * tau2 * (at.d2 - 0.5 * at.d1)})

@@ -1,6 +1,7 @@
 r"""The profile bound: the best bound over q(u), as a function of the hyperparameters.
 
-    L(phi) = max_q ELBO(q, phi) + log p(phi),    phi = (mean, log kernel parameters, likelihood's own)
+    L(phi) = max_q ELBO(q, phi) + log p(phi),
+    phi    = (mean, logarithms of the kernel's parameters and of the likelihood's own).
 
 ``q`` climbs by full natural steps over all bags, and stops where the next step would gain less than
 a given number of nats. By the envelope theorem the gradient of ``L`` is that of the bound at the
@@ -88,11 +89,16 @@ class ProfileBound:
         """
         old = self._model.inducing_factor(state.fixed, state.params["theta"], state.params["w"])
         new = self._model.inducing_factor(state.fixed, params["theta"], params["w"])
-        turn = inverse_lower(old) @ new
+        old_inverse = inverse_lower(old)
+        turn = old_inverse @ new
         q = whitened(state.params)
         root_inverse = inverse_lower(q.factor())
         before = gram(root_inverse)
-        site = turn.T @ (before - np.eye(before.shape[0])) @ turn
+        data = before - np.eye(before.shape[0])
+        site = turn.T @ data @ turn
+        # A higher mean leaves less to the term that can carry a constant.
+        up = float(params["mean"][0] - state.params["mean"][0])
+        linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(state)))
         precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
         try:
             cov = gram(inverse_lower(cholesky(precision)))
@@ -100,7 +106,7 @@ class ProfileBound:
         except np.linalg.LinAlgError:  # sites that are no likelihood's: begin from q as it is
             return {"v_mean": state.params["v_mean"], "root": state.params["root"]}
         np.fill_diagonal(root, np.log(np.diag(root)))
-        return {"v_mean": cov @ (turn.T @ (before @ q.v_mean)), "root": root}
+        return {"v_mean": cov @ (turn.T @ linear), "root": root}
 
     def at(self, state: State, tolerance: float, least: float = -np.inf) -> Point:
         """Climb to the best ``q`` from the state's own.
@@ -120,7 +126,9 @@ class ProfileBound:
         """
         quadratic = self._model.resolved_likelihood.quadratic
         longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
-        rate, best, before = 1.0, None, state
+        rate = 1.0
+        best: Point | None = None
+        at_best: Any = None
         for passes in range(1, MOST_STEPS + 1):
             try:
                 found = self._model.objective(state, self._evaluate(state), self._n_bag)
@@ -128,13 +136,14 @@ class ProfileBound:
             except NumericalError:
                 if best is None or rate < 1e-3:
                     raise
-                found, value = None, -np.inf
-            if best is not None and value < best.value - self._noise * abs(value) - 0.1 * tolerance:
+                value = -np.inf
+            slack = self._noise * abs(value) + 0.1 * tolerance
+            if best is not None and not value >= best.value - slack:
                 # A step too long: the expansion of the bound does not hold that far.
                 rate *= 0.3
                 if rate < 1e-3:
                     return replace(best, passes=passes)
-                state = self._stepped(before, kept, rate, longest)  # noqa: F821
+                state = self._stepped(best.state, at_best, rate, longest)
                 continue
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
@@ -142,10 +151,22 @@ class ProfileBound:
             if left < tolerance or value + HOPE * left < least:
                 return best
             rate = min(1.0, rate * 2.0)
-            before, kept = state, found
+            at_best = found
             state = self._stepped(state, found, rate, longest)
+        assert best is not None
         return replace(best, passes=MOST_STEPS)
 
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)
         return replace(state, params={**state.params, "v_mean": q.v_mean, "root": q.root})
+
+
+def constant_values(state: State) -> np.ndarray:
+    """Return the inducing values of the function 1, had by the last term alone: (n_ind,).
+
+    Averages and points of a term in space come last; they interpolate a constant.
+    """
+    values = state.fixed["term_values"]
+    ones = np.zeros(int(values.sum()))
+    ones[int(values[:-1].sum()) :] = 1.0
+    return ones

@@ -105,7 +105,8 @@ class Refinement:
     def _climb(self, state: State) -> State:
         state = self._quasi_newton(state, self._few)
         memory = state.memory
-        if float(memory["left"]) < self._tolerance and float(memory["gained"]) < self._tolerance:
+        still = max(float(memory["left"]), float(memory["gained"])) < self._tolerance
+        if still or _stuck(memory):
             # A fit that began at another's optimum has its curvature from there.
             stage = self._after_curvature() if "curved" in memory else CURVATURE
             memory = {**memory, "stage": np.array(stage)}
@@ -157,7 +158,7 @@ class Refinement:
 
     def _whole(self, state: State) -> State:
         state = self._quasi_newton(state, self._all)
-        if float(state.memory["left"]) < self._tolerance:
+        if float(state.memory["left"]) < self._tolerance or _stuck(state.memory):
             stage = MEMBERS if self._n_member else DONE
             state = replace(state, memory={**state.memory, "stage": np.array(stage)})
         return state
@@ -168,7 +169,10 @@ class Refinement:
         covariance = memory["inverse"]
         if self._cap and "few_mean" not in memory:
             at = self._point(self._few, state, CLOSE_Q)
-            memory["few_mean"], memory["few_root"] = at.state.params["v_mean"], at.state.params["root"]
+            memory["few_mean"], memory["few_root"] = (
+                at.state.params["v_mean"],
+                at.state.params["root"],
+            )
             memory["few_value"] = np.array(at.value)
         n_made = made["weight"].size if made else 0
         precision = np.linalg.inv(covariance)
@@ -212,11 +216,11 @@ class Refinement:
         """Step up the profile bound, and learn its curvature from the step."""
         memory = state.memory
         if "grad" not in memory:
-            at = self._point(profile, state, FAR_Q if profile is self._few else CLOSE_Q)
+            first = self._point(profile, state, FAR_Q if profile is self._few else CLOSE_Q)
             inverse = memory["inverse"]
             if "curved" not in memory and profile is self._few:
-                inverse = bounded_inverse(-self._site_hessian(at.state, at.grad.size))
-            return replace(at.state, memory=self._remember(memory, at, inverse, np.inf))
+                inverse = bounded_inverse(-self._site_hessian(first.state, first.grad.size))
+            return replace(first.state, memory=self._remember(memory, first, inverse, np.inf))
         inverse, grad, value = memory["inverse"], memory["grad"], float(memory["value"])
         phi = profile.pack(state.params)
         step = inverse @ grad
@@ -224,6 +228,7 @@ class Refinement:
         if largest > LONGEST:
             step *= LONGEST / largest
         close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, FAR_Q))
+        at: Point | None = None
         for _ in range(8):
             try:
                 at = self._point(profile, profile.unpack(state, phi + step), close, value - close)
@@ -241,20 +246,9 @@ class Refinement:
             step = share * step
         if at is None or at.value < value - close:
             # The curvature was wrong: begin anew from the diagonal.
-            inverse = START_INVERSE * np.eye(phi.size)
-            left = 0.5 * float(grad @ inverse @ grad)
-            failed = int(memory.get("failed", 0)) + 1
-            gained = np.inf if failed < 2 else 0.0
-            return replace(
-                state,
-                memory={
-                    **memory,
-                    "inverse": inverse,
-                    "failed": np.array(failed),
-                    "gained": np.array(gained),
-                    "left": np.array(left if failed < 2 else 0.0),
-                },
-            )
+            failed = np.array(int(memory.get("failed", 0)) + 1)
+            diagonal = START_INVERSE * np.eye(phi.size)
+            return replace(state, memory={**memory, "inverse": diagonal, "failed": failed})
         gained = at.value - value
         if gained > FAR and profile is self._few and "curved" not in memory:
             inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
@@ -282,6 +276,11 @@ class Refinement:
         at = profile.at(state, tolerance, least)
         self._passes += at.passes
         return at
+
+
+def _stuck(memory: Arrays) -> bool:
+    """Tell whether no step gained, from the diagonal either."""
+    return int(memory.get("failed", 0)) > 1
 
 
 def bfgs(inverse: np.ndarray, step: np.ndarray, bent: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from models.aggregate.profile_bound import constant_values
 from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.protocol import State
 from models.gp.kernel_model import whitened
@@ -35,7 +36,7 @@ class SiteEvidence:
 
     def __init__(self, model: Any, state: State) -> None:
         self._model, self._state = model, state
-        self._kernel = model._kernel(state.fixed)  # noqa: SLF001 (a part of the model)
+        self._kernel = model._kernel(state.fixed)
         params = state.params
         inverse = inverse_lower(model.inducing_factor(state.fixed, params["theta"], params["w"]))
         q = whitened(params)
@@ -43,13 +44,10 @@ class SiteEvidence:
         site = inverse.T @ (before - np.eye(before.shape[0])) @ inverse
         self._precision = 0.5 * (site + site.T)
         self._linear = inverse.T @ (before @ q.v_mean)
-        # A constant is carried by the last term: averages or points in space, where there are any.
-        self._ones = np.zeros(before.shape[0])
-        values = state.fixed["term_values"]
-        self._ones[int(values[:-1].sum()) :] = 1.0
+        self._ones = constant_values(state)
 
     def gradient(self, theta: np.ndarray, shift: float = 0.0) -> tuple[np.ndarray, float]:
-        """Return the gradient of ``log Z`` and of the prior by ``theta``, and of ``log Z`` by the mean.
+        """Return the gradient by ``theta``, with the prior's, and that by the mean.
 
         Parameters
         ----------
@@ -79,7 +77,7 @@ class SiteEvidence:
         return by_theta, -by_mean
 
     def hessian(self) -> np.ndarray:
-        """Return the Hessian by the mean and ``theta``, central differences: (1 + n_theta,) twice."""
+        """Return the Hessian by the mean and ``theta``, (1 + n_theta,) twice: by differences."""
         theta = self._state.params["theta"]
         n = theta.size + 1
         found = np.empty((n, n))

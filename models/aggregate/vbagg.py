@@ -23,17 +23,17 @@ from models.aggregate.members import (
     tabulated,
     unstacked,
 )
-from models.aggregate.refinement import Refinement
 from models.aggregate.objective import Estimation, aggregate, available
+from models.aggregate.rate_draws import VBAggDraws
+from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.thinning import thinned_block
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import (
     N_FEATURE,
-    FunctionDraws,
     Surface,
     draw_functions,
     feature_share,
@@ -44,10 +44,8 @@ from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import scaled_inputs, scaling_of
-from models.likelihoods.likelihood import Likelihood
-from models.likelihoods.links import find_link
 from models.likelihoods.mixture import MixturePrediction
-from models.likelihoods.observation import Observation, bag_weights, likelihood_params
+from models.likelihoods.observation import Observation, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
@@ -483,39 +481,3 @@ class VBAgg(KernelModel, AggregateModel):
     def _pass(self, params: Arrays, z: Any, *, learn: bool) -> pixel_pass.PixelPass:
         kernel, low = self._kernel(params), self._low(params)
         return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
-
-
-class VBAggDraws:
-    """Rate surfaces drawn from a fitted :class:`VBAgg`: the same whatever the tiles.
-
-    Attributes
-    ----------
-    n_draws : int
-    params : dict of float
-        The likelihood's parameters, logarithms.
-    """
-
-    def __init__(
-        self,
-        functions: FunctionDraws,
-        fixed: Arrays,
-        likelihood: Likelihood,
-        params: dict[str, float],
-    ) -> None:
-        self._functions = functions
-        self._fixed = fixed
-        self._likelihood = likelihood
-        self.n_draws = functions.n_draws
-        self.params = params
-
-    @override
-    def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        z = scaled_inputs(self._fixed, x, coords, np.float64)
-        f = self._functions.latent(z)
-        return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
-
-    @override
-    def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
-        p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
-        return self._functions.bag_sums(z, p, bags.offsets)

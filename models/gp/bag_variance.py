@@ -5,11 +5,11 @@ With ``S = k(X, X) - K Q K'`` inside a bag and ``a_k`` of :mod:`models.likelihoo
     V = Var sum_i p_i Psi(f_i) = sum_ij p_i p_j C_ij,    C_ij = sum_k a_k(i) a_k(j) S_ij^k / k!.
 
 All pairs of a bag couple: ``O(n_a^2 n_ind)``. They are visited in strips; small bags together, for
-fewer and larger operations, with the pairs of different bags struck out. Bags of more than ``max_pixels`` pixels stand for themselves by
-``max_pixels`` nodes drawn in proportion to ``p``, one from each of ``max_pixels`` strata of equal
-weight (pixels are stored in the order of the map, so strata are compact): the diagonal stays exact,
-and the pairs of nodes stand for all other pairs. ``docs/design/aggregates.md`` has the measured
-error.
+fewer and larger operations, with the pairs of different bags struck out. Bags of more than
+``max_pixels`` pixels stand for themselves by ``max_pixels`` nodes drawn in proportion to ``p``, one
+from each of ``max_pixels`` strata of equal weight (pixels are stored in the order of the map, so
+strata are compact): the diagonal stays exact, and the pairs of nodes stand for all other pairs.
+``docs/design/aggregates.md`` has the measured error.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ class BagVariance:
 
     def visit(self, group: _Group) -> None:
         """Add the pairs of different nodes of each bag of a group."""
-        fwd, xp = self._fwd, namespace(self._fwd.z)
-        here = group.nodes
+        fwd, here = self._fwd, group.nodes
         z, k, kq = fwd.z[here], fwd.k[here], fwd.kq[here]
         weighted = self._weighted(group)
         n = int(here.shape[0])
@@ -190,8 +189,12 @@ def bag_variance(
 def _grouped(bags: list[tuple[np.ndarray, np.ndarray, int]], like_array: Any) -> _Group:
     nodes, mass, number = zip(*bags, strict=True)
     of = np.repeat(number, [each.shape[0] for each in nodes])
-    arrays = (np.concatenate(nodes), np.concatenate(mass), of)
-    return _Group(*(like(each, like_array) for each in arrays), single=len(bags) == 1)
+    return _Group(
+        like(np.concatenate(nodes), like_array),
+        like(np.concatenate(mass), like_array),
+        like(of, like_array),
+        single=len(bags) == 1,
+    )
 
 
 def _diagonal(

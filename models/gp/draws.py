@@ -132,6 +132,8 @@ def draw_functions(
     n_draws = u_white.shape[1]
     features = surface.kernel.features(surface.theta, n_feature, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
-    at_w = surface.kernel.inducing_features(features, surface.w) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
+    at_w = surface.kernel.inducing_features(
+        features, surface.w
+    ) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
     return FunctionDraws(surface, features, weights, coefficients)

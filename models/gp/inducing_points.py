@@ -9,10 +9,11 @@ from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus
 
 from models.core.protocol import Arrays, Summary
 from models.gp.kernel_terms import Term, split_terms
-from models.gp.kernels import Constant, Kernel, Linear, Ridge
+from models.gp.kernels import Constant, Kernel, Linear
+from models.gp.regression_kernels import Ridge
 
 N_LINE = 12  # inducing points of a term of one dimension
-MOST_AREAS = 400  # with averages of their own
+MOST_AREAS = 400  # with averages of their own; points, where there are more
 MOST_NODES = 256  # of all averages
 LEAST_NODES, LARGEST_NODES = 2, 8  # of one average
 
@@ -105,7 +106,7 @@ def place_inducing(
         term_of[wide] = len(groups)
         groups.append(averages)
     elif wide:
-        shares = _shared([split[number] for number in wide], n_inducing or 200)
+        shares = _shared([split[number] for number in wide], n_inducing or MOST_AREAS)
         for number, wanted in zip(wide, shares, strict=True):
             term_of[number] = len(groups)
             first, last = split[number].columns

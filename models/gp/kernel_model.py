@@ -42,7 +42,10 @@ class KernelModel(Estimator):
     def _low(self, params: Arrays) -> Arrays:
         """Convert the arrays of the pixels' matrix products to their precision."""
         names = [name for name in ("w", "alpha", "q", "cov") if name in params]
-        return {**params, **{name: params[name].astype(self._precision(params), copy=False) for name in names}}
+        return {
+            **params,
+            **{name: params[name].astype(self._precision(params), copy=False) for name in names},
+        }
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
         """Factorise ``K_WW``, once for the two calls of a step."""
@@ -53,7 +56,6 @@ class KernelModel(Estimator):
             self._kept = kept
         made: tuple[np.ndarray, Any, Factored] = kept[1]
         return made
-
 
     def inducing_factor(self, fixed: Arrays, theta: np.ndarray, w: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor of ``K_WW`` with its jitter."""

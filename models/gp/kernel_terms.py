@@ -23,8 +23,9 @@ from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
 from models.gp.kernel_sums import Sum
-from models.gp.kernels import Kernel, Smooths
+from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
+from models.gp.regression_kernels import Smooths
 
 N_FEATURE_ONE = 128  # random features of a term of one dimension
 
@@ -129,9 +130,7 @@ class TermKernel(Kernel):
         want_w: bool,
         allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        return self.whole.backward(
-            theta, z, w, cache, adjoint, want_w=want_w, allocate=allocate
-        )
+        return self.whole.backward(theta, z, w, cache, adjoint, want_w=want_w, allocate=allocate)
 
     def parts(self) -> Iterator[tuple[Term, slice, slice, int]]:
         """Yield each term, its nodes, its inducing variables and the nodes of each of these."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from models.core.errors import ParameterError
 from models.gp.kernel_sums import Pair, Product, Sum
-from models.gp.kernels import Constant, Kernel, Linear, Radial, Ridge, Smooths
+from models.gp.kernels import Constant, Kernel, Linear, Radial
+from models.gp.regression_kernels import Ridge, Smooths
 from models.gp.shapes import SHAPES, Shape
 
 NAMED = {

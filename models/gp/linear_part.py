@@ -16,7 +16,8 @@ import numpy as np
 
 from models.gp.kernel_sums import Sum
 from models.gp.kernel_terms import TermKernel
-from models.gp.kernels import Kernel, Linear, Ridge
+from models.gp.kernels import Kernel, Linear
+from models.gp.regression_kernels import Ridge
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,9 @@ class PixelPass:
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s)
         d_q = squares(self.k, -d_s, allocate)
-        turned = b = bag = None
+        turned: Any = None
+        b: Any = None
+        bag: Any = None
         sums: Arrays = {}
         if followed is not None:
             of, by = followed

@@ -22,7 +22,8 @@ import numpy as np
 
 from models.gp.kernel_sums import Product, Sum
 from models.gp.kernel_terms import TermKernel
-from models.gp.kernels import Kernel, Linear, Radial, Ridge, Smooths
+from models.gp.kernels import Kernel, Linear, Radial
+from models.gp.regression_kernels import Ridge, Smooths
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 

@@ -21,7 +21,7 @@ import numpy as np
 from models.backend.arrays import digamma, gammaln, namespace, polygamma
 from models.core.protocol import Summary, override
 from models.likelihoods.binomial import Binomial
-from models.likelihoods.likelihood import TINY, Parameter, Terms
+from models.likelihoods.likelihood import TINY, Parameter, Params, Terms
 
 START = 0.01  # overdispersion: half of the variance of 100 tested is between areas
 LARGEST = 1e10  # of s; beyond, log gamma functions of s would cancel to rounding
@@ -47,9 +47,7 @@ class BetaBinomial(Binomial):
         return base_rate, level, self.start()
 
     @override
-    def terms(
-        self, y: Any, eta: Any, params: Mapping[str, float], bag_data: Any, order: int = 1
-    ) -> Terms:
+    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
         s = xp.asarray(_size(params))
         a, b = xp.maximum(eta * s, TINY), xp.maximum((1.0 - eta) * s, TINY)
@@ -85,7 +83,7 @@ class BetaBinomial(Binomial):
 
     @override
     def draw(
-        self, eta: np.ndarray, params: Mapping[str, float], bag_data: Any, rng: np.random.Generator
+        self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
         mean = np.clip(eta, NEAREST, 1.0 - NEAREST)
         s = _size(params)

@@ -20,7 +20,8 @@ import numpy as np
 from models.backend.arrays import namespace
 from models.gp.kernel_sums import Sum
 from models.gp.kernel_terms import TermKernel
-from models.gp.kernels import Constant, Kernel, Linear, Ridge
+from models.gp.kernels import Constant, Kernel, Linear
+from models.gp.regression_kernels import Ridge
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.links import find_link
 

@@ -1,0 +1,194 @@
+"""Kernels of regressions: linear with one variance of all slopes, and smooths of each covariate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from models.backend.arena import Allocate
+from models.backend.arrays import like, namespace
+from models.core.protocol import override
+from models.gp.kernels import Kernel, Radial
+from models.gp.random_features import FeatureAdjoint, Features
+
+
+@dataclass(frozen=True)
+class Ridge(Kernel):
+    """``variance sum_k z_k w_k``: a linear regression whose coefficients share their variance."""
+
+    columns: tuple[int, int]
+    label: str = "ridge"
+
+    @property
+    @override
+    def names(self) -> tuple[str, ...]:
+        return (f"{self.label}.variance",)
+
+    @override
+    def start(self, variance: float) -> np.ndarray:
+        return np.array([np.log(variance / max(self.columns[1] - self.columns[0], 1))])
+
+    def _part(self, z: Any) -> Any:
+        return z[:, self.columns[0] : self.columns[1]]
+
+    @override
+    def diag(self, theta: Any, z: Any) -> Any:
+        part = self._part(z)
+        return float(np.exp(float(theta[0]))) * (part * part).sum(axis=1)
+
+    @override
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        xp = namespace(z)
+        part = self._part(z)
+        return float(np.exp(float(theta[0]))) * (adjoint @ (part * part)).astype(xp.float64).sum(
+            keepdims=True
+        )
+
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        xp = namespace(z)
+        out = (allocate or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
+        variance = z.dtype.type(np.exp(float(theta[0])))
+        xp.matmul(self._part(z) * variance, self._part(w).T, out=out)
+        return out, None
+
+    @override
+    def backward(
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        allocate: Allocate | None = None,
+    ) -> tuple[Any, Any]:
+        xp = namespace(z)
+        gz = adjoint.T @ self._part(z)
+        variance = float(np.exp(float(theta[0])))
+        grad = variance * (gz * self._part(w)).sum(dtype=xp.float64, keepdims=True).reshape(1)
+        if not want_w:
+            return grad, None
+        dw = xp.zeros(w.shape)
+        dw[:, self.columns[0] : self.columns[1]] = gz * variance
+        return grad, dw
+
+    @override
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """Exact, one feature for each column."""
+        n_dim = self.columns[1] - self.columns[0]
+        frequency = np.zeros((self.columns[1], n_dim))
+        frequency[self.columns[0] :] = np.exp(0.5 * float(theta[0])) * np.eye(n_dim)
+        return Features(frequency, None)
+
+    @override
+    def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
+        return np.array([0.5 * float((features.frequency * adjoint.frequency).sum())])
+
+
+@dataclass(frozen=True)
+class Smooths(Kernel):
+    """A smooth function of each covariate, added up, as generalised additive models have them.
+
+    ``sum_k variance_k shape(|z_k - w_k| / lengthscale)``: each covariate has a variance of its own,
+    and all share the length-scale.
+    """
+
+    columns: tuple[int, int]
+    label: str = "smooth"
+    shape: str = "matern52"
+
+    @property
+    def parts(self) -> tuple[Radial, ...]:
+        """The smooth of each covariate, of its own variance and the shared length-scale."""
+        return tuple(
+            Radial(self.shape, (k, k + 1), ard=False, label=f"{self.label}[{k}]")
+            for k in range(*self.columns)
+        )
+
+    @property
+    @override
+    def names(self) -> tuple[str, ...]:
+        n_dim = self.columns[1] - self.columns[0]
+        variances = [f"{self.label}.variance[{k}]" for k in range(n_dim)]
+        return (*variances, f"{self.label}.lengthscale")
+
+    @override
+    def start(self, variance: float) -> np.ndarray:
+        n_dim = max(self.columns[1] - self.columns[0], 1)
+        return np.append(np.full(n_dim, np.log(variance / n_dim)), 0.0)
+
+    def _each(self, theta: Any) -> Iterator[tuple[int, Radial, Any]]:
+        for k, part in enumerate(self.parts):
+            yield k, part, theta[[k, -1]]
+
+    @override
+    def diag(self, theta: Any, z: Any) -> Any:
+        total = float(np.exp(theta[:-1]).sum())
+        return namespace(z).full(z.shape[0], total, dtype=z.dtype)
+
+    @override
+    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+        xp = namespace(z)
+        grad = xp.zeros(self.n_theta)
+        grad[:-1] = like(np.exp(theta[:-1]), grad) * adjoint.sum(dtype=xp.float64)
+        return grad
+
+    @override
+    def forward(
+        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        out = (allocate or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
+        out[...] = 0
+        caches = []
+        for _, part, own in self._each(theta):
+            value, cache = part.forward(own, z, w, allocate)
+            out += value
+            caches.append(cache)
+        return out, caches
+
+    @override
+    def backward(
+        self,
+        theta: Any,
+        z: Any,
+        w: Any,
+        cache: Any,
+        adjoint: Any,
+        *,
+        want_w: bool,
+        allocate: Allocate | None = None,
+    ) -> tuple[Any, Any]:
+        xp = namespace(z)
+        grad, dw = xp.zeros(self.n_theta), xp.zeros(w.shape) if want_w else None
+        for k, part, own in self._each(theta):
+            by_theta, by_w = part.backward(
+                own, z, w, cache[k], adjoint, want_w=want_w, allocate=allocate
+            )
+            grad[k] = by_theta[0]
+            grad[-1] += by_theta[1]
+            if dw is not None:
+                dw += by_w
+        return grad, dw
+
+    @override
+    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+        """Side by side."""
+        each = [part.features(own, n_feature, rng) for _, part, own in self._each(theta)]
+        return Features(None, None, tuple(each))
+
+    @override
+    def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
+        grad = np.zeros(self.n_theta)
+        parts = zip(self.parts, features.parts, adjoint.parts, strict=True)
+        for k, (part, own, by) in enumerate(parts):
+            found = part.features_theta(own, by)
+            grad[k] = found[0]
+            grad[-1] += found[1]
+        return grad
