@@ -30,7 +30,8 @@ from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the climb
-FAR_Q, SHARE_Q = 0.3, 0.02  # before: at most, and as a share of what is left to gain
+FAR_Q = 0.3  # at the very start
+MIDDLE_Q, SHARE_Q = 0.004, 0.002  # before: at most, and as a share of what is left to gain
 EXACT_Q = 1e-4  # where differences are taken
 MEMBER_Q = 1e-2
 LONGEST = 1.0  # that a logarithm moves in one step
@@ -39,6 +40,7 @@ DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
+BACKTRACKS = 5
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
 Sums = Callable[[State, int], Stats]
@@ -227,35 +229,34 @@ class Refinement:
         largest = float(np.abs(step).max())
         if largest > LONGEST:
             step *= LONGEST / largest
-        close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, FAR_Q))
+        close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, MIDDLE_Q))
         at: Point | None = None
-        for _ in range(8):
+        for _ in range(BACKTRACKS):
+            slope = float(step @ grad)
             try:
-                at = self._point(profile, profile.unpack(state, phi + step), close, value - close)
+                at = self._point(profile, profile.unpack(state, phi + step), close, value)
             except NumericalError:
                 at = None
-            if at is not None and at.value > value + LEAST_GAIN * float(step @ grad):
+            if at is not None and at.value > value + LEAST_GAIN * slope:
                 break
-            if at is not None and abs(float(step @ grad)) < 4 * close:
-                break  # what is promised is less than the error of the bound
-            # Halve, or go to the top of the parabola through both ends.
+            # To the top of the parabola through both ends, or nearer.
             share = 0.3
             if at is not None:
-                slope = float(step @ grad)
-                share = float(np.clip(-0.5 * slope / (at.value - value - slope), 0.1, 0.5))
-            step = share * step
-        if at is None or at.value < value - close:
-            # The curvature was wrong: begin anew from the diagonal.
+                share = float(np.clip(0.5 * slope / (value + slope - at.value), 0.1, 0.5))
+            at, step = None, share * step
+        if at is None:  # no step gains: the curvature is wrong, or this is the top
             failed = np.array(int(memory.get("failed", 0)) + 1)
-            diagonal = START_INVERSE * np.eye(phi.size)
-            return replace(state, memory={**memory, "inverse": diagonal, "failed": failed})
+            inverse = bounded_inverse(-self._site_hessian(state, phi.size))
+            left = np.array(0.5 * float(grad @ inverse @ grad))
+            more = {"inverse": inverse, "failed": failed, "left": left, "gained": np.array(0.0)}
+            return replace(state, memory={**memory, **more})
         gained = at.value - value
         if gained > FAR and profile is self._few and "curved" not in memory:
             inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
         else:
             inverse = bfgs(inverse, step, grad - at.grad)
         return replace(
-            at.state, memory=self._remember(memory, at, inverse, max(at.value - value, 0.0))
+            at.state, memory=self._remember(memory, at, inverse, gained)
         )
 
     def _remember(self, memory: Arrays, at: Point, inverse: np.ndarray, gained: float) -> Arrays:

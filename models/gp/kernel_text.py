@@ -15,6 +15,7 @@ from models.gp.shapes import SHAPES, Shape
 
 NAMED = {
     "additive": "ard(x) + matern32(space)",
+    "smooth_additive": "ridge(x) + smooth(x) + matern32(space)",
     "flexible": "ridge(x) + smooth(x) + ard(x) + matern32(space)",
 }
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))

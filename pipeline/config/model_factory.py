@@ -38,7 +38,7 @@ def new_model(config: Config) -> Estimator:
     if "area_effect" in settings:
         settings["area_effect"] = spec.has_area_effect
     if settings.get("kernel") == "auto":
-        settings["kernel"] = "flexible" if spec.kind in WARM_KINDS else "additive"
+        settings["kernel"] = "smooth_additive" if spec.kind in WARM_KINDS else "additive"
     return model_class(spec.kind)(**{**settings, **spec.options})
 
 
