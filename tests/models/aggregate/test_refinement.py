@@ -179,10 +179,10 @@ def test_a_fit_taken_up_after_any_step_is_the_same_to_the_bit(cap, bags, monkeyp
 def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
     model = _model(integrate=4)
     exact = _fitted_from(model, bags, _start(model, bags))
-    monkeypatch.setattr(vbagg, "LEAST_CLIMB", 8)
+    monkeypatch.setattr(vbagg, "LEAST_CLIMB", 12)
     monkeypatch.setattr(vbagg, "CLIMB_PIXELS", 0)
     start = _start(model, bags)
-    assert int(start.fixed["climb_pixels"][0]) == 8
+    assert int(start.fixed["climb_pixels"][0]) == 12
     thinned = _fitted_from(model, bags, start)
     assert thinned.converged
     assert thinned.history[-1]["bound"] == pytest.approx(exact.history[-1]["bound"], abs=0.1)
@@ -193,12 +193,12 @@ def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
         state = replace(thinned.state, params={**thinned.state.params, **own})
         best = profile.at(state, 1e-6)
         bound = model.objective(state, profile._evaluate(state), bags.n_bag).bound
-        assert 0 <= best.value - bound + 1e-6 < 0.3
+        assert 0 <= best.value - bound + 1e-6 < 0.5
         at, top = (
             model.predict_block(model.block_params(each), bags.x, bags.coords)
             for each in (state, best.state)
         )
-        # A divergence of 0.3 nats is a mean within sqrt(0.6) deviations; they are nearer.
+        # A divergence of 0.5 nats is a mean within one deviation; they are nearer.
         assert (np.abs(at.m - top.m) < 0.5 * np.sqrt(top.s)).all()
 
 
