@@ -108,8 +108,9 @@ def marginal(seen: Observation, c: Any, v: Any, linear: Any) -> Expected:
     total = xp.maximum(xp.log1p(ratio), 2.0 * LEAST_LOG_VARIANCE)
     straight = linear / c**2
     # Nodes chosen among many pixels, or rounding, can take the part above the whole.
-    inside = (straight < total - LEAST_REST) & (straight > LEAST_LOG_VARIANCE)
-    own = xp.where(inside, straight, xp.maximum(total - LEAST_REST, 0.5 * LEAST_LOG_VARIANCE))
+    inside = straight < total - LEAST_REST
+    own = xp.where(inside, straight, total - LEAST_REST)
+    own = xp.maximum(own, 0.5 * LEAST_LOG_VARIANCE)  # none at all, far from all inducing points
     rest = xp.maximum(total - own, LEAST_REST)
     sigma = xp.sqrt(own)
     t = xp.log(c) - 0.5 * total + sigma * node

@@ -6,7 +6,8 @@ import inspect
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from models.core.errors import ParameterError
 
@@ -79,32 +80,42 @@ def parameter_names(model: type) -> list[str]:
 def check_declared(model: Any) -> None:
     """Raise ParameterError for a parameter of a model that is not what its annotation declares."""
     kind: Any = type(model)
-    for name, (allowed, optional) in _declared(kind).items():
+    for name, declared in _declared(kind).items():
         value = getattr(model, name)
-        if optional and value is None:
-            continue
-        if isinstance(allowed, Range) and not allowed.holds(value):
-            msg = f"{name}: {value!r} is not {allowed}"
+        if not any(_takes(allowed, value) for allowed in declared):
+            choices = [
+                each for allowed in declared if isinstance(allowed, tuple) for each in allowed
+            ]
+            ranges = [str(allowed) for allowed in declared if isinstance(allowed, Range)]
+            named = [", ".join(map(str, choices))] if choices else []
+            one_of = "" if ranges else "one of "
+            msg = f"{name}: {value!r} is not {one_of}{' or '.join([*named, *ranges])}"
             raise ParameterError(msg)
-        if isinstance(allowed, tuple) and value not in allowed:
-            msg = f"{name}: {value!r} is not one of {', '.join(map(str, allowed))}"
-            raise ParameterError(msg)
+
+
+def _takes(allowed: Range | tuple[Any, ...] | None, value: Any) -> bool:
+    if isinstance(allowed, Range):
+        return not isinstance(value, str) and allowed.holds(value)
+    return value is None if allowed is None else value in allowed
 
 
 @cache
-def _declared(model: type) -> dict[str, tuple[Range | tuple[Any, ...], bool]]:
-    """Return what each parameter takes, a range or a choice, and whether it may be None.
+def _declared(model: type) -> dict[str, tuple[Range | tuple[Any, ...] | None, ...]]:
+    """Return what each parameter takes: any of some ranges, choices, and None.
 
     A choice is a ``Literal``, or ``Annotated[str, (...)]`` where a subclass has another one.
     """
     hints = get_type_hints(model, include_extras=True)
-    found: dict[str, tuple[Range | tuple[Any, ...], bool]] = {}
+    found: dict[str, tuple[Range | tuple[Any, ...] | None, ...]] = {}
     for name in parameter_names(model):
-        members = get_args(hints[name]) if type(None) in get_args(hints[name]) else (hints[name],)
+        union = get_origin(hints[name]) in (Union, UnionType)
+        allowed: list[Range | tuple[Any, ...]] = []
+        members = get_args(hints[name]) if union else (hints[name],)
         for member in members:
             if get_origin(member) is Literal:
-                found[name] = (get_args(member), len(members) > 1)
-            for note in getattr(member, "__metadata__", ()):
-                if isinstance(note, Range | tuple):
-                    found[name] = (note, len(members) > 1)
+                allowed.append(get_args(member))
+            notes = getattr(member, "__metadata__", ())
+            allowed += [note for note in notes if isinstance(note, Range | tuple)]
+        if allowed:
+            found[name] = (*allowed, None) if type(None) in members else tuple(allowed)
     return found

@@ -269,6 +269,7 @@ def test_normal_limit_reproduces_the_exact_gp():
         natural_rate=0.5,
         learning_rate=1e-9,
         tolerance=1e-9,
+        integrate="none",
     ).fit(bags)
     f = model.predict_pixels(x)
     state = model.state_

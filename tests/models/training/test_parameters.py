@@ -14,8 +14,11 @@ from models.training.parameters import Range
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (VBAgg(n_inducing=0), "n_inducing: 0 is not a whole number of at least 1"),
-        (VBAgg(n_inducing="many"), "n_inducing: 'many' is not a whole number"),
+        (VBAgg(n_inducing=0), "n_inducing: 0 is not auto or a whole number of at least 1"),
+        (VBAgg(n_inducing="many"), "n_inducing: 'many' is not auto or a whole number"),
+        (VBAgg(integrate=3), "integrate: 3 is not auto, none or an even number from 2 to 1000"),
+        (VBAgg(integrate="all"), "integrate: 'all' is not auto, none or an even number"),
+        (BLRT(n_features=0), "n_features: 0 is not a whole number of at least 1"),
         (VBAgg(n_inducing=float("nan")), "n_inducing: nan is not"),
         (VBAgg(n_paths=7), "n_paths: 7 is not an even number from 2 to 9998"),
         (VBAgg(priors="strong"), "priors: 'strong' is not one of none, weak"),
@@ -34,6 +37,8 @@ def test_a_wrong_value_is_told_with_what_is_right(model, says):
 def test_an_optional_parameter_may_be_none_and_ends_belong_to_a_range():
     BLRT(n_features=None).check_params()
     VBAgg(n_paths=9998).check_params()
+    VBAgg(n_inducing="auto", integrate=4).check_params()
+    VBAgg(n_inducing=3, integrate="none").check_params()
     assert Range(0, 1).holds(0)
     assert Range(0, 1).holds(1)
     assert not Range(0, 1, above=True).holds(0)

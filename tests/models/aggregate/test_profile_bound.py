@@ -1,0 +1,172 @@
+"""The profile bound, its gradient, what carries q over, and the Hessian with the site held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from models import VBAgg
+from models.aggregate.profile_bound import ProfileBound, constant_values
+from models.aggregate.site_evidence import SiteEvidence
+from models.gp.kernel_model import whitened
+from models.gp.priors import log_prior
+from models.training.loop import BagsSource
+from tests.models.aggregate.country import country
+
+SETTINGS = {
+    "field": {"kernel": "ridge + matern32(space)"},
+    "area effect": {"kernel": "ridge + matern32(space)", "area_effect": True},
+    "points": {"kernel": "matern32(space) + rbf(x)", "n_inducing": 16},
+    "square": {"kernel": "matern32(space)", "link": "square"},
+}
+EXACT = 1e-9  # nats left to q
+
+
+def _profile(**settings):
+    bags = country(side=14, n_area=10, cases=40.0, range_=4.0)
+    model = VBAgg(**{"link": "exp", "priors": "weak", "integrate": "none", **settings})
+    source, rng = BagsSource(bags, 0), np.random.default_rng(0)
+    state = model.init(source.summary(rng), rng)
+    profile = ProfileBound(
+        model, lambda at: model.block_stats(model.block_params(at), bags, None)[0], bags.n_bag
+    )
+    return model, state, profile
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def setting(request):
+    model, state, profile = _profile(**SETTINGS[request.param])
+    away = 0.2 * np.random.default_rng(1).standard_normal(profile.pack(state.params).size)
+    point = profile.at(profile.unpack(state, profile.pack(state.params) + away), EXACT)
+    return request.param, model, profile, point
+
+
+def test_the_gradient_is_that_of_the_profile(setting):
+    """The envelope theorem, by differences of the best bound."""
+    _, _, profile, point = setting
+    phi, h = profile.pack(point.state.params), 0.01
+    for k in range(phi.size):
+        ends = []
+        for factor in (1, -1, 2, -2):
+            moved = phi.copy()
+            moved[k] += factor * h
+            ends.append(profile.at(profile.unpack(point.state, moved), EXACT).value)
+        numeric = (8 * (ends[0] - ends[1]) - (ends[2] - ends[3])) / (12 * h)
+        assert point.grad[k] == pytest.approx(numeric, rel=2e-4, abs=2e-5), k
+
+
+def test_pack_and_unpack_undo_each_other(setting):
+    _, _, profile, point = setting
+    phi = profile.pack(point.state.params) + 0.1
+    np.testing.assert_array_equal(profile.pack(profile.unpack(point.state, phi).params), phi)
+    same = profile.unpack(point.state, profile.pack(point.state.params))
+    q, carried = whitened(point.state.params), whitened(same.params)
+    np.testing.assert_allclose(carried.v_mean, q.v_mean, atol=1e-8)
+    np.testing.assert_allclose(carried.factor(), q.factor(), atol=1e-8)
+
+
+def test_a_carried_posterior_is_nearly_the_best_one(setting):
+    """Hyperparameters move by 0.3, one at a time and together: the bound falls by little."""
+    name, model, profile, point = setting
+    phi = profile.pack(point.state.params)
+    lost, stale = [], []
+    for away in (*0.3 * np.eye(phi.size), np.full(phi.size, 0.3), np.full(phi.size, -0.3)):
+        moved = profile.unpack(point.state, phi + away)
+        best = profile.at(moved, EXACT).value
+        kept = {name: point.state.params[name] for name in ("v_mean", "root")}
+        for state, losses in (
+            (moved, lost),
+            (replace(moved, params={**moved.params, **kept}), stale),
+        ):
+            stats = profile._evaluate(state)
+            losses.append(best - model.objective(state, stats, profile._n_bag).bound)
+    print(name, np.round(lost, 3), np.round(stale, 3))
+    assert min(lost) > -1e-6
+    assert max(lost) < 1.0
+    # By the mean alone the whitened q would be off by all of it.
+    assert lost[0] < 0.1 * stale[0]
+
+
+def test_the_site_evidence_is_that_of_the_regression_it_stands_for(setting):
+    """The gradient, by differences of ``log Z`` written down with plain inverses."""
+    _, model, _, point = setting
+    state = point.state
+    site = SiteEvidence(model, state)
+    kernel, params = model._kernel(state.fixed), state.params
+    ones, side = constant_values(state), float(state.fixed["area_side"][0])
+
+    def log_z(theta, shift):
+        low = model.inducing_factor(state.fixed, theta, params["w"])
+        k = low @ low.T
+        h = site._linear - shift * (site._precision @ ones)
+        inner = np.eye(k.shape[0]) + k @ site._precision
+        value = 0.5 * h @ np.linalg.solve(inner, k @ h) - 0.5 * np.linalg.slogdet(inner)[1]
+        # What of the site is constant in u.
+        value += shift * (ones @ site._linear) - 0.5 * shift**2 * (ones @ site._precision @ ones)
+        return value + log_prior(kernel, theta, model.link_name, side)[0]
+
+    theta = params["theta"] + 0.1
+    by_theta, by_mean = site.gradient(theta, 0.05)
+    h = 1e-4
+    for k in range(theta.size):
+        away = h * np.eye(theta.size)[k]
+        numeric = (log_z(theta + away, 0.05) - log_z(theta - away, 0.05)) / (2 * h)
+        assert by_theta[k] == pytest.approx(numeric, rel=1e-4, abs=1e-4)
+    numeric = (log_z(theta, 0.05 + h) - log_z(theta, 0.05 - h)) / (2 * h)
+    assert by_mean == pytest.approx(numeric, rel=1e-4, abs=1e-4)
+
+
+def test_the_held_sites_hessian_is_near_that_of_the_profile(setting):
+    """At the optimum, where members are drawn from it: within 30 %, by its own size.
+
+    The site moves with the hyperparameters as well, which the held one does not know.
+    """
+    name, model, profile, point = setting
+    phi = profile.pack(point.state.params)
+    last = [point.state]
+
+    def minus(at):
+        found = profile.at(profile.unpack(last[0], at), 1e-6)
+        last[0] = found.state
+        return -found.value, -found.grad
+
+    mode = minimize(minus, phi, jac=True, method="L-BFGS-B").x
+    state = profile.at(profile.unpack(last[0], mode), EXACT).state
+    n, h = 1 + state.params["theta"].size, 0.05
+    found = SiteEvidence(model, state).hessian()
+    np.testing.assert_array_equal(found, found.T)
+    exact = np.empty((n, n))
+    for k in range(n):
+        ends = []
+        for sign in (1, -1):
+            moved = mode.copy()
+            moved[k] += sign * h
+            ends.append(profile.at(profile.unpack(state, moved), EXACT).grad[:n])
+        exact[k] = (ends[0] - ends[1]) / (2 * h)
+    print(name, np.round(np.diag(found), 2), np.round(np.diag(exact), 2))
+    np.testing.assert_allclose(np.diag(found), np.diag(exact), rtol=0.3, atol=0.15)
+
+
+NO_CONSTANT = pytest.mark.xfail(reason="the site is asked as if slopes could carry a constant")
+
+
+@pytest.mark.parametrize(
+    "kernel", ["matern32(space) + constant", pytest.param("ridge", marks=NO_CONSTANT)]
+)
+def test_a_higher_mean_is_carried_whatever_the_kernel(kernel):
+    """Where no term can carry a constant, the site's slope by the mean must say so."""
+    model, state, profile = _profile(kernel=kernel)
+    point = profile.at(state, EXACT)
+    phi, h = profile.pack(point.state.params), 0.02
+    found = SiteEvidence(model, point.state).hessian()[0, 0]
+    ends = []
+    for sign in (1, -1):
+        moved = phi.copy()
+        moved[0] += sign * h
+        ends.append(profile.at(profile.unpack(point.state, moved), EXACT).grad[0])
+    exact = (ends[0] - ends[1]) / (2 * h)
+    print(kernel, found, exact)
+    assert found == pytest.approx(exact, rel=0.3)
