@@ -160,7 +160,7 @@ def test_the_commands_take_a_time(
     assert "area_pixels: all" in told
     assert main(["plan", str(country), "--within", "2h", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["within"]["settings"]["model"]["inducing"] == 200
+    assert found["within"]["settings"]["model"]["inducing"] == "auto"
     for command in ("plan", "run"):
         assert main([command, str(country), "--within", "1s"]) == 2
         error = capsys.readouterr().err
