@@ -26,9 +26,9 @@ from pipeline.plan.proposal import MARGIN, Proposal, applied, ladder, propose, t
 from pipeline.plan.sizes import Sizes, measure_inputs, passage
 
 
-def measure(config: Config, mean_pixels: float) -> Probe:
+def measure(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
     """Time as a core of 5e10 products a second would take, twice as fast in single precision."""
-    del mean_pixels
+    del mean_pixels, n_areas
     m = resolved(config, "inducing")
     rate = 5e10 if resolved(config, "precision") == "float64" else 1e11
     pixel = 4 * m**2 / rate
@@ -141,8 +141,8 @@ def test_the_yaml_is_the_proposal(country: Path, large: Sizes) -> None:
 
 
 def test_a_model_whose_time_is_unknown_is_refused(country: Path, large: Sizes) -> None:
-    def unknown(config: Config, mean_pixels: float) -> Probe:
-        del config, mean_pixels
+    def unknown(config: Config, mean_pixels: float, n_areas: int) -> Probe:
+        del config, mean_pixels, n_areas
         return Probe(5e10, None, None, None, None)
 
     with pytest.raises(InputError, match="cannot be foreseen"):
