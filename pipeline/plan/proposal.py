@@ -186,8 +186,8 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Values]:
         yield values
 
 
-_FEWER = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}
-_FEW = {
+_FEWER: dict[str, dict[str, Any]] = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}
+_FEW: dict[str, dict[str, Any]] = {
     "model": {"inducing": 100},
     "evaluate": {"folds": 3, "calibration": "none"},
     "output": {"draws": 200},
