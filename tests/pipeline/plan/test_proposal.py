@@ -75,7 +75,8 @@ def test_the_defaults_of_a_large_problem_end_in_two_hours(country: Path, large: 
     every = applied(config, next(iter(ladder(config, large.area_pixels))))
     before = foresee(sized(every, large.area_pixels), large, measure(every, 0.0), 2)
     total = {stage.name: stage.seconds[2] for stage in before.stages}
-    assert total["fit"] + total["evaluate"] > 10 * 7200
+    # Climbs read few pixels whatever the size: all pixels cost the last passes and the draws.
+    assert total["fit"] + total["evaluate"] > 3 * 7200
 
 
 @pytest.mark.parametrize("hours", [300.0, 30.0, 3.0, 1.0, 0.7])
@@ -108,7 +109,7 @@ def test_more_time_gives_more_pixels(country: Path, large: Sizes) -> None:
 
 def test_what_users_set_is_kept_and_told(country: Path, large: Sizes) -> None:
     own = {"model": {"inducing": 150, "precision": "float64"}, "evaluate": {"folds": 4}}
-    found = proposed(country, large, 0.9, **own)
+    found = proposed(country, large, 0.4, **own)
     assert found.config.model.inducing == 150
     assert found.config.model.precision == "float64"
     assert found.config.evaluate.folds == 4
