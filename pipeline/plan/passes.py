@@ -17,9 +17,9 @@ from pipeline.config.schema import Config
 from pipeline.plan.sizes import Passage, Sizes, passage
 
 #: Of the climb with its curvatures, and of the last steps on all pixels: steps, passes of one.
-CLIMB_STEPS, CLIMB_PASSES = 25, 5.5
+CLIMB_STEPS, CLIMB_PASSES = 25, 9.0
 WHOLE_STEPS, WHOLE_PASSES = 3, 8.0
-MEMBER_PASSES = 14.0  # of one draw of the hyperparameters
+MEMBER_PASSES = 18.0  # of one draw of the hyperparameters
 HESSIANS = 8  # taken of the held site
 WARM_SHARE = 0.35  # of the climb, where a fit begins at another's optimum
 
