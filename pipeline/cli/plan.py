@@ -116,19 +116,28 @@ def _print(found: RunPlan) -> None:
     if found.epoch_flops is not None and found.fit_flops is not None:
         print(
             f"Floating-point operations (4 n M^2): {found.step_flops:.2g} a step, "
-            f"{found.epoch_flops:.2g} an epoch, {found.fit_flops:.2g} in {found.max_epochs} "
-            f"epochs; a core of this machine multiplies matrices at {found.probe.flops:.2g} a "
-            "second."
+            f"{found.epoch_flops:.2g} a pass over all areas, {found.fit_flops:.2g} in the fit; a "
+            f"core of this machine multiplies matrices at {found.probe.flops:.2g} a second."
         )
     if found.epoch_seconds:
         times = ", ".join(f"{_time(s)} with {n}" for n, s in found.epoch_seconds.items())
         print(
-            f"Time of an epoch by number of workers: {times}. The times above are for "
-            f"{found.max_epochs} epochs; the fit ends earlier if its bound no longer rises. More "
+            f"Time of a pass over all areas by number of workers: {times}. The times above are for "
+            f"{_passes(found)}. More "
             f"than {found.pays} {'worker does' if found.pays == 1 else 'workers do'} not pay."
         )
     for warning in found.warnings:
         print(f"warning: {warning}")
+
+
+def _passes(found: RunPlan) -> str:
+    """Return the passes of the fit that are foreseen, as text."""
+    passes = found.passes
+    if not passes.n_few:
+        return f"{found.max_epochs} epochs; the fit ends earlier if its bound no longer rises"
+    few = f"{passes.n_few:.0f} passes over {passes.few.n_pixels:,} pixels"
+    whole = f" and {passes.n_whole:.0f} over {passes.whole.n_pixels:,}" if passes.n_whole else ""
+    return f"{few}{whole}, as fits to the optimum of the bound took"
 
 
 def _sizes(found: RunPlan) -> Table:

@@ -22,6 +22,7 @@ from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
 from pipeline.evaluation.leave_out import REFIT_SHARE, TOGETHER
+from pipeline.plan.passes import FitPasses, fit_passes, n_nodes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.raster import CHUNK_PIXELS
@@ -92,8 +93,10 @@ class RunPlan:
         What ``auto`` stands for, and what else a time to keep may change.
     fitted : Passage
         What an epoch of the fit reads.
+    passes : FitPasses
+        Of the fit.
     step_flops, epoch_flops, fit_flops : float or None
-        ``4 n M^2`` for the pixels of a step, of an epoch, of as many epochs as are allowed.
+        ``4 n M^2`` for the pixels of a step, of a pass over all, of the fit.
     worker_bytes : int
         Memory of one worker process on a cluster.
     disk_bytes : int
@@ -113,6 +116,7 @@ class RunPlan:
     max_epochs: int
     settings: dict[str, dict[str, Any]]
     fitted: Passage
+    passes: FitPasses
     step_flops: float | None
     epoch_flops: float | None
     fit_flops: float | None
@@ -161,7 +165,8 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
     """
     sizes = measure_inputs(config)
     config = sized(config, sizes.area_pixels)
-    return foresee(config, sizes, probe(config, mean_pixels(config, sizes)), workers)
+    measured = probe(config, mean_pixels(config, sizes), sizes.n_areas)
+    return foresee(config, sizes, measured, workers)
 
 
 def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None = None) -> RunPlan:
@@ -182,13 +187,16 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
     tried = sorted({1, 2, 4, cores, n})
     model: Any = new_model(config)
     epochs = getattr(model, "max_epochs", 1)
-    fitted = passage(config, sizes, config.fit.area_pixels)
+    passes = fit_passes(config, sizes, model, config.fit.area_pixels, epochs)
+    fitted = passes.whole
     scored = passage(config, sizes, config.evaluate.area_pixels)
     epoch = {k: s for k in tried if (s := _epoch(config, fitted, measured, k)) is not None}
     thinning = _thinning(sizes, fitted)
     seconds = {
         "ingest": {k: _ingest(sizes, k) for k in tried},
-        "fit": {k: _start(config, fitted) + thinning + epochs * s for k, s in epoch.items()},
+        "fit": {
+            k: _start(config, fitted) + thinning + _fit(config, passes, measured, k) for k in epoch
+        },
     }
     if measured.predict is not None or measured.draw is not None:
         seconds["predict"] = {k: _predict(config, sizes, measured, k) for k in tried}
@@ -200,7 +208,8 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peaks[name])
         for name in ("ingest", "fit", "predict", "evaluate")
     )
-    flops = 4.0 * resolved(config, "inducing") ** 2 if measured.pixel is not None else None
+    n_inducing = measured.n_inducing or resolved(config, "inducing")
+    flops = 4.0 * n_inducing**2 if measured.pixel is not None else None
     epoch_flops = None if flops is None else flops * fitted.n_pixels
     found = RunPlan(
         sizes=sizes,
@@ -211,7 +220,8 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         max_epochs=epochs,
         step_flops=None if epoch_flops is None else epoch_flops / fitted.n_steps,
         epoch_flops=epoch_flops,
-        fit_flops=None if epoch_flops is None else epoch_flops * epochs,
+        fit_flops=None if flops is None else flops * passes.n_pixels,
+        passes=passes,
         settings=settings(config),
         fitted=fitted,
         worker_bytes=_fit_bytes(config, sizes, model, 1),
@@ -240,9 +250,10 @@ def _ingest(sizes: Sizes, n: int) -> float:
 
 
 def mean_pixels(config: Config, sizes: Sizes) -> float:
-    """Return the pixels of an area in the fit, on average."""
-    fitted = passage(config, sizes, config.fit.area_pixels)
-    return fitted.n_pixels / fitted.n_areas
+    """Return the pixels of an area in most passes of the fit, on average."""
+    model: Any = new_model(config)
+    found = fit_passes(config, sizes, model, config.fit.area_pixels, 1)
+    return found.few.n_pixels / found.few.n_areas
 
 
 def _thinning(sizes: Sizes, kept: Passage) -> float:
@@ -271,6 +282,14 @@ def _epoch(config: Config, read: Passage, measured: Probe, n: int) -> float | No
     return read.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
 
 
+def _fit(config: Config, passes: FitPasses, measured: Probe, n: int) -> float:
+    """Seconds of all passes of a fit."""
+    seconds = passes.n_hessian * measured.hessian
+    for count, read in ((passes.n_few, passes.few), (passes.n_whole, passes.whole)):
+        seconds += count * (_epoch(config, read, measured, n) or 0.0)
+    return seconds
+
+
 def _reading(read: Passage, n_cache: int) -> float:
     fits = read.store_bytes <= CACHE_BYTES * n_cache
     return read.n_blocks * (READ_CHUNK_S if fits else READ_BLOCK_S)
@@ -289,9 +308,9 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
 
 def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: int) -> float | None:
     """Seconds at most: where weights serve, as many refits as may be, and of every region."""
-    epoch = _epoch(config, read, measured, n)
-    if epoch is None:
+    if _epoch(config, read, measured, n) is None:
         return None
+    model: Any = new_model(config)
     draw = read.n_pixels * (measured.draw or 0.0) + _reading(read, 1)
     truth = sizes.n_pixels * (measured.predict or 0.0) if config.truth is not None else 0.0
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
@@ -299,9 +318,12 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     folds = config.evaluate.folds
     k = folds if isinstance(folds, int) else 5
     epochs = config.evaluate.epochs
-    most = getattr(new_model(config), "max_epochs", 1) if epochs == "auto" else epochs
-    fit = most * epoch * (1 - 1 / k) + 1.0
+    most = getattr(model, "max_epochs", 1) if epochs == "auto" else epochs
     weights = config.evaluate.leave_out == "importance"
+    warm = config.evaluate.start == "warm"
+    cap = config.evaluate.area_pixels
+    again = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
+    fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
     for scheme in config.evaluate.schemes:
         few = weights and scheme == "area" and isinstance(folds, int)
         seconds += fit * (min(k, REFITS) if few else k) + draw / _speed(n)
@@ -309,9 +331,10 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
             seconds += config.output.draws * sizes.n_areas * WEIGH_S / _speed(n)
     simulations = config.evaluate.calibration
     if isinstance(simulations, int):
-        thinned = passage(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
-        refit = most * (_epoch(config, thinned, measured, n) or 0.0) + 1.0
-        seconds += _thinning(sizes, thinned) + simulations * refit
+        cap = cap_for(sizes.area_pixels, CALIBRATION_PIXELS)
+        simulated = fit_passes(config, sizes, model, cap, most, warm=warm)
+        refit = _fit(config, simulated, measured, n) + draw / _speed(n) + 1.0
+        seconds += _thinning(sizes, simulated.whole) + simulations * refit
     return seconds
 
 
@@ -339,7 +362,7 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     if config.labels is None:  # of all areas, and of the pixels of the blocks in hand
         draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
     predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
-    chunk = min(CHUNK_PIXELS, tile) * resolved(config, "inducing") * width * AHEAD
+    chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
     peaks = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
@@ -347,7 +370,7 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
 
 
 def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
-    m, f = resolved(config, "inducing"), sizes.n_covariates
+    m, f = n_nodes(config, sizes), sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
     if model.sweep == "single":
         kept = passage(config, sizes, config.fit.area_pixels).n_pixels

@@ -9,17 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from models.aggregate.site_evidence import SiteEvidence
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_PIXELS, Bags
 from models.core.errors import ModelError
+from models.core.protocol import State
+from models.gp.inducing_points import MOST_AREAS
+from models.gp.kernel_model import whitened
+from models.gp.sparse_gp import LONGEST_STEP
 from models.training.loop import BagsSource, Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
+from pipeline.plan.passes import climbs
 from pipeline.prediction.products import layers
 
 N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
+NODES = 8  # sampled pixels of an area, at least those that an average has
 SAMPLED = ("x", "coords", "bag", "bag_y", "pixel_weight")  # one row each for a sampled pixel
 
 
@@ -36,9 +43,13 @@ class Probe:
     update : float or None
         The driver's part of a step.
     predict : float or None
-        All maps of a pixel.
+        All maps of a pixel, mixed over the draws of the hyperparameters.
     draw : float or None
         A pixel's part of the joint draws of areas.
+    hessian : float
+        The curvature of a climb, with the data held.
+    n_inducing : int
+        Inducing variables of the model.
     """
 
     flops: float
@@ -46,9 +57,11 @@ class Probe:
     update: float | None
     predict: float | None
     draw: float | None
+    hessian: float = 0.0
+    n_inducing: int = 0
 
 
-def probe(config: Config, mean_pixels: float) -> Probe:
+def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
     """Time the configured model on made-up pixels.
 
     Parameters
@@ -56,6 +69,8 @@ def probe(config: Config, mean_pixels: float) -> Probe:
     config : Config
     mean_pixels : float
         Pixels of an area, on average.
+    n_areas : int
+        Areas that inducing variables follow the number of.
     """
     model: Any = new_model(config)
     with one_blas_thread():
@@ -63,12 +78,14 @@ def probe(config: Config, mean_pixels: float) -> Probe:
         if model.sweep == "single":
             return Probe(flops, None, None, None, None)
         try:
-            return _probe_model(config, model, flops, mean_pixels)
+            return _probe_model(config, model, flops, mean_pixels, n_areas)
         except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
             return Probe(flops, None, None, None, None)
 
 
-def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -> Probe:
+def _probe_model(
+    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int
+) -> Probe:
     m: int = resolved(config, "inducing")
     n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
     n_bag = max(1, round(n_pix / mean_pixels))
@@ -88,6 +105,8 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
             found = source.summary(rng)
             each = {name: getattr(found, name) for name in SAMPLED}
             some = {name: own[:m] for name, own in each.items() if own is not None}
+            if climbs(model):
+                some |= _pixels_of_areas(found, n_areas or bags.n_bag)
             return replace(found, **some)
 
     training: Training = start_training(model, Prepared(), **model.loop_params("start"))
@@ -97,11 +116,21 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
     stats, _ = model.block_stats(params, block, None)
 
     def step() -> None:
-        model.update(state, stats, bags.n_bag)
+        if climbs(model):  # a natural step
+            at = model.objective(state, stats, bags.n_bag)
+            q = whitened(state.params)
+            q.natural_gain(at.d_mean, at.d_cov)
+            q.natural_step(at.d_mean, at.d_cov, 1.0, LONGEST_STEP)
+        else:
+            model.update(state, stats, bags.n_bag)
         model.block_params(state)
 
     timed = _fastest(lambda: model.block_stats(params, block, None)) / block.n_pix
     update = _fastest(step)
+    hessian = 0.0
+    if climbs(model):
+        hessian = _fastest(lambda: SiteEvidence(model, state).hessian(), repeats=1)
+        training.state = _with_members(model, state)
     model.adopt(training)
     predict = draw = None
     x, coords = block.x[: n_pix // 2], places[: n_pix // 2]
@@ -123,7 +152,33 @@ def _probe_model(config: Config, model: Any, flops: float, mean_pixels: float) -
             _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
         draw = _fastest(draws, repeats=2) / block.n_pix
-    return Probe(flops, timed, update, predict, draw)
+    n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
+    return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
+
+
+def _pixels_of_areas(found: Any, n_areas: int) -> dict[str, Any]:
+    """Return the part of a sample that places inducing variables: pixels of so many areas."""
+    n_areas = min(n_areas, MOST_AREAS + 1)  # beyond, points stand for them
+    n = NODES * n_areas
+    rows = np.resize(np.arange(found.x.shape[0]), n)
+    rng = np.random.default_rng(1)
+    some = {name: getattr(found, name) for name in SAMPLED}
+    some = {name: own[rows] for name, own in some.items() if own is not None}
+    some["x"] = rng.standard_normal(some["x"].shape)
+    each = {name: np.resize(getattr(found, name), n_areas) for name in ("y", "weight")}
+    if found.trials is not None:
+        each["trials"] = np.resize(found.trials, n_areas)
+    return {**some, **each, "bag": np.repeat(np.arange(n_areas), NODES)}
+
+
+def _with_members(model: Any, state: State) -> State:
+    """Return a state as one whose hyperparameters are integrated: each draw is the optimum."""
+    n = model.n_member
+    if not n:
+        return state
+    names = ("mean", "theta", *model.resolved_likelihood.parameters, "v_mean", "root")
+    members = {name: np.stack([state.params[name]] * n) for name in names}
+    return replace(state, members={**members, "weight": np.full(n, 1 / n)})
 
 
 def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> Bags:

@@ -79,7 +79,7 @@ def propose(
     within: float,
     workers: int | None = None,
     sizes: Sizes | None = None,
-    measure: Callable[[Config, float], Probe] = probe,
+    measure: Callable[[Config, float, int], Probe] = probe,
 ) -> Proposal:
     """Return the most accurate settings whose run ends within a time.
 
@@ -113,7 +113,7 @@ def propose(
         model = tuple(resolved(tried, key) for key in ("inducing", "precision", "pair_pixels"))
         key = (*model, tried.output.draws, round(np.log2(mean)))
         if key not in timed:
-            timed[key] = measure(tried, mean)
+            timed[key] = measure(tried, mean, found.n_areas)
         return tried, foresee(tried, found, timed[key], workers)
 
     rungs = list(ladder(config, found.area_pixels))
@@ -161,8 +161,8 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Values]:
     area_pixels : (n_area,) array
     """
     n = float(np.sum(area_pixels))
-    double = {"precision": "float64", "pair_pixels": 256}
-    single = {"precision": "float32", "pair_pixels": 128}
+    double = {"precision": "float64"}
+    single = {"precision": "float32"}
     refits = {"area_pixels": "all", "start": "cold", "leave_out": "refit"}
     yield {"model": double, "fit": {"area_pixels": "all"}, "evaluate": refits}
     yield {"model": single, "fit": {"area_pixels": "all"}, "evaluate": refits}
@@ -186,16 +186,16 @@ def ladder(config: Config, area_pixels: np.ndarray) -> Iterator[Values]:
         yield values
 
 
-_FEWER = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}
-_FEW = {
+_FEWER: dict[str, dict[str, Any]] = {"model": {"inducing": 100}, "evaluate": {"folds": 3}}
+_FEW: dict[str, dict[str, Any]] = {
     "model": {"inducing": 100},
-    "evaluate": {"folds": 3, "epochs": 40},
+    "evaluate": {"folds": 3, "calibration": "none"},
     "output": {"draws": 200},
 }
 _LAST: dict[str, dict[str, Any]] = {
-    "model": {"inducing": 64},
+    "model": {"inducing": 64, "integrate": "none"},
     "fit": {"max_epochs": 150},
-    "evaluate": {"folds": 2, "epochs": 30},
+    "evaluate": {"folds": 2, "epochs": 30, "calibration": "none"},
     "output": {"draws": 100},
 }
 _STEPS: tuple[tuple[float, float, dict[str, dict[str, Any]]], ...] = (
@@ -216,7 +216,6 @@ _STEPS: tuple[tuple[float, float, dict[str, dict[str, Any]]], ...] = (
 
 _PLAIN = {  # values that give nothing up
     "model.precision": "float64",
-    "model.pair_pixels": 256,
     "fit.area_pixels": "all",
     "evaluate.area_pixels": "all",
     "evaluate.start": "cold",

@@ -189,7 +189,7 @@ def store_bytes(n_pix: int, n_bag: int, n_feat: int) -> int:
 def _steps(config: Config, block_bags: np.ndarray) -> int:
     """Count the steps of an epoch; one where the model sweeps over everything."""
     model: Any = new_model(config)
-    if model.sweep != "minibatch":
+    if model.sweep != "minibatch" or getattr(model, "by_terms", False):
         return 1
     return len(plan_epoch(block_bags, model.batch_bags, np.random.default_rng(0)))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from typing import Any, TypeVar
 
+from models.training.loop import Training
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
@@ -30,7 +32,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``bound`` (nats), ``epochs``, ``converged``, the fitted ``hyperparameters`` by name, and
+        ``bound`` (nats), ``epochs``, ``converged``, ``stopped`` (why before, else empty), the
+        ``convergence`` (:func:`convergence_of`), the fitted ``hyperparameters`` by name, and
         ``hyperparameter_intervals`` where they are integrated (``mean``, ``lower`` and ``upper`` of
         the central 90 %); the ``coefficients`` of the kernel's linear part with their posterior
         standard deviations;
@@ -62,13 +65,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)
-    if training.stopped:
-        progress.log(f"fit: stopped before it converged: {training.stopped}")
-    elif not training.converged:
-        progress.log(
-            f"fit: the bound still rose after {training.epoch} epochs (fit.max_epochs); the maps "
-            "are usable, but a higher fit.max_epochs improves them"
-        )
+    convergence = convergence_of(training)
+    progress.log(f"fit: {_told(training, convergence)}")
     slopes = _coefficients(model, store.covariates)
     if slopes:
         listed = ", ".join(
@@ -79,12 +77,55 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "bound": model.bound_,
         "epochs": training.epoch,
         "converged": training.converged,
+        "stopped": training.stopped,
+        "convergence": convergence,
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
         "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
         "n_pixels": store.n_pix,
         "settings": settings(config),
     }
+
+
+def convergence_of(training: Training) -> dict[str, float | None]:
+    """Return how near a fit is to its optimum; empty of models that do not tell.
+
+    Parameters
+    ----------
+    training : Training
+
+    Returns
+    -------
+    dict
+        ``nats_left``, that the bound may be below its optimum; ``gradient``, the largest slope of
+        the bound by a hyperparameter, nats a unit of its logarithm; ``passes`` over all areas. None
+        where it was not found.
+    """
+    rows = [row for row in training.history if "nats_left" in row]
+    if not rows:
+        return {}
+    last = {key: rows[-1][key] for key in ("nats_left", "gradient")}
+    known = {key: value if math.isfinite(value) else None for key, value in last.items()}
+    return {**known, "passes": sum(row["passes"] for row in rows)}
+
+
+def _told(training: Training, convergence: dict[str, float | None]) -> str:
+    """Return what users read of the end of a fit."""
+    left = convergence.get("nats_left")
+    passes = f" after {convergence['passes']:.0f} passes" if convergence else ""
+    if training.stopped:
+        return f"stopped before it converged{passes}: {training.stopped}"
+    if training.converged:
+        near = "" if left is None else f", {left:.2g} nats below its optimum by the last step"
+        return f"converged{passes or f' after {training.epoch} epochs'}{near}"
+    remedy = "the maps are usable, but a higher fit.max_epochs improves them"
+    if convergence:
+        most = "an unknown number of" if left is None else f"{left:.2g}"
+        return (
+            f"not at its optimum{passes}: {most} nats may be left to gain, or draws of the "
+            f"hyperparameters be missing, at step {training.epoch} (fit.max_epochs); {remedy}"
+        )
+    return f"the bound still rose after {training.epoch} epochs (fit.max_epochs); {remedy}"
 
 
 def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:

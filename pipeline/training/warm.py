@@ -12,6 +12,7 @@ from models.training.loop import Training
 from models.training.optim import Plateau
 
 PLACES = ("term_values", "term_nodes", "node_share", "node_bag", "term_of")
+CURVATURE = ("inverse",)
 SURFACE = ("v_mean", "root")  # of q(u): what the fit has learnt of the surface itself
 
 
@@ -42,16 +43,18 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
     fixed = {**state.fixed, **{name: learnt.fixed[name] for name in PLACES if name in learnt.fixed}}
     plateau = Plateau(training.plateau.tolerance, factor=1 / 3, drops=1)
     state = replace(state, params=params, fixed=fixed, rate=state.rate / 3)
-    if "inverse" in learnt.memory:  # the curvature of the other's bound leads, and serves
-        memory = {name: learnt.memory[name] for name in ("inverse",)}
+    memory = {name: learnt.memory[name] for name in CURVATURE if name in learnt.memory}
+    if memory:  # the curvature of the other's bound leads, and serves
         state = replace(state, memory={"stage": np.array(0), "curved": np.array(1), **memory})
     return Training(state, plateau)
 
 
 def start_key(fitted: Estimator) -> str:
     """Return the fingerprint of what a fit takes over from a fitted model."""
-    digest = hashlib.sha256()
-    for name, value in sorted(fitted.fitted_state().params.items()):
+    digest, state = hashlib.sha256(), fitted.fitted_state()
+    places = {name: state.fixed[name] for name in PLACES if name in state.fixed}
+    curvature = {name: state.memory[name] for name in CURVATURE if name in state.memory}
+    for name, value in sorted({**state.params, **places, **curvature}.items()):
         if name not in SURFACE:
             digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

@@ -68,7 +68,9 @@ def test_the_national_mean_wins_by_region_where_the_population_said_it_lost(surv
     report, said = evaluated
     held_out, verdict = report["held_out"]["block"], report["better_than_constant"]
     assert verdict["block"]["answer"] == "no"
-    assert verdict["block"]["gain"] < -0.1
+    # The regions differ by more than the covariates say: integrated over its hyperparameters the
+    # map is less sure of itself than at their optimum, where it lost by more than 0.1.
+    assert verdict["block"]["gain"] < -0.05
     assert verdict["block"]["n_groups"] == 4
     assert said.splitlines()[0] == verdict["sentence"]
     assert "by region no (-" in said.splitlines()[0]

@@ -26,9 +26,9 @@ from pipeline.plan.proposal import MARGIN, Proposal, applied, ladder, propose, t
 from pipeline.plan.sizes import Sizes, measure_inputs, passage
 
 
-def measure(config: Config, mean_pixels: float) -> Probe:
+def measure(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
     """Time as a core of 5e10 products a second would take, twice as fast in single precision."""
-    del mean_pixels
+    del mean_pixels, n_areas
     m = resolved(config, "inducing")
     rate = 5e10 if resolved(config, "precision") == "float64" else 1e11
     pixel = 4 * m**2 / rate
@@ -75,7 +75,8 @@ def test_the_defaults_of_a_large_problem_end_in_two_hours(country: Path, large: 
     every = applied(config, next(iter(ladder(config, large.area_pixels))))
     before = foresee(sized(every, large.area_pixels), large, measure(every, 0.0), 2)
     total = {stage.name: stage.seconds[2] for stage in before.stages}
-    assert total["fit"] + total["evaluate"] > 10 * 7200
+    # Climbs read few pixels whatever the size: all pixels cost the last passes and the draws.
+    assert total["fit"] + total["evaluate"] > 3 * 7200
 
 
 @pytest.mark.parametrize("hours", [300.0, 30.0, 3.0, 1.0, 0.7])
@@ -108,7 +109,7 @@ def test_more_time_gives_more_pixels(country: Path, large: Sizes) -> None:
 
 def test_what_users_set_is_kept_and_told(country: Path, large: Sizes) -> None:
     own = {"model": {"inducing": 150, "precision": "float64"}, "evaluate": {"folds": 4}}
-    found = proposed(country, large, 0.9, **own)
+    found = proposed(country, large, 0.4, **own)
     assert found.config.model.inducing == 150
     assert found.config.model.precision == "float64"
     assert found.config.evaluate.folds == 4
@@ -141,8 +142,8 @@ def test_the_yaml_is_the_proposal(country: Path, large: Sizes) -> None:
 
 
 def test_a_model_whose_time_is_unknown_is_refused(country: Path, large: Sizes) -> None:
-    def unknown(config: Config, mean_pixels: float) -> Probe:
-        del config, mean_pixels
+    def unknown(config: Config, mean_pixels: float, n_areas: int) -> Probe:
+        del config, mean_pixels, n_areas
         return Probe(5e10, None, None, None, None)
 
     with pytest.raises(InputError, match="cannot be foreseen"):
@@ -160,7 +161,7 @@ def test_the_commands_take_a_time(
     assert "area_pixels: all" in told
     assert main(["plan", str(country), "--within", "2h", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["within"]["settings"]["model"]["inducing"] == 200
+    assert found["within"]["settings"]["model"]["inducing"] == "auto"
     for command in ("plan", "run"):
         assert main([command, str(country), "--within", "1s"]) == 2
         error = capsys.readouterr().err

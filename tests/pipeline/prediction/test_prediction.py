@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from copy import copy
 
 import geopandas as gpd
 import numpy as np
@@ -14,6 +15,7 @@ from rio_cogeo import cog_validate
 
 from geo.grid import Tile
 from geo.positions import Positions
+from models.aggregate.members import member_states
 from pipeline.config.context import StageContext
 from pipeline.prediction import raster
 from pipeline.prediction import stage as predict
@@ -52,10 +54,17 @@ def expected_pixels(world):
 def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
     inside, p = expected_pixels(world)
     people = world.population[inside]
-    named = world.model.named_hyperparameters()
-    prior = sum(value for name, value in named.items() if name.endswith(".variance"))
+    support = np.zeros(inside.sum())
+    for state, part, weight in zip(
+        member_states(world.model.fitted_state()), p.parts, p.weights, strict=True
+    ):
+        own = copy(world.model)
+        own.state_, own.params_ = state, own.block_params(state)
+        named = own.named_hyperparameters()
+        prior = sum(value for name, value in named.items() if name.endswith(".variance"))
+        support += weight * np.clip(1 - part.s / max(prior, 0.01), 0, 1)
     for name, values in {
-        "data_support": np.clip(1 - p.s / max(prior, 0.01), 0, 1),
+        "data_support": support,
         "rate_mean": 1000 * p.mean,
         "rate_sd": 1000 * p.sd,
         "rate_lower": 1000 * p.quantile(0.05),

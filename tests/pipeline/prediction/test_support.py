@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import rasterio
 
 from models import Bags, VBAgg
+from models.aggregate.members import member_states
 from models.gp.kernel_terms import TermKernel
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.prediction import Prediction
@@ -35,22 +37,40 @@ def fitted() -> tuple[VBAgg, Bags]:
     return model.fit(bags, n_thread=1), bags
 
 
+def members_of(model: VBAgg) -> list[VBAgg]:
+    """Return a model of each draw of the hyperparameters, without draws."""
+    found = []
+    for state in member_states(model.fitted_state()):
+        own = copy(model)
+        own.state_, own.params_ = state, model.block_params(state)
+        found.append(own)
+    return found
+
+
 def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> None:
     model, bags = fitted
     p = model.predict_pixels(bags.x, bags.coords)
     found = data_support(model, p, bags.x, bags.coords)
-    named = model.named_hyperparameters()
-    rough = sum(
-        value
-        for name, value in named.items()
-        if name.endswith(".variance") and name.startswith(("rbf", "matern32"))
-    )
-    assert rough > 0
+    # By each draw of the hyperparameters, from the variances that it names.
+    rough = [
+        sum(
+            value
+            for name, value in each.named_hyperparameters().items()
+            if name.endswith(".variance") and name.startswith(("rbf", "matern32"))
+        )
+        for each in members_of(model)
+    ]
+    assert len(rough) == 10
+    assert min(rough) > 0
     fixed = model.fitted_state().fixed
     kernel = kernel_of(model.kernel, fixed)
     assert isinstance(kernel, TermKernel)  # each term has inducing variables of its own
     floor = (0.1 * 3.0) ** 2  # of the identity link
-    np.testing.assert_allclose(found, np.clip(1 - p.s / max(rough, floor), 0, 1), rtol=1e-10)
+    expected = sum(
+        weight * np.clip(1 - part.s / max(prior, floor), 0, 1)
+        for weight, part, prior in zip(p.weights, p.parts, rough, strict=True)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
     # Far from all areas nothing of the prior is gone.
     far = np.full_like(bags.coords, 1e5)
     wild = bags.x + 30

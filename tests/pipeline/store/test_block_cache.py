@@ -142,7 +142,7 @@ def test_the_budget_changes_no_bit_of_a_fit(tmp_path, monkeypatch):
             made.append(self)
 
         monkeypatch.setattr(StoreBlockSource, "__init__", new)
-        model = VBAgg(n_inducing=6, max_epochs=4, batch_bags=8)
+        model = VBAgg(n_inducing=6, max_epochs=4, batch_bags=8, posterior_steps="adam")
         fit(model, store, n_thread=2)
         fitted.append(model)
         loads.append(made[0].cache.n_load)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from models import Bags, VBAgg
+from models.aggregate.refinement import CLIMB, CURVATURE, MEMBERS
 from models.core.block import BagBlock
 from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
 from pipeline.core.errors import ClusterError, StoreError
@@ -86,8 +88,11 @@ def new_model(**params: Any) -> VBAgg:
     return VBAgg(**{**start, **params})
 
 
+MINI_BATCHES = {"posterior_steps": "adam"}  # steps within an epoch, no climb over all areas
+
+
 def assert_identical(one: Training, other: Training) -> None:
-    for group in ("params", "fixed", "memory"):
+    for group in ("params", "fixed", "memory", "members"):
         arrays, others = getattr(one.state, group), getattr(other.state, group)
         assert arrays.keys() == others.keys()
         for name, value in arrays.items():
@@ -267,8 +272,10 @@ def test_a_cluster_gives_the_same_as_threads(
 ) -> None:
     scale(cluster, client, n_worker)
     bags = np.arange(N_BAG) != 3
-    expected = fit(new_model(), store, bags=bags, n_thread=1)
+    expected = fit(new_model(**MINI_BATCHES), store, bags=bags, n_thread=1)
     assert len(expected.history) * 3 <= expected.state.step  # several steps an epoch
+    assert_identical(fit(new_model(**MINI_BATCHES), store, client, bags=bags), expected)
+    expected = fit(new_model(), store, bags=bags, n_thread=1)
     assert_identical(fit(new_model(), store, client, bags=bags), expected)
 
 
@@ -393,7 +400,8 @@ def test_a_task_carries_neither_the_store_nor_its_arrays(store: BagStore, client
 
 
 def test_interrupted_in_the_middle_of_an_epoch_and_resumed(store: BagStore, tmp_path: Path) -> None:
-    whole = fit(new_model(max_epochs=6), store)
+    model = partial(new_model, max_epochs=6, **MINI_BATCHES)
+    whole = fit(model(), store)
     for stop_at, logs in (
         (0.3, []),
         (2.3, []),
@@ -401,15 +409,34 @@ def test_interrupted_in_the_middle_of_an_epoch_and_resumed(store: BagStore, tmp_
     ):
         record = Record(stop_at=stop_at)
         with pytest.raises(KeyboardInterrupt):
-            fit(new_model(max_epochs=6), store, checkpoint=tmp_path, progress=record)
+            fit(model(), store, checkpoint=tmp_path, progress=record)
         assert record.done < stop_at + 0.7
         assert record.logs == logs
     record = Record()
-    resumed = fit(new_model(max_epochs=6), store, checkpoint=tmp_path, progress=record)
+    resumed = fit(model(), store, checkpoint=tmp_path, progress=record)
     assert_identical(resumed, whole)
     assert record.logs == ["fit: resumes from the checkpoint of epoch 4"]
     assert sum(n for n, _ in record.steps) == pytest.approx(2)
     assert record.done == pytest.approx(6)
+
+
+def test_interrupted_after_any_step_of_the_climb_or_of_the_members(
+    store: BagStore, tmp_path: Path
+) -> None:
+    model = partial(new_model, max_epochs=100, integrate=4)
+    whole = fit(model(), store)
+    assert whole.converged
+    stages = [row["stage"] for row in whole.history]
+    assert {CLIMB, CURVATURE, MEMBERS} <= {*stages}
+    assert whole.state.members["theta"].shape[0] == 4
+    # A run stops before its checkpoint of that step: in the climb, at the curvature, and between
+    # two pairs of members.
+    for number in sorted({1, stages.index(CURVATURE), len(stages) - 1}):
+        stopping = Record(stop_at=number - 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            fit(model(), store, checkpoint=tmp_path / str(number), progress=stopping)
+        found = fit(model(), store, checkpoint=tmp_path / str(number))
+        assert_identical(found, whole)
 
 
 def test_killed_and_resumed(store: BagStore, tmp_path: Path) -> None:
@@ -507,7 +534,7 @@ def test_a_checkpoint_of_something_else_is_not_taken_up(
 
 def test_progress_tells_bound_and_rate_of_each_step(store: BagStore) -> None:
     record = Record()
-    training = fit(new_model(learning_rate=0.03), store, progress=record)
+    training = fit(new_model(learning_rate=0.03, **MINI_BATCHES), store, progress=record)
     assert record.total == 4
     assert record.done == pytest.approx(4)
     assert len(record.steps) == training.state.step
@@ -523,7 +550,13 @@ def test_not_converged_is_a_status_and_so_is_converged(store: BagStore, tmp_path
     model = new_model()
     assert not fit(model, store).converged
     assert not model.converged_
-    model = new_model(max_epochs=200, tolerance=1e3)  # no rise is large enough: as soon as can be
+    model = new_model(max_epochs=200, integrate="none")
+    done = fit(model, store)
+    assert model.converged_
+    assert done.epoch < 200
+    assert model.convergence_["nats_left"] < model.nats_left
+    # No rise is large enough: as soon as can be.
+    model = new_model(max_epochs=200, tolerance=1e3, **MINI_BATCHES)
     done = fit(model, store, checkpoint=tmp_path)
     assert model.converged_
     assert done.epoch < 200

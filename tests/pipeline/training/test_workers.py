@@ -59,7 +59,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
 
 def new_model(max_epochs: int = 5) -> VBAgg:
     """Four or five steps an epoch."""
-    return VBAgg(n_inducing=10, kernel="additive", max_epochs=max_epochs, batch_bags=10, seed=3)
+    return VBAgg(
+        n_inducing=10,
+        kernel="additive",
+        max_epochs=max_epochs,
+        batch_bags=10,
+        posterior_steps="adam",
+        seed=3,
+    )
 
 
 @contextmanager
