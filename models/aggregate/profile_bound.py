@@ -21,6 +21,8 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats
 from models.gp import sparse_gp
 from models.gp.kernel_model import whitened
+from models.gp.kernels import Constant, Linear
+from models.gp.regression_kernels import Ridge
 
 MOST_STEPS = 40
 # Share of the way of a natural step near its end. The covariance's derivative lacks part of the
@@ -94,6 +96,7 @@ class ProfileBound:
         old = self._model.inducing_factor(state.fixed, state.params["theta"], state.params["w"])
         new = self._model.inducing_factor(state.fixed, params["theta"], params["w"])
         old_inverse = inverse_lower(old)
+        kernel = self._model._kernel(state.fixed)
         turn = old_inverse @ new
         q = whitened(state.params)
         root_inverse = inverse_lower(q.factor())
@@ -102,7 +105,7 @@ class ProfileBound:
         site = turn.T @ data @ turn
         # A higher mean leaves less to the term that can carry a constant.
         up = float(params["mean"][0] - state.params["mean"][0])
-        linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(state)))
+        linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(kernel, state)))
         precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
         try:
             cov = gram(inverse_lower(cholesky(precision)))
@@ -165,12 +168,15 @@ class ProfileBound:
         return replace(state, params={**state.params, "v_mean": q.v_mean, "root": q.root})
 
 
-def constant_values(state: State) -> np.ndarray:
+def constant_values(kernel: Any, state: State) -> np.ndarray:
     """Return the inducing values of the function 1, had by the last term alone: (n_ind,).
 
-    Averages and points of a term in space come last; they interpolate a constant.
+    Averages and points of a term in space come last; they interpolate a constant. A linear term
+    cannot: zeros.
     """
     values = state.fixed["term_values"]
     ones = np.zeros(int(values.sum()))
+    if isinstance(kernel.terms[-1].kernel, Constant | Linear | Ridge):
+        return ones
     ones[int(values[:-1].sum()) :] = 1.0
     return ones

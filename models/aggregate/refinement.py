@@ -98,8 +98,9 @@ class Refinement:
             "stage": stage,
             "passes": self._passes,
             "nats_left": float(memory.get("left", np.inf)),
-            "gradient": float(np.abs(memory["grad"]).max()) if "grad" in memory else np.inf,
         }
+        if "grad" in memory:
+            report["gradient"] = float(np.abs(memory["grad"]).max())
         return state, Info(float(memory["value"]), done, stopped, report)
 
     # -- the stages ----------------------------------------------------------------------------
@@ -127,8 +128,10 @@ class Refinement:
         at = self._point(profile, state, EXACT_Q)
         phi = profile.pack(at.state.params)
         hessian = self._site_hessian(at.state, phi.size)
-        n_own = phi.size - 1 - at.state.params["theta"].size
-        for k in range(phi.size - n_own, phi.size):
+        unknown = list(range(1 + at.state.params["theta"].size, phi.size))
+        if not SiteEvidence(self._model, at.state).knows_mean:
+            unknown.append(0)
+        for k in unknown:
             away = np.zeros(phi.size)
             away[k] = DIFFERENCE
             up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
@@ -255,9 +258,7 @@ class Refinement:
             inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
         else:
             inverse = bfgs(inverse, step, grad - at.grad)
-        return replace(
-            at.state, memory=self._remember(memory, at, inverse, gained)
-        )
+        return replace(at.state, memory=self._remember(memory, at, inverse, gained))
 
     def _remember(self, memory: Arrays, at: Point, inverse: np.ndarray, gained: float) -> Arrays:
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left

@@ -44,7 +44,12 @@ class SiteEvidence:
         site = inverse.T @ (before - np.eye(before.shape[0])) @ inverse
         self._precision = 0.5 * (site + site.T)
         self._linear = inverse.T @ (before @ q.v_mean)
-        self._ones = constant_values(state)
+        self._ones = constant_values(self._kernel, state)
+
+    @property
+    def knows_mean(self) -> bool:
+        """Whether a term can carry a constant, so that the mean's curvature is known."""
+        return bool(self._ones.any())
 
     def gradient(self, theta: np.ndarray, shift: float = 0.0) -> tuple[np.ndarray, float]:
         """Return the gradient by ``theta``, with the prior's, and that by the mean.

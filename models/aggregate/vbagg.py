@@ -159,7 +159,7 @@ class VBAgg(KernelModel, AggregateModel):
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
     learn_inducing: bool = False
-    pair_pixels: Count = 32
+    pair_pixels: Count = 96
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
     batch_bags: Count = 32
@@ -283,7 +283,7 @@ class VBAgg(KernelModel, AggregateModel):
     def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return the block's chosen pixels; they are kept until the next fit begins."""
         cap = int(params["thin"][0])
-        key = (cap, block.n_pix, *block.bag.tolist())
+        key = (cap, block.n_pix, block.bag.tobytes(), block.y.tobytes())
         kept: dict[Any, BagBlock] = self.__dict__.setdefault("_thin", {})
         if key not in kept:
             scale = params["x_mean"], params["x_sd"]
@@ -316,11 +316,10 @@ class VBAgg(KernelModel, AggregateModel):
         memory = self.fitted_state().memory
         if "left" not in memory:
             return {}
-        return {
-            "nats_left": float(memory["left"]),
-            "gradient": float(np.abs(memory["grad"]).max()),
-            "passes": float(memory["passes"]),
-        }
+        found = {"nats_left": float(memory["left"]), "passes": float(memory["passes"])}
+        if "grad" in memory:
+            found["gradient"] = float(np.abs(memory["grad"]).max())
+        return found
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.

@@ -1,8 +1,8 @@
 """How often a fit goes over the areas, and over how many of their pixels.
 
 A fit that climbs to its optimum (:mod:`models.aggregate.refinement`) takes most of its passes over
-few pixels of each area; the counts below are those of fits of the simulated countries and of
-Madagascar (``docs/plan.md``). Other fits take all of ``fit.max_epochs``, their longest case.
+few pixels of each area; the counts below are those of fits of the small simulated country
+(``docs/plan.md``). Other fits take all of ``fit.max_epochs``, their longest case.
 """
 
 from __future__ import annotations

@@ -96,7 +96,10 @@ def test_the_site_evidence_is_that_of_the_regression_it_stands_for(setting):
     state = point.state
     site = SiteEvidence(model, state)
     kernel, params = model._kernel(state.fixed), state.params
-    ones, side = constant_values(state), float(state.fixed["area_side"][0])
+    ones, side = (
+        constant_values(model._kernel(state.fixed), state),
+        float(state.fixed["area_side"][0]),
+    )
 
     def log_z(theta, shift):
         low = model.inducing_factor(state.fixed, theta, params["w"])

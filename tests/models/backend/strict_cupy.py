@@ -24,7 +24,7 @@ import scipy.linalg
 import scipy.special
 
 NAMES = """
-abs absolute add all any arange argmax argmin argsort array_equal atleast_1d bool_
+abs absolute add all any arange argmax argmin argsort array_equal atleast_1d bincount bool_
 broadcast_to ceil clip concatenate copysign cos cumsum diag diff divide dot einsum
 empty_like equal exp expand_dims expm1 eye finfo flatnonzero float32 float64 floor greater
 greater_equal inf int32 int64 invert isfinite isnan less less_equal log log1p logaddexp
