@@ -29,7 +29,7 @@ MOST_STEPS = 40
 # curvature by the mean (how exposure is spread inside areas follows the mean as well; up to half of
 # it, measured): full steps would swing there, and these divide the error by three.
 STEADY, NEAR = 0.65, 0.5
-HOPE = 3.0  # times what a natural step would gain to second order, that a climb may still gain
+HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
 Evaluate = Callable[[State], Stats]
 
 
@@ -154,7 +154,7 @@ class ProfileBound:
                 continue
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
-            best = Point(state, value, self.pack(found.grad), left, passes)
+            best = Point(state, value, self._gradient(state, found), left, passes)
             if left < tolerance or value + HOPE * left < least:
                 return best
             rate = min(1.0 if left > NEAR else STEADY, rate * 2.0)
@@ -162,6 +162,23 @@ class ProfileBound:
             state = self._stepped(state, found, rate, longest)
         assert best is not None
         return replace(best, passes=MOST_STEPS)
+
+    def _gradient(self, state: State, found: Any) -> np.ndarray:
+        """Return the gradient by ``phi``, by the mean with the held site moving ``q`` along.
+
+        At the best ``q`` it is the same. Near it, the mean with ``q`` held is ill-conditioned: a
+        term carries a constant as well, and all bags know it together.
+        """
+        grad = self.pack(found.grad)
+        kernel = self._model._kernel(state.fixed)  # noqa: SLF001 (a part of the model)
+        ones = constant_values(kernel, state)
+        params = state.params
+        lower = self._model.inducing_factor(state.fixed, params["theta"], params["w"])
+        up = inverse_lower(lower) @ ones
+        factor = whitened(params).factor()
+        moved = up - factor @ (factor.T @ up)
+        grad[0] -= float((found.d_mean - params["v_mean"]) @ moved)
+        return grad
 
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)

@@ -29,11 +29,11 @@ from models.core.protocol import Arrays, Info, State, Stats
 from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
-CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the climb
+CLOSE_Q = 2e-3  # nats that a natural step may still gain, at the end of the climb
 FAR_Q = 0.3  # at the very start
 MIDDLE_Q, SHARE_Q = 0.004, 0.002  # before: at most, and as a share of what is left to gain
-EXACT_Q = 1e-4  # where differences are taken
-MEMBER_Q = 1e-2
+EXACT_Q = 1e-3  # where differences are taken
+MEMBER_Q = 0.05
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.3  # step of a difference, in logarithms

@@ -50,7 +50,7 @@ from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
-CLIMB_PIXELS, LEAST_CLIMB = 8192, 25  # pixels of all bags, and of each, that the climb reads
+CLIMB_PIXELS, LEAST_CLIMB = 4096, 25  # pixels of all bags, and of each, that the climb reads
 MEMBERS = 10  # draws of the hyperparameters
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 
@@ -159,7 +159,7 @@ class VBAgg(KernelModel, AggregateModel):
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
     learn_inducing: bool = False
-    pair_pixels: Count = 96
+    pair_pixels: Count = 256
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
     batch_bags: Count = 32

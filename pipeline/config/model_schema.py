@@ -96,10 +96,10 @@ class ModelSpec(Section):
     )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "auto",
-        description="covariance: 'flexible', 'additive', 'ard', or a sum such as "
-        "'ridge + matern32(space)'; auto is smooth_additive for vbagg (linear and smooth effects of "
-        "each covariate, and space; flexible has interactions as well), additive for other models "
-        "of counts, the model's own choice for labels",
+        description="covariance: 'smooth_additive', 'flexible', 'additive', 'ard', or a sum such "
+        "as 'ridge + matern32(space)'; auto is smooth_additive for vbagg (linear and smooth effects "
+        "of each covariate, and space; flexible has interactions as well), additive for other "
+        "models of counts, the model's own choice for labels",
     )
     integrate: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=2)] = Field(
         "auto",
@@ -115,7 +115,7 @@ class ModelSpec(Section):
     )
     pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
         "auto",
-        description="pixels of an area in pairwise sums; larger areas are sampled; auto: 96",
+        description="pixels of an area in pairwise sums; larger areas are sampled; auto: 256",
     )
     precision: Literal["auto", "float64", "float32"] = Field(
         "auto",
@@ -163,7 +163,7 @@ class ModelSpec(Section):
 AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
 """Pixels of an area, ``all`` of them, or ``auto``."""
 
-UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 96, "precision": "float64"}
+UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 256, "precision": "float64"}
 """What ``auto`` stands for in ``model`` where the size asks for nothing else."""
 
 
