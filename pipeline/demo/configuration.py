@@ -20,12 +20,13 @@ def demo_config(spec: CountrySpec, name: str, seed: int, *, labels: bool) -> str
     if spec.n_area > 500:
         schemes, note = ("[]", "no cross-validation; [area, block] refits the model 10 times")
     observed = "counts:      {path: cases.csv, id: area_id, value: cases}"
-    fit = "fit:         {seed: 1}"
+    fit = "fit:         {max_epochs: 200, seed: 1}"
     output = "{dir: out, rate_per: 1000, interval: 0.9, exceedance: [50, 100], draws: 500}"
     truth = "{path: truth_rate.tif}     # cases per person, known here because it is simulated"
     if labels:
         observed = "labels:      {path: outbreaks.csv, id: area_id, value: outbreak}   # 1 or 0"
         model = "kind: psi_vgpmil, options: {density: gamma}"
+        fit = "fit:         {seed: 1}"
         output = "{dir: out, interval: 0.9}"
         truth = "{path: truth_hotspot.tif}   # 1 where the risk is high: here it is simulated"
     evaluate = f"evaluate:    {{folds: 5, schemes: {schemes}, seed: 1}}   # {note}"
