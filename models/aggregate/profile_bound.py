@@ -170,7 +170,7 @@ class ProfileBound:
         term carries a constant as well, and all bags know it together.
         """
         grad = self.pack(found.grad)
-        kernel = self._model._kernel(state.fixed)  # noqa: SLF001 (a part of the model)
+        kernel = self._model._kernel(state.fixed)
         ones = constant_values(kernel, state)
         params = state.params
         lower = self._model.inducing_factor(state.fixed, params["theta"], params["w"])

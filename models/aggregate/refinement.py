@@ -29,10 +29,10 @@ from models.core.protocol import Arrays, Info, State, Stats
 from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
-CLOSE_Q = 2e-3  # nats that a natural step may still gain, at the end of the climb
+CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the climb
 FAR_Q = 0.3  # at the very start
 MIDDLE_Q, SHARE_Q = 0.004, 0.002  # before: at most, and as a share of what is left to gain
-EXACT_Q = 1e-3  # where differences are taken
+EXACT_Q = 1e-4  # where differences are taken
 MEMBER_Q = 0.05
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
@@ -140,7 +140,7 @@ class Refinement:
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
         tries = int(memory.get("tries", 0)) + 1
-        stage = CLIMB if left > self._tolerance and tries < 3 else self._after_curvature()
+        stage = CLIMB if left > self._tolerance and tries < 4 else self._after_curvature()
         memory = {
             "stage": np.array(stage),
             "tries": np.array(tries),
