@@ -24,6 +24,7 @@ from models import VBAgg
 from models.backend.arrays import segment_sum, spread
 from models.core.block import BagBlock
 from models.gp.kernel_sums import Sum
+from models.gp.kernel_terms import TermKernel
 from models.gp.kernels import Kernel, Linear, Radial
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.observation import bag_weights
@@ -73,7 +74,9 @@ def leaves(kernel: Kernel, start: int = 0) -> Iterator[tuple[Linear | Radial, sl
     ValueError
         If a term is neither linear nor radial with one range.
     """
-    if isinstance(kernel, Sum):
+    if isinstance(kernel, TermKernel):
+        yield from leaves(kernel.whole, start)
+    elif isinstance(kernel, Sum):
         yield from leaves(kernel.left, start)
         yield from leaves(kernel.right, start + kernel.left.n_theta)
     elif isinstance(kernel, Linear) or (isinstance(kernel, Radial) and not kernel.ard):

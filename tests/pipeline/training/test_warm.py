@@ -133,10 +133,11 @@ def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = simulate_country(tmp_path, "small")
-    text = path.read_text().replace("inducing: 200", "inducing: 20")
+    text = path.read_text().replace("link: exp", "link: exp, inducing: 20, integrate: none")
     text = text.replace("fit:         {", "fit:         {area_pixels: 30, ")
     text = text.replace("max_epochs: 200", "max_epochs: 4").replace("draws: 500", "draws: 100")
     quick = "evaluate:    {start: warm, epochs: 3, leave_out: importance, folds: 2, "
+    quick += "calibration: none, "
     path.write_text(text.replace("evaluate:    {folds: 5, ", quick))
     assert main(["run", str(path), "--quiet"]) == 0
     out = tmp_path / "out"
