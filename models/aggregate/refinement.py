@@ -33,7 +33,7 @@ CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the cli
 FAR_Q = 0.3  # at the very start
 MIDDLE_Q, SHARE_Q = 0.004, 0.002  # before: at most, and as a share of what is left to gain
 EXACT_Q = 1e-4  # where differences are taken
-MEMBER_Q = 0.05
+MEMBER_Q = 0.02
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.3  # step of a difference, in logarithms
@@ -319,7 +319,8 @@ def member_offsets(covariance: np.ndarray, n_member: int, seed: int) -> np.ndarr
     n_phi = covariance.shape[0]
     rng = np.random.default_rng([seed, 7])
     values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    # The symmetric root: it changes little where the covariance does.
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     found: list[np.ndarray] = []
     while len(found) < n_member:
         frame, _ = np.linalg.qr(rng.standard_normal((n_phi, n_phi)))

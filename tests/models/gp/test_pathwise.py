@@ -226,7 +226,7 @@ def test_a_fit_by_draws_ends_near_the_deterministic_one(link, make_bags):
         # No tolerance: the schedule, which reacts to noise, keeps out of the comparison.
         training = start_training(model, source, seed=0, learning_rate=0.05, tolerance=-np.inf)
         with ThreadExecutor(model, source, 1) as executor:
-            for rate, stop in ((0.05, 150), (0.01, 200)):
+            for rate, stop in ((0.05, 250), (0.01, 400)):
                 train(
                     model,
                     source,
