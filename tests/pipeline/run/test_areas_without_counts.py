@@ -43,11 +43,11 @@ def ran(tmp_path_factory):
     known.to_csv(directory / "known.csv", index=False)
     areas[~areas["area_id"].isin(absent)].to_file(directory / "fewer.gpkg", layer="areas")
     mapping = yaml.safe_load(config.read_text())
-    mapping["model"]["inducing"] = 40
     mapping["fit"]["max_epochs"] = 60
     mapping["model"]["integrate"] = "none"  # a few draws are near another few, no nearer
     mapping["output"] |= {"draws": 400, "interval": INTERVAL}
-    mapping["evaluate"] = {"folds": 2, "schemes": ["area"], "seed": 1}
+    own = {"leave_out": "refit", "calibration": "none"}  # no draws are chosen anew
+    mapping["evaluate"] = {"folds": 2, "schemes": ["area"], "seed": 1, **own}
     for name, sections in (
         ("some", {}),
         ("fewer", {"areas": {**mapping["areas"], "path": "fewer.gpkg"}}),
