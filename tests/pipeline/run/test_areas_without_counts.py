@@ -96,9 +96,16 @@ def test_the_other_rows_and_the_scores_are_those_of_a_run_without_them(ran):
     assert one["n_areas"] == SPEC.n_area - N_ABSENT
     # Scores that no single draw of noise decides.
     for name in ("nll", "rates", "log_counts"):
-        assert one["in_sample"][name] == pytest.approx(other["in_sample"][name], **ROUNDING)
-        scores = [each["held_out"]["area"]["model"][name] for each in (one, other)]
-        assert scores[0] == pytest.approx(scores[1], **ROUNDING)
+        for place in (("in_sample",), ("held_out", "area", "model")):
+            scores = []
+            for report in (one, other):
+                for key in (*place, name):
+                    report = report[key]
+                # mae is of the median of noisy counts.
+                if isinstance(report, dict):
+                    report = {key: value for key, value in report.items() if key != "mae"}
+                scores.append(report)
+            assert scores[0] == pytest.approx(scores[1], **ROUNDING)
     truths = [each["truth"]["pixels"]["log_rate"] for each in (one, other)]
     assert truths[0] == pytest.approx(truths[1], **ROUNDING)
 
