@@ -49,10 +49,8 @@ LEVELS = (50, 80, 90, 95)
 
 
 def make_model(name: str, **changed: Any) -> KnownScale:
-    """Return the model of a likelihood, not fitted; it integrates where it can."""
-    params = {"n_inducing": 60, "kernel": KERNEL, "priors": "weak", **LIKELIHOODS[name]}
-    if "integrate" in KnownScale().get_params():
-        params["integrate"] = "auto"
+    """Return the model of a likelihood, not fitted."""
+    params = {"kernel": KERNEL, "priors": "weak", **LIKELIHOODS[name]}
     return KnownScale(**{**params, **changed})
 
 

@@ -186,14 +186,19 @@ class ProfileBound:
 
 
 def constant_values(kernel: Any, state: State) -> np.ndarray:
-    """Return the inducing values of the function 1, had by the last term alone: (n_ind,).
+    """Return the inducing values of the function 1, had by one term alone: (n_ind,).
 
-    Averages and points of a term in space come last; they interpolate a constant. A linear term
-    cannot: zeros.
+    That of a constant, else the last that is not linear: averages and points in space come last,
+    and interpolate a constant. Zeros where all terms are linear.
     """
-    values = state.fixed["term_values"]
-    ones = np.zeros(int(values.sum()))
-    if isinstance(kernel.terms[-1].kernel, Constant | Linear | Ridge):
-        return ones
-    ones[int(values[:-1].sum()) :] = 1.0
+    ones = np.zeros(int(state.fixed["term_values"].sum()))
+    carry = None
+    for term, _, values, _ in kernel.parts():
+        if isinstance(term.kernel, Constant):
+            carry = values
+            break
+        if not isinstance(term.kernel, Linear | Ridge):
+            carry = values
+    if carry is not None:
+        ones[carry] = 1.0
     return ones

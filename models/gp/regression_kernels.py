@@ -11,7 +11,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
-from models.gp.kernels import Kernel, Radial
+from models.gp.kernels import Kernel, Linear, Radial
 from models.gp.random_features import FeatureAdjoint, Features
 
 
@@ -31,31 +31,27 @@ class Ridge(Kernel):
     def start(self, variance: float) -> np.ndarray:
         return np.array([np.log(variance / max(self.columns[1] - self.columns[0], 1))])
 
-    def _part(self, z: Any) -> Any:
-        return z[:, self.columns[0] : self.columns[1]]
+    @property
+    def _linear(self) -> Linear:
+        """The same regression, with a variance of its own for each coefficient."""
+        return Linear(self.columns, self.label)
+
+    def _each(self, theta: Any) -> Any:
+        return np.repeat(theta, self._linear.n_theta)
 
     @override
     def diag(self, theta: Any, z: Any) -> Any:
-        part = self._part(z)
-        return float(np.exp(float(theta[0]))) * (part * part).sum(axis=1)
+        return self._linear.diag(self._each(theta), z)
 
     @override
     def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        xp = namespace(z)
-        part = self._part(z)
-        return float(np.exp(float(theta[0]))) * (adjoint @ (part * part)).astype(xp.float64).sum(
-            keepdims=True
-        )
+        return self._linear.diag_backward(self._each(theta), z, adjoint).sum(keepdims=True)
 
     @override
     def forward(
         self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
     ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        out = (allocate or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
-        variance = z.dtype.type(np.exp(float(theta[0])))
-        xp.matmul(self._part(z) * variance, self._part(w).T, out=out)
-        return out, None
+        return self._linear.forward(self._each(theta), z, w, allocate)
 
     @override
     def backward(
@@ -69,27 +65,19 @@ class Ridge(Kernel):
         want_w: bool,
         allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        gz = adjoint.T @ self._part(z)
-        variance = float(np.exp(float(theta[0])))
-        grad = variance * (gz * self._part(w)).sum(dtype=xp.float64, keepdims=True).reshape(1)
-        if not want_w:
-            return grad, None
-        dw = xp.zeros(w.shape)
-        dw[:, self.columns[0] : self.columns[1]] = gz * variance
-        return grad, dw
+        grad, d_w = self._linear.backward(
+            self._each(theta), z, w, cache, adjoint, want_w=want_w, allocate=allocate
+        )
+        return grad.sum(keepdims=True), d_w
 
     @override
     def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
         """Exact, one feature for each column."""
-        n_dim = self.columns[1] - self.columns[0]
-        frequency = np.zeros((self.columns[1], n_dim))
-        frequency[self.columns[0] :] = np.exp(0.5 * float(theta[0])) * np.eye(n_dim)
-        return Features(frequency, None)
+        return self._linear.features(self._each(theta), n_feature, rng)
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
-        return np.array([0.5 * float((features.frequency * adjoint.frequency).sum())])
+        return self._linear.features_theta(features, adjoint).sum(keepdims=True)
 
 
 @dataclass(frozen=True)

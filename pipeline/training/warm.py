@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from models.aggregate.refinement import CLIMB
 from models.training.estimator import Estimator
 from models.training.loop import Training
 from models.training.optim import Plateau
@@ -45,7 +46,7 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
     state = replace(state, params=params, fixed=fixed, rate=state.rate / 3)
     memory = {name: learnt.memory[name] for name in CURVATURE if name in learnt.memory}
     if memory:  # the curvature of the other's bound leads, and serves
-        state = replace(state, memory={"stage": np.array(0), "curved": np.array(1), **memory})
+        state = replace(state, memory={"stage": np.array(CLIMB), "curved": np.array(1), **memory})
     return Training(state, plateau)
 
 
