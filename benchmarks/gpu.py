@@ -151,6 +151,7 @@ def measure_epoch(device: Device, n_pix: int, n_ind: int) -> dict[str, float]:
         n_inducing=n_ind,
         dtype="float32",
         batch_bags=STEP_BAGS,
+        posterior_steps="adam",  # an epoch is of mini-batches
     )
     training = start_training(model, source, **model.loop_params("start"))
     streamed: Any = DeviceSource(source, device, budget=0)
@@ -190,7 +191,7 @@ def _problem(n_pix: int, n_ind: int, dtype: Any, block_pixels: int) -> tuple[Any
     source = BagsSource(bags, 0, block_pixels=block_pixels, block_bags=bags.n_bag)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     rng = np.random.default_rng(1)
-    n_ind = state.params["w"].shape[0]
+    n_ind = state.params["v_mean"].size
     root = 0.02 * rng.normal(size=(n_ind, n_ind)) + state.params["root"]
     params = {**state.params, "v_mean": 0.3 * rng.normal(size=n_ind), "root": root}
     return model, source, replace(state, params=params), bags.n_bag

@@ -27,6 +27,7 @@ from models.aggregate.objective import Estimation, aggregate, available
 from models.aggregate.rate_draws import VBAggDraws
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
+from models.backend.arrays import like, to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
@@ -47,6 +48,7 @@ from models.gp.scaling import scaled_inputs, scaling_of
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation, likelihood_params
 from models.likelihoods.prediction import Prediction
+from models.training.device import moved
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
@@ -283,11 +285,12 @@ class VBAgg(KernelModel, AggregateModel):
     def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return the block's chosen pixels; they are kept until the next fit begins."""
         cap = int(params["thin"][0])
-        key = (cap, block.n_pix, block.bag.tobytes(), block.y.tobytes())
+        key = (cap, block.n_pix, block.bag.tobytes(), to_host(block.y).tobytes())
         kept: dict[Any, BagBlock] = self.__dict__.setdefault("_thin", {})
         if key not in kept:
             scale = params["x_mean"], params["x_sd"]
-            kept[key] = thinned_block(block, cap, *scale, self.seed)
+            few = thinned_block(moved(block, to_host), cap, *scale, self.seed)
+            kept[key] = moved(few, lambda array: like(array, block.x))
         return kept[key]
 
     @override

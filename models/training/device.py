@@ -140,6 +140,23 @@ class DeviceBlock(BagBlock):
     sent: Any = None
 
 
+def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
+    """Return a block with its arrays brought elsewhere; ``offsets`` and ``bag`` stay."""
+
+    def there(array: Any) -> Any:
+        return None if array is None else move(array)
+
+    return BagBlock(
+        there(block.x),
+        there(block.weight),
+        there(block.coords),
+        block.offsets,
+        there(block.y),
+        block.bag,
+        there(block.trials),
+    )
+
+
 class DeviceSource:
     """A source whose blocks come on a device.
 

