@@ -93,19 +93,22 @@ class VBAgg(KernelModel, AggregateModel):
         Of what is expected of the likelihood under the posterior. ``bound``: the paper's Lemma 1
         (exp) and Lemma 2 (square), which see the pixels' marginals alone. ``second_order``:
         Taylor's, eq. (14) for Poisson counts and the square link. ``log_normal``: moments of the
-        aggregate matched by a log-normal distribution. ``monte_carlo``: whole functions drawn in
-        every step. ``auto`` is log_normal for the exp link and second_order for the others.
+        aggregate matched by a log-normal distribution, what is not linear in ``f`` integrated out
+        (:func:`models.aggregate.moment_matching.marginal`). ``monte_carlo``: whole functions drawn
+        in every step. ``auto`` is log_normal for the exp link and second_order for the others.
     area_effect : bool
         A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt.
-    n_inducing : int
-        Number of inducing points; fewer where there are fewer distinct pixels.
+    n_inducing : int or "auto"
+        Points of the kernel's terms of two and more dimensions together; fewer where there are
+        fewer distinct pixels. ``auto``: averages of the bags, where these are 400 or fewer; else
+        400 points. See :func:`models.gp.inducing_points.place_inducing`.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
     priors : {"none", "weak"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
     learn_inducing : bool
-        Move the inducing points during the fit; else they stay where k-means++ put them.
+        Move the inducing points, in fits by mini-batches; else they stay where k-means++ put them.
     pair_pixels : int
         Pixels of a bag whose pairs are visited for the variance of its aggregate; larger bags are
         sampled. See :mod:`models.gp.bag_variance`.
@@ -113,17 +116,20 @@ class VBAgg(KernelModel, AggregateModel):
         Functions drawn a step under ``monte_carlo``, in pairs: even.
     n_features : int
         Random features that stand for each term of the kernel in those draws.
+    posterior_steps : {"natural", "adam"}
+        ``natural``: q(u) by natural steps over all bags, everything else by quasi-Newton steps on
+        the profile bound, to its optimum (:mod:`models.aggregate.refinement`). ``adam``: everything
+        by Adam on mini-batches, as in the paper. Under ``monte_carlo``, natural steps and Adam on
+        mini-batches.
     batch_bags : int
-        Bags a step.
+        Bags a step, in fits by mini-batches.
     max_epochs : int
-        Most passes over the data.
+        Most steps of a fit to the optimum, or passes over the data by mini-batches.
     learning_rate : float
         Adam's, at the start; it falls when the bound no longer rises.
     tolerance : float
-        Rise of the bound, nats per bag and epoch, below which it is taken not to rise.
-    posterior_steps : {"natural", "adam"}
-        How q(u) is learnt: along its natural gradient, or by Adam as in the paper. Everything else
-        is learnt by Adam.
+        Rise of the bound, nats per bag and epoch, below which a fit by mini-batches takes it not to
+        rise.
     nats_left : float
         Where ``posterior_steps`` is natural: most that the bound of all bags may be below its
         optimum, nats, for the fit to have converged.
@@ -142,7 +148,8 @@ class VBAgg(KernelModel, AggregateModel):
     params_ : dict of arrays
         What a block of pixels needs to be predicted.
     history_ : list of dict
-        Epoch by epoch: bound (nats, all bags), learning rate, seconds.
+        Step by step: bound (nats, all bags), passes, nats left, largest gradient, seconds. By
+        mini-batches, epoch by epoch: bound, learning rate, seconds.
     converged_ : bool
     bound_ : float
         The bound at the last epoch, nats.
