@@ -40,7 +40,8 @@ from models.training.device import (
     block_executor,
     find_device,
 )
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 GEMM = 8192  # rows of the matrices of the reference product
 STEP_BAGS = 4096  # bags of a step of the epoch
@@ -73,7 +74,7 @@ class HostSource:
         self.block_bags = np.diff(self._edges)
 
     def summary(self, rng: np.random.Generator) -> Summary:
-        """See :class:`models.training.loop.BlockSource`."""
+        """See :class:`models.training.executor.BlockSource`."""
         rows = np.sort(rng.integers(0, self.x.shape[0], 20_000))
         x = self.x[rows].astype(np.float64)
         by_bag = self.weight.reshape(-1, BAG_PIXELS).sum(axis=1)
@@ -82,7 +83,7 @@ class HostSource:
         )
 
     def read(self, number: int) -> BagBlock:
-        """See :class:`models.training.loop.BlockSource`."""
+        """See :class:`models.training.executor.BlockSource`."""
         first, last = int(self._edges[number]), int(self._edges[number + 1])
         rows = slice(first * BAG_PIXELS, last * BAG_PIXELS)
         return BagBlock(
@@ -95,7 +96,7 @@ class HostSource:
         )
 
     def read_ahead(self, numbers: Any) -> None:
-        """See :class:`models.training.loop.BlockSource`; the blocks are already in memory."""
+        """See :class:`models.training.executor.BlockSource`; the blocks are already in memory."""
 
 
 def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:

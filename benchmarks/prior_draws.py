@@ -28,7 +28,7 @@ from models.core.protocol import Arrays, State, Summary
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.observation import bag_weights
-from models.training.loop import BagsSource
+from models.training.executor import BagsSource
 
 TOTALS = (500.0, 20_000.0)  # cases of a country of counts: 20 to 800 an area
 SHARES = (0.05, 0.95)  # positives among those tested, where the link is probit

@@ -41,7 +41,8 @@ from models.core.block import BagBlock
 from models.gp.kernel_text import parse_kernel
 from models.mil.psi_prior import PriorDraws, log_z
 from models.mil.sigmoid_densities import Gamma
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 Settings = dict[str, Any]
 PAPER = {  # table 6: bag AUC by number of inducing points; its folds mix training and test bags

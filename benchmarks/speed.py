@@ -27,7 +27,8 @@ from benchmarks.report import RESULTS, write_results
 from models import Bags, VBAgg
 from models.backend.blas import one_blas_thread
 from models.gp.sparse_gp import JITTER
-from models.training.loop import BagsSource, ThreadExecutor, start_training
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training
 
 N_FEAT, BAG_PIXELS = 18, 500
 DTYPES = ("float64", "float32")

@@ -42,7 +42,8 @@ from models.gp import evidence_pass
 from models.gp.sparse_gp import Whitened
 from models.mil.vwsgp import VWSGP
 from models.mil.vwsgp_svi import VWSGPSVI
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 from models.training.optim import Plateau
 
 FIGURES = Path(__file__).parents[1] / "docs" / "figures"

@@ -19,7 +19,8 @@ from models.aggregate.point_model import PointModel
 from models.core.block import BagBlock
 from models.core.errors import NumericalError, ParameterError
 from models.training.estimator import Estimator
-from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import Training, start_training, train
 
 PATIENCE = 10  # epochs without a better score on the watched bags, after which a fit stops
 STOP_EARLY = (PointModel, BagPixel, Dasymetric)

@@ -29,8 +29,10 @@ MOST_STEPS = 40
 # curvature by the mean (how exposure is spread inside areas follows the mean as well; up to half of
 # it, measured): full steps would swing there, and these divide the error by three.
 STEADY, NEAR = 0.65, 0.5
+EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it is too much
 HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
 Evaluate = Callable[[State], Stats]
+_NONE = np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -149,36 +151,54 @@ class ProfileBound:
                 # A step too long: the expansion of the bound does not hold that far.
                 rate *= 0.3
                 if rate < 1e-3:
-                    return replace(best, passes=passes)
+                    return self._finished(replace(best, passes=passes), at_best)
                 state = self._stepped(best.state, at_best, rate, longest)
                 continue
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
-            best = Point(state, value, self._gradient(state, found), left, passes)
+            best, at_best = Point(state, value, _NONE, left, passes), found
             if left < tolerance or value + HOPE * left < least:
-                return best
+                return self._finished(best, found)
             rate = min(1.0 if left > NEAR else STEADY, rate * 2.0)
-            at_best = found
             state = self._stepped(state, found, rate, longest)
         assert best is not None
-        return replace(best, passes=MOST_STEPS)
+        return self._finished(replace(best, passes=MOST_STEPS), at_best)
+
+    def _finished(self, at: Point, found: Any) -> Point:
+        """Return a point with its gradient, and with what is left to ``q`` counted as had."""
+        return replace(
+            at, value=at.value + EXPECTED * at.left, grad=self._gradient(at.state, found)
+        )
 
     def _gradient(self, state: State, found: Any) -> np.ndarray:
-        """Return the gradient by ``phi``, by the mean with the held site moving ``q`` along.
+        """Return the gradient by ``phi`` with the held site moving ``q`` along.
 
-        At the best ``q`` it is the same. Near it, the mean with ``q`` held is ill-conditioned: a
-        term carries a constant as well, and all bags know it together.
+        At the best ``q`` it is that of the bound with ``q`` held. Near it, the site moves less with
+        ``phi`` than ``q`` does, so that an error of ``q`` enters by its square; the mean with ``q``
+        held is ill-conditioned besides: a term carries a constant as well, and all bags know it
+        together.
         """
-        grad = self.pack(found.grad)
+        params, grad = state.params, dict(found.grad)
         kernel = self._model._kernel(state.fixed)
-        ones = constant_values(kernel, state)
-        params = state.params
-        lower = self._model.inducing_factor(state.fixed, params["theta"], params["w"])
-        up = inverse_lower(lower) @ ones
-        factor = whitened(params).factor()
-        moved = up - factor @ (factor.T @ up)
-        grad[0] -= float((found.d_mean - params["v_mean"]) @ moved)
-        return grad
+        theta, w = params["theta"], params["w"]
+        k_ww, cache = kernel.inducing(theta, w)
+        inverse = inverse_lower(sparse_gp.factor_of(k_ww))
+        q = whitened(params)
+        cov = gram(np.ascontiguousarray(q.factor().T))
+        precision = gram(inverse_lower(q.factor()))
+        identity = np.eye(cov.shape[0])
+        data = precision - identity
+        # Slopes by the whitened mean and covariance, the divergence from the prior included.
+        by_mean = found.d_mean - q.v_mean
+        by_cov = 0.5 * (found.d_cov + found.d_cov.T + data)
+        a = cov @ by_mean
+        by_turn = np.outer(q.v_mean, a) - np.outer(data @ a, q.v_mean)
+        by_turn -= 2.0 * data @ (cov @ by_cov @ cov)
+        by_k = sparse_gp.lower_backward(inverse, by_turn)
+        grad["theta"] = grad["theta"] + kernel.inducing_backward(theta, w, cache, by_k)[0]
+        up = inverse @ constant_values(kernel, state)
+        grad["mean"] = grad["mean"] - float(by_mean @ (up - cov @ up))
+        return self.pack(grad)
 
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)

@@ -27,7 +27,7 @@ from models.aggregate.objective import Estimation, aggregate, available
 from models.aggregate.rate_draws import VBAggDraws
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
-from models.backend.arrays import like, to_host
+from models.backend.arrays import to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
@@ -49,6 +49,7 @@ from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.device import moved
+from models.training.few_pixels import block_arrays
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
@@ -213,7 +214,6 @@ class VBAgg(KernelModel, AggregateModel):
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Inducing points by k-means++, rates at their mean."""
         self.check_params()
-        self.__dict__.pop("_thin", None)
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
@@ -269,8 +269,8 @@ class VBAgg(KernelModel, AggregateModel):
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Sum the bound, and its adjoints by ``params``."""
-        if "thin" in params:
-            block = self._thinned(params, block)
+        if "gather" in params:
+            return Stats(0.0, block.n_bag, {}), block_arrays(self._thinned(params, block))
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -290,15 +290,9 @@ class VBAgg(KernelModel, AggregateModel):
         return Stats(term.value, block.n_bag, sums), local
 
     def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
-        """Return the block's chosen pixels; they are kept until the next fit begins."""
-        cap = int(params["thin"][0])
-        key = (cap, block.n_pix, block.bag.tobytes(), to_host(block.y).tobytes())
-        kept: dict[Any, BagBlock] = self.__dict__.setdefault("_thin", {})
-        if key not in kept:
-            scale = params["x_mean"], params["x_sd"]
-            few = thinned_block(moved(block, to_host), cap, *scale, self.seed)
-            kept[key] = moved(few, lambda array: like(array, block.x))
-        return kept[key]
+        """Return the block's chosen pixels, on the host."""
+        cap, scale = int(params["gather"][0]), (params["x_mean"], params["x_sd"])
+        return thinned_block(moved(block, to_host), cap, *scale, self.seed)
 
     @override
     def refinement(self, state: State, n_bag: int, sums: Any) -> Refinement | None:

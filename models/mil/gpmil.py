@@ -25,7 +25,7 @@ from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
 from models.mil.gpmil_search import Searcher
 from models.mil.latent_gp import LatentGP
 from models.mil.soft_max import Sizes
-from models.training.loop import BagsSource
+from models.training.executor import BagsSource
 from models.training.parameters import Count, Positive
 
 MAX_PIXELS = 5000  # instances; a matrix of them takes 200 MB, and a fit holds about eight

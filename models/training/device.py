@@ -22,7 +22,7 @@ from models.backend.arrays import ALIGNED, Device, count_devices, to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Stats, override
-from models.training.loop import ThreadExecutor
+from models.training.executor import ThreadExecutor
 
 Wanted = Literal["auto", "cpu", "gpu"]
 

@@ -100,7 +100,8 @@ class Estimator:
         self
         """
         from models.training.device import block_executor, blocks_to_join, find_device, joined
-        from models.training.loop import BagsSource, start_training, train
+        from models.training.executor import BagsSource
+        from models.training.loop import start_training, train
 
         refuse_missing(bags)
         # A step of all bags need not be cut finely; a small batch must be.

@@ -17,7 +17,8 @@ from models.core.protocol import State
 from models.gp.inducing_points import MOST_AREAS
 from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import LONGEST_STEP
-from models.training.loop import BagsSource, Training, start_training
+from models.training.executor import BagsSource
+from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.plan.passes import climbs

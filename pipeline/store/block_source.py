@@ -10,7 +10,7 @@ import numpy as np
 
 from models.core.block import BagBlock
 from models.core.protocol import Summary
-from models.training.loop import N_SAMPLE
+from models.training.executor import N_SAMPLE
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_cache import BlockCache
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from models.core.persist import state_arrays, state_from
-from models.training.loop import Local, Training
+from models.training.executor import Local
+from models.training.loop import Training
 from models.training.optim import Plateau
 from pipeline.core.progress import Progress
 from pipeline.storage.files import atomic_write

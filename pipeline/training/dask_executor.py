@@ -27,7 +27,7 @@ from models.backend.arrays import keep_freed_memory
 from models.core.protocol import Arrays, Stats
 from models.training.device import Wanted
 from models.training.estimator import Estimator
-from models.training.loop import Local
+from models.training.executor import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.block_source import StoreBlockSource
@@ -53,7 +53,7 @@ class _Member:
 
 
 class DaskExecutor:
-    """Computes sums over blocks on a Dask cluster; see :class:`models.training.loop.Executor`.
+    """Computes sums over blocks on a Dask cluster; see :class:`models.training.executor.Executor`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class DaskExecutor:
         fresh: Local | None = None,
         ahead: Sequence[int] = (),
     ) -> Stats:
-        """Sum over blocks; see :class:`models.training.loop.Executor`.
+        """Sum over blocks; see :class:`models.training.executor.Executor`.
 
         Blocks are sent by number: each worker owns a range of the store. The model's state of each
         block is sent along, so that nothing is lost with a worker.

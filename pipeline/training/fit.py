@@ -22,7 +22,8 @@ from models.backend.blas import in_threads
 from models.core.block import check_labels
 from models.training.device import Wanted, block_executor, blocks_to_join, find_device, joined
 from models.training.estimator import Estimator
-from models.training.loop import Executor, StepReport, Training, start_training, train
+from models.training.executor import Executor
+from models.training.loop import StepReport, Training, start_training, train
 from models.training.optim import Plateau
 from pipeline.core.errors import ClusterError
 from pipeline.core.progress import Progress, Silent, Task

@@ -13,7 +13,7 @@ from models.backend.blas import one_blas_thread
 from models.core.protocol import Arrays
 from models.training.device import Wanted, block_executor, find_device, joined
 from models.training.estimator import Estimator
-from models.training.loop import Local
+from models.training.executor import Local
 from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
 from pipeline.core.plugins import load_plugins

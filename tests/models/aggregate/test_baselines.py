@@ -15,7 +15,8 @@ from models import BagPixel, Bags, Constant, Dasymetric, Network, Nystrom, VBAgg
 from models.aggregate.bag_pixel import collapse
 from models.aggregate.point_model import manifold_penalty
 from models.core.errors import ParameterError
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 from models.tuning import log_score
 
 PAIRS = [

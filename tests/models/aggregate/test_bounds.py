@@ -19,7 +19,8 @@ from models.gp.sparse_gp import Whitened
 from models.likelihoods.links import find_link
 from models.likelihoods.observation import Observation
 from models.likelihoods.registry import LIKELIHOODS
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 
 
 def _log_poisson(y, rate):

@@ -13,7 +13,8 @@ from sklearn.base import clone
 import models
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
 from models.core.errors import BagsError, FormatError, NotFittedError, ParameterError
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 MODELS = {
     "vbagg-square": lambda **k: VBAgg(

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from models import VBAgg
 from models.aggregate import moment_matching
 from models.aggregate.profile_bound import ProfileBound
-from models.training.loop import BagsSource
+from models.training.executor import BagsSource
 from tests.models.aggregate.country import Dense, country, matern32
 
 KERNEL = "ridge + matern32(space)"

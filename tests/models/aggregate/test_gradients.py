@@ -9,7 +9,8 @@ import pytest
 
 from models import VBAgg
 from models.gp import bag_variance, pixel_pass
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 
 KERNELS = (
     "additive",

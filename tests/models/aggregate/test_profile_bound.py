@@ -13,7 +13,7 @@ from models.aggregate.profile_bound import ProfileBound, constant_values
 from models.aggregate.site_evidence import SiteEvidence
 from models.gp.kernel_model import whitened
 from models.gp.priors import log_prior
-from models.training.loop import BagsSource
+from models.training.executor import BagsSource
 from tests.models.aggregate.country import country
 
 SETTINGS = {

@@ -13,7 +13,8 @@ from models.aggregate import vbagg
 from models.aggregate.profile_bound import ProfileBound
 from models.aggregate.refinement import MOST_DEVIATION, bfgs, bounded_inverse, member_offsets
 from models.core.persist import state_arrays, state_from
-from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
 from tests.models.aggregate.country import country
 

@@ -21,7 +21,8 @@ from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Stats
 from models.gp import bag_variance, evidence_pass, pathwise, pixel_pass
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 from tests.models.backend import strict_cupy as strict
 
 KERNELS = (

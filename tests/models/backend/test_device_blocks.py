@@ -23,7 +23,8 @@ from models.training.device import (
     find_device,
     placed,
 )
-from models.training.loop import BagsSource, ThreadExecutor, start_training
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training
 from tests.models.backend import strict_cupy as strict
 
 ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devices() else [])]

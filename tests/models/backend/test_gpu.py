@@ -14,7 +14,8 @@ from benchmarks import speed
 from models import VBAgg
 from models.backend import arrays as xp
 from models.training.device import block_executor, find_device, placed
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,7 +14,8 @@ from models.backend import arrays as xp
 from models.backend.arena import Arena
 from models.gp import pixel_pass
 from models.gp.kernel_text import parse_kernel
-from models.training.loop import BagsSource, ThreadExecutor, start_training
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training
 
 KERNELS = (
     "additive",

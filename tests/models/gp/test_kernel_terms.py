@@ -10,7 +10,7 @@ from models.gp.inducing_points import place_inducing
 from models.gp.kernel_terms import TermKernel, split_terms
 from models.gp.kernel_text import parse_kernel
 from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
-from models.training.loop import BagsSource
+from models.training.executor import BagsSource
 
 KERNELS = ("ridge + matern32(space)", "flexible", "linear + additive", "matern12(space) * rbf")
 

@@ -12,7 +12,8 @@ from models.core.errors import ParameterError
 from models.gp import pathwise, sparse_gp
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.observation import Observation
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 COMBINATIONS = [
     ("poisson", "exp", False),

@@ -13,7 +13,8 @@ from sklearn.metrics import roc_auc_score
 import models
 from models import Bags
 from models.core.errors import BagsError, FormatError, NotFittedError, ParameterError
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 MODELS = {
     "psi-vgpmil": lambda **k: models.PsiVGPMIL(n_inducing=12, max_epochs=15, **k),

@@ -30,7 +30,8 @@ from models.mil.soft_max import (
     soft_max_value,
     witness_shares,
 )
-from models.training.loop import BagsSource, ThreadExecutor, start_training
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training
 
 RBF_2 = parse_kernel("rbf", 2, has_coords=False)
 MODELS = {

@@ -28,7 +28,8 @@ from models.mil.sigmoid_densities import (
     find_density,
     register_density,
 )
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 ALL = {**DENSITIES, "gamma": Gamma(1.0, 4.0), "gamma-narrow": Gamma(0.5, 1.0)}
 

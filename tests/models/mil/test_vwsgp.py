@@ -21,7 +21,8 @@ from models.gp.kernel_text import parse_kernel
 from models.gp.site_posterior import SiteSums
 from models.gp.sparse_gp import JITTER, Whitened, factorise, lower_backward
 from models.likelihoods.labels import EVIDENCE_LIKELIHOODS, lam, nodes
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 
 
 def make_bags(seed=0, n_bag=40, largest=12, n_feat=2, *, numbers=False):

@@ -24,7 +24,8 @@ from distributed import Client, LocalCluster
 from models import Bags, VBAgg
 from models.aggregate.refinement import CLIMB, CURVATURE, MEMBERS
 from models.core.block import BagBlock
-from models.training.loop import BagsSource, ThreadExecutor, Training, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import Training, start_training, train
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.block_source import StoreBlockSource

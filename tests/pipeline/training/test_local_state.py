@@ -8,7 +8,8 @@ import pytest
 from models import Bags
 from models.core.protocol import Info, State, Stats
 from models.training.estimator import Estimator
-from models.training.loop import BagsSource, ThreadExecutor, start_training, train
+from models.training.executor import BagsSource, ThreadExecutor
+from models.training.loop import start_training, train
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 
 ARGS = {"seed": 0, "learning_rate": 0.1, "batch_bags": 3}

@@ -12,7 +12,8 @@ import rasterio
 
 import models
 from models import Bags, VBAgg
-from models.training.loop import BagsSource, start_training
+from models.training.executor import BagsSource
+from models.training.loop import start_training
 from pipeline.cli.main import main
 from pipeline.demo.country import simulate_country
 from pipeline.evaluation.leave_out import leave_each_out

@@ -13,7 +13,8 @@ from distributed import Client, LocalCluster
 
 import models.backend.blas
 from models import VBAgg
-from models.training.loop import ThreadExecutor, Training, start_training
+from models.training.executor import ThreadExecutor
+from models.training.loop import Training, start_training
 from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags

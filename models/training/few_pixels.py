@@ -1,0 +1,120 @@
+"""A fit's bags with few pixels each, brought to the driver once.
+
+Steps on few pixels are short: sent to workers, or cut into blocks of a few bags, they would take
+more time for that than for their arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from models.core.block import BagBlock, cut_blocks
+from models.core.protocol import Arrays, Model, State, Stats
+from models.training.executor import Executor, Local, ThreadExecutor
+
+BLOCK = 8192  # pixels of a block of such bags
+FIELDS = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
+
+
+def block_arrays(block: BagBlock) -> Arrays:
+    """Return a block as a dict of arrays, without what it lacks."""
+    return {name: value for name in FIELDS if (value := getattr(block, name)) is not None}
+
+
+class FewPixels:
+    """Sums over all bags, each of few pixels.
+
+    Parameters
+    ----------
+    model : Model
+        Its :meth:`block_stats` answers the parameter ``gather`` (1,), the most pixels of a bag, by
+        the arrays of the block so thinned, and computes in float64 under ``thin`` (1,).
+    executor : Executor
+        Visits all blocks once.
+    blocks : list of int
+    state : State
+    cap : int
+    """
+
+    def __init__(
+        self, model: Model, executor: Executor, blocks: list[int], state: State, cap: int
+    ) -> None:
+        found: Local = {}
+        ask = {**model.block_params(state), "gather": np.array([cap])}
+        executor.sum(ask, blocks, {}, found, ())
+        bags = BagBlock.join([_block(found[number]) for number in blocks])
+        # By number: the same blocks from any cut of the source.
+        source: Any = _Pieces(bags.at(np.argsort(bags.bag, kind="stable")))
+        self._model, self.cap = model, cap
+        self._all = list(range(len(source.block_bags)))
+        threads = min(len(os.sched_getaffinity(0)), len(self._all))
+        self._executor = ThreadExecutor(model, source, threads)
+
+    def sum(self, state: State) -> Stats:
+        """Return the sums of all bags under a state."""
+        params = {**self._model.block_params(state), "thin": np.array([self.cap])}
+        return self._executor.sum(params, self._all)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._executor.__exit__()
+
+
+class WholeSums:
+    """Sums over all bags, from a state and the most pixels of a bag (0 for all of them).
+
+    Parameters
+    ----------
+    model : Model
+    executor : Executor
+    blocks : list of int
+        All that hold training bags.
+    """
+
+    def __init__(self, model: Model, executor: Executor, blocks: list[int]) -> None:
+        self._model, self._executor, self._blocks = model, executor, blocks
+        self._few: FewPixels | None = None
+
+    def __enter__(self) -> WholeSums:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Let go of the few pixels."""
+        if self._few is not None:
+            self._few.close()
+            self._few = None
+
+    def __call__(self, state: State, cap: int) -> Stats:
+        """Return the sums."""
+        if not cap:
+            return self._executor.sum(self._model.block_params(state), self._blocks)
+        if self._few is None or self._few.cap != cap:
+            self._few = FewPixels(self._model, self._executor, self._blocks, state, cap)
+        return self._few.sum(state)
+
+
+class _Pieces:
+    """Bags in memory, cut in their order."""
+
+    def __init__(self, bags: BagBlock) -> None:
+        cuts = cut_blocks(np.diff(bags.offsets), BLOCK, bags.n_bag).tolist()
+        self._blocks = [bags.at(np.arange(start, stop)) for start, stop in pairwise(cuts)]
+        self.block_bags = np.array([block.n_bag for block in self._blocks])
+
+    def read(self, number: int) -> BagBlock:
+        """Return a block."""
+        return self._blocks[number]
+
+    def read_ahead(self, numbers: Sequence[int]) -> None:
+        """Do nothing: all blocks are in memory."""
+
+
+def _block(arrays: Arrays) -> BagBlock:
+    fields: dict[str, Any] = {"coords": None, **arrays}
+    return BagBlock(**fields)
