@@ -73,7 +73,7 @@ def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
             for bag in range(block.n_bag):
                 part = slice(int(block.offsets[bag]), int(block.offsets[bag + 1]))
                 weight = block.weight[part].astype(float)
-                at, mass = choose_nodes(weight, nodes, int(block.bag[bag]))
+                at, mass, _ = choose_nodes(weight, nodes, int(block.bag[bag]))
                 rows["x"].append(block.x[part][at])
                 rows["coords"].append(block.coords[part][at])  # type: ignore[index]
                 rows["weight"].append(mass * weight.sum() / mass.sum())

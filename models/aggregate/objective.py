@@ -13,6 +13,7 @@ from models.aggregate import bounds, moment_matching
 from models.backend.arrays import namespace, segment_sum, spread
 from models.core.errors import NumericalError
 from models.gp.bag_variance import bag_variance
+from models.gp.drawn_share import DrawnShare
 from models.gp.pixel_pass import Aggregated, PixelPass
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
@@ -29,7 +30,9 @@ def available(likelihood: Likelihood, link: str, estimator: str) -> bool:
     return estimator in get_args(Estimation)
 
 
-def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int) -> Aggregated:
+def aggregate(
+    fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int, *, slopes: bool = True
+) -> Aggregated:
     """Estimate ``sum_a E_q log p(y_a | eta_a)``.
 
     Parameters
@@ -39,6 +42,8 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     estimator : {"bound", "second_order", "log_normal"}
     max_pixels : int
         Pixels of a bag whose pairs are visited.
+    slopes : bool
+        Whether the kernel's parameters are wanted.
 
     Raises
     ------
@@ -55,33 +60,45 @@ def aggregate(fwd: PixelPass, seen: Observation, estimator: str, max_pixels: int
     if likelihood.positive:
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
-    followed = None
+    followed, share, value = None, None, variance.value
     if estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params:
         b = p * a1
         line = fwd.followed(b, offsets)
-        at = moment_matching.marginal(seen, mean, variance.value, line.value)
-        followed = (line, at.by_linear)
+        if variance.drawn is not None:
+            share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
+            value = value + share.has * line.value - share.value
+        at = moment_matching.marginal(seen, mean, value, line.value)
+        by_linear = at.by_linear
+        if share is not None:
+            by_linear = by_linear + share.has * at.by_variance
+        followed = (line, by_linear)
     else:
         rule = {
             "log_normal": moment_matching.log_normal,
             "second_order": moment_matching.second_order,
         }[estimator]
-        at = rule(seen, mean, variance.value)
-    value = finite(float(at.value.sum()))
+        at = rule(seen, mean, value)
+    total = finite(float(at.value.sum()))
     slope = spread(at.by_mean, offsets) * p
-    pair_m, pair_s, pairs = variance.backward(at.by_variance)
+    pair_m, pair_s, pairs = variance.backward(at.by_variance, slopes=slopes)
     d_m, d_s = slope * a1 + pair_m, 0.5 * slope * a2 + pair_s
     if followed is not None:  # b = p e^{m + s / 2}
-        by_b = spread(at.by_linear, offsets) * line.by_weight(fwd.k) * b
+        by_b = spread(followed[1], offsets) * line.by_weight(fwd.k) * b
         d_m += by_b
         d_s += 0.5 * by_b
+    drawn = None
+    if share is not None:
+        by_log, drawn = share.backward(-at.by_variance, fwd.m.shape[0])
+        d_m += by_log
+        d_s += 0.5 * by_log
     return Aggregated(
-        value,
+        total,
         d_m,
         d_s,
         pairs,
         {name: float(each.sum()) for name, each in at.by.items()},
         followed,
+        drawn,
     )
 
 

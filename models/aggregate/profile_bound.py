@@ -30,8 +30,9 @@ MOST_STEPS = 40
 # it, measured): full steps would swing there, and these divide the error by three.
 STEADY, NEAR = 0.65, 0.5
 EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it is too much
+SHRINKS = 0.2  # what is left, from one step to the next, or more
 HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
-Evaluate = Callable[[State], Stats]
+Evaluate = Callable[[State, bool], Stats]
 _NONE = np.zeros(0)
 
 
@@ -66,7 +67,7 @@ class ProfileBound:
     ----------
     model : VBAgg
     evaluate : callable
-        Sums of all bags under a state.
+        From a state, and whether slopes by the kernel's parameters are wanted, sums of all bags.
     n_bag : int
     """
 
@@ -117,7 +118,9 @@ class ProfileBound:
         np.fill_diagonal(root, np.log(np.diag(root)))
         return {"v_mean": cov @ (turn.T @ linear), "root": root}
 
-    def at(self, state: State, tolerance: float, least: float = -np.inf) -> Point:
+    def at(
+        self, state: State, tolerance: float, least: float = -np.inf, *, slopes: bool = True
+    ) -> Point:
         """Climb to the best ``q`` from the state's own.
 
         Parameters
@@ -127,6 +130,8 @@ class ProfileBound:
             Nats that the next natural step may still gain.
         least : float
             The climb is given up where it looks as if it could not reach so many nats.
+        slopes : bool
+            Whether the gradient is wanted, of a climb that is not given up.
 
         Raises
         ------
@@ -135,12 +140,12 @@ class ProfileBound:
         """
         quadratic = self._model.resolved_likelihood.quadratic
         longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
-        rate = 1.0
+        rate, near = 1.0, False
         best: Point | None = None
         at_best: Any = None
         for passes in range(1, MOST_STEPS + 1):
             try:
-                found = self._model.objective(state, self._evaluate(state), self._n_bag)
+                found = self._found(state, slopes=near)
                 value = found.bound
             except NumericalError:
                 if best is None or rate < 1e-3:
@@ -149,26 +154,41 @@ class ProfileBound:
             slack = self._noise * abs(value) + 0.1 * tolerance
             if best is not None and not value >= best.value - slack:
                 # A step too long: the expansion of the bound does not hold that far.
-                rate *= 0.3
+                rate, near = 0.3 * rate, False
                 if rate < 1e-3:
-                    return self._finished(replace(best, passes=passes), at_best)
+                    best = replace(best, passes=passes)
+                    return self._finished(best, at_best, slopes=slopes, had=False)
                 state = self._stepped(best.state, at_best, rate, longest)
                 continue
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
             best, at_best = Point(state, value, _NONE, left, passes), found
-            if left < tolerance or value + HOPE * left < least:
-                return self._finished(best, found)
+            if left < tolerance:
+                return self._finished(best, found, slopes=slopes, had=near)
+            if value + HOPE * left < least:
+                return best
             rate = min(1.0 if left > NEAR else STEADY, rate * 2.0)
+            near = slopes and SHRINKS * left < tolerance
             state = self._stepped(state, found, rate, longest)
         assert best is not None
-        return self._finished(replace(best, passes=MOST_STEPS), at_best)
+        best = replace(best, passes=MOST_STEPS)
+        return self._finished(best, at_best, slopes=slopes, had=False)
 
-    def _finished(self, at: Point, found: Any) -> Point:
-        """Return a point with its gradient, and with what is left to ``q`` counted as had."""
-        return replace(
-            at, value=at.value + EXPECTED * at.left, grad=self._gradient(at.state, found)
-        )
+    def _found(self, state: State, *, slopes: bool) -> Any:
+        return self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
+
+    def _finished(self, at: Point, found: Any, *, slopes: bool, had: bool) -> Point:
+        """Return a point with its gradient, and with what is left to ``q`` counted as had.
+
+        ``found`` has the slopes by the kernel's parameters where ``had``.
+        """
+        if not slopes:
+            return replace(at, value=at.value + EXPECTED * at.left)
+        passes = at.passes
+        if not had:
+            found, passes = self._found(at.state, slopes=True), passes + 1
+        value, grad = at.value + EXPECTED * at.left, self._gradient(at.state, found)
+        return replace(at, value=value, grad=grad, passes=passes)
 
     def _gradient(self, state: State, found: Any) -> np.ndarray:
         """Return the gradient by ``phi`` with the held site moving ``q`` along.

@@ -43,7 +43,7 @@ STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature p
 BACKTRACKS = 5
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
-Sums = Callable[[State, int], Stats]
+Sums = Callable[[State, int, bool], Stats]
 
 
 class Refinement:
@@ -53,7 +53,8 @@ class Refinement:
     ----------
     model : VBAgg
     sums : callable
-        From a state and the most pixels of a bag (0 for all), the sums of all bags.
+        From a state, the most pixels of a bag (0 for all) and whether slopes by the kernel's
+        parameters are wanted, the sums of all bags.
     n_bag : int
     cap : int
         Pixels of a bag in the climb; 0 for all.
@@ -68,8 +69,8 @@ class Refinement:
     ) -> None:
         self._model, self._cap = model, cap
         self._n_member, self._tolerance = n_member, tolerance
-        self._few = ProfileBound(model, lambda state: sums(state, cap), n_bag)
-        self._all = ProfileBound(model, lambda state: sums(state, 0), n_bag)
+        self._few = ProfileBound(model, lambda *args: sums(args[0], cap, args[1]), n_bag)
+        self._all = ProfileBound(model, lambda *args: sums(args[0], 0, args[1]), n_bag)
         self._passes = 0
 
     def advance(self, state: State) -> tuple[State, Info]:
@@ -91,6 +92,8 @@ class Refinement:
         memory = {**state.memory, "passes": np.array(before + self._passes)}
         state = replace(state, memory=memory, step=state.step + 1)
         done = int(memory["stage"]) == DONE
+        if done:
+            self._model.forget_kernels()
         stopped = ""
         if done and float(memory["left"]) > self._tolerance:
             stopped = f"{float(memory['left']):.2g} nats may be left to gain"
@@ -173,7 +176,7 @@ class Refinement:
         memory, made = dict(state.memory), dict(state.members)
         covariance = memory["inverse"]
         if self._cap and "few_mean" not in memory:
-            at = self._point(self._few, state, CLOSE_Q)
+            at = self._point(self._few, state, CLOSE_Q, slopes=False)
             memory["few_mean"], memory["few_root"] = (
                 at.state.params["v_mean"],
                 at.state.params["root"],
@@ -204,12 +207,12 @@ class Refinement:
         else:
             start, value = state, float(memory["value"])
         phi = profile.pack(state.params)
-        at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q)
+        at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q, slopes=False)
         promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
         if fell > STEEP * promised + 0.5:
             # The posterior falls faster than its parabola: as deep as the parabola promised.
             offset = offset * np.sqrt(promised / fell)
-            at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q)
+            at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q, slopes=False)
         params = at.state.params
         if self._cap:
             params = {**params, **transferred(state.params, start.params, params)}
@@ -273,9 +276,15 @@ class Refinement:
         }
 
     def _point(
-        self, profile: ProfileBound, state: State, tolerance: float, least: float = -np.inf
+        self,
+        profile: ProfileBound,
+        state: State,
+        tolerance: float,
+        least: float = -np.inf,
+        *,
+        slopes: bool = True,
     ) -> Point:
-        at = profile.at(state, tolerance, least)
+        at = profile.at(state, tolerance, least, slopes=slopes)
         self._passes += at.passes
         return at
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from models.aggregate.objective import Estimation, aggregate, available
 from models.aggregate.rate_draws import VBAggDraws
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
-from models.backend.arrays import to_host
+from models.backend.arrays import namespace, to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
@@ -40,6 +41,7 @@ from models.gp.draws import (
     feature_share,
 )
 from models.gp.inducing_points import choose_inducing_points, place_inducing
+from models.gp.kept_kernels import KeptBlock, KeptKernels
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
@@ -214,6 +216,7 @@ class VBAgg(KernelModel, AggregateModel):
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         """Inducing points by k-means++, rates at their mean."""
         self.check_params()
+        self.forget_kernels()
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         fixed = scaling_of(sample, base)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
@@ -283,9 +286,17 @@ class VBAgg(KernelModel, AggregateModel):
                 curvature=self.posterior_steps == "natural",
             )
             return Stats(value, block.n_bag, sums), local
-        fwd = self._forward(params, block.x, block.coords, learn=True)
-        term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels)
-        sums = fwd.backward(term.d_m, term.d_s, term.pairs, term.followed)
+        slopes = "slopes" not in params or bool(params["slopes"][0])
+        z, kept = self._scaled(params, block.x, block.coords), None
+        if "slopes" in params and namespace(z) is np:
+            kept = self._kernels.find(_place(params, block), _made(params))
+        fwd = self._pass(params, z, learn=True, kept=kept)
+        term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels, slopes=slopes)
+        sums = fwd.backward(
+            term.d_m, term.d_s, term.pairs, term.followed, term.drawn, slopes=slopes
+        )
+        if kept is not None and not slopes:
+            self._kernels.keep(_place(params, block), kept)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
 
@@ -478,9 +489,27 @@ class VBAgg(KernelModel, AggregateModel):
             kernel, params["theta"], params["w"].shape[0], self.n_paths, self.n_features, step
         )
 
-    def _forward(self, params: Arrays, x: Any, coords: Any, *, learn: bool) -> pixel_pass.PixelPass:
-        return self._pass(params, self._scaled(params, x, coords), learn=learn)
+    def forget_kernels(self) -> None:
+        """Let go of the kernel matrices that a fit keeps between passes."""
+        self._kernels.clear()
 
-    def _pass(self, params: Arrays, z: Any, *, learn: bool) -> pixel_pass.PixelPass:
+    @cached_property
+    def _kernels(self) -> KeptKernels:
+        return KeptKernels()
+
+    def _pass(
+        self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
+    ) -> pixel_pass.PixelPass:
         kernel, low = self._kernel(params), self._low(params)
-        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z))
+        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z), kept=kept)
+
+
+def _place(params: Arrays, block: BagBlock) -> tuple[bool, int, int]:
+    """Return by what a block of a fit is known."""
+    return "thin" in params, int(block.bag[0]), block.n_pix
+
+
+def _made(params: Arrays) -> bytes:
+    """Return what the kernel's matrices follow from, and the block's scaling."""
+    names = ("theta", "w", "x_mean", "x_sd")
+    return b"".join(np.asarray(params[name]).tobytes() for name in names)

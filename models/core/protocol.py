@@ -192,7 +192,7 @@ class Model(Protocol):
         """Make one step from the sums over a minibatch (or over everything)."""
 
     def refinement(
-        self, state: State, n_bag: int, sums: Callable[[State, int], Stats]
+        self, state: State, n_bag: int, sums: Callable[[State, int, bool], Stats]
     ) -> Refinement | None:
         """Return the fit's own steps; None where the loop makes them.
 
@@ -202,5 +202,6 @@ class Model(Protocol):
             At the start.
         n_bag : int
         sums : callable
-            From a state and the most pixels of a bag (0 for all of them), the sums of all bags.
+            From a state, the most pixels of a bag (0 for all of them) and whether slopes by the
+            kernel's parameters are wanted, the sums of all bags.
         """

@@ -9,7 +9,9 @@ fewer and larger operations, with the pairs of different bags struck out. Bags o
 ``max_pixels`` pixels stand for themselves by ``max_pixels`` nodes drawn in proportion to ``p``, one
 from each of ``max_pixels`` strata of equal weight (pixels are stored in the order of the map, so
 strata are compact): the diagonal stays exact, and the pairs of nodes stand for all other pairs.
-``docs/design/aggregates.md`` has the measured error.
+Where the part of ``V`` that the inducing variables have is known for all pixels
+(:meth:`PixelPass.followed`), the nodes' own estimate of it is a control variate
+(:mod:`models.gp.drawn_share`). ``docs/design/aggregates.md`` has the measured error.
 """
 
 from __future__ import annotations
@@ -37,6 +39,27 @@ class _Group:
     single: bool
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Nodes of the bags that have more pixels than nodes.
+
+    Attributes
+    ----------
+    nodes : (n_node,) int64
+        Places among the pixels, ascending.
+    mass : (n_node,) float64
+        Whose products, over different nodes of a bag, stand for those of different pixels.
+    square : (n_node,) float64
+        Estimates a sum of ``p_i^2 g_i`` over the pixels of a bag by that of ``square_i g_i``.
+    bag : (n_node,) int64
+    """
+
+    nodes: np.ndarray
+    mass: np.ndarray
+    square: np.ndarray
+    bag: np.ndarray
+
+
 @dataclass
 class _Strip:
     """Pairs of some rows with all nodes of a group, kept for the way back."""
@@ -54,7 +77,11 @@ class BagVariance:
     Attributes
     ----------
     value : (n_bag,) float64
+    drawn : Drawn or None
+        None where every pixel is a node.
     """
+
+    drawn: Drawn | None = None
 
     def __init__(self, fwd: PixelPass, link: Link, p: Any, offsets: Any) -> None:
         self._fwd, self._link, self._offsets = fwd, link, offsets
@@ -77,7 +104,7 @@ class BagVariance:
         n = int(here.shape[0])
         for first in range(0, n, PAIRS):
             rows = slice(first, min(first + PAIRS, n))
-            prior, cache = fwd.kernel.forward(fwd.params["theta"], z[rows], z)
+            prior, cache = self._prior(z, rows)
             cov = prior - kq[rows] @ k.T
             apart = self._apart(group, rows)
             cov *= apart
@@ -89,8 +116,25 @@ class BagVariance:
                 each *= apart
             self._strips.append(_Strip(group, rows, left, before, cache))
 
-    def backward(self, slope: Any) -> tuple[Any, Any, PairAdjoint]:
+    def _prior(self, z: Any, rows: slice) -> tuple[Any, Any]:
+        """Return the prior covariances of a strip, the next one, and their by-products."""
+        fwd, kept = self._fwd, self._fwd.kept
+        number = len(self._strips)
+        if kept is not None and number < len(kept.strips):
+            return kept.strips[number]
+        made = fwd.kernel.forward(fwd.params["theta"], z[rows], z)
+        if kept is not None:
+            kept.strips.append(made)
+        return made
+
+    def backward(self, slope: Any, *, slopes: bool = True) -> tuple[Any, Any, PairAdjoint]:
         """Take the derivative of the objective by ``V``, (n_bag,), back.
+
+        Parameters
+        ----------
+        slope : (n_bag,) float64
+        slopes : bool
+            Whether the kernel's parameters are wanted; zeros where not.
 
         Returns
         -------
@@ -119,9 +163,10 @@ class BagVariance:
                 adjoint = adjoint + row[:, None] * factor * before
             gks.append(adjoint @ fwd.k[group.nodes])
             rows_of.append(here)
-            d_theta += fwd.kernel.backward(
-                fwd.params["theta"], z[rows], z, strip.cache, adjoint, want_w=False
-            )[0]
+            if slopes:
+                d_theta += fwd.kernel.backward(
+                    fwd.params["theta"], z[rows], z, strip.cache, adjoint, want_w=False
+                )[0]
         none = xp.zeros((0, fwd.k.shape[1]), dtype=fwd.k.dtype)
         rows_all = [to_host(each) for each in rows_of] or [np.zeros(0, dtype=np.int64)]
         return (
@@ -168,14 +213,17 @@ def bag_variance(
     found = BagVariance(fwd, link, p, offsets)
     host_p = to_host(p)
     waiting: list[tuple[np.ndarray, np.ndarray, int]] = []
+    drawn: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     held = 0
     for number in range(offsets.shape[0] - 1):
         lo, hi = int(offsets[number]), int(offsets[number + 1])
         if hi - lo < 2:
             continue
-        nodes, mass = choose_nodes(host_p[lo:hi], max_pixels, int(bag[number]))
+        nodes, mass, square = choose_nodes(host_p[lo:hi], max_pixels, int(bag[number]))
         if nodes.shape[0] < 2:
             continue
+        if square is not None:
+            drawn.append((nodes + lo, mass, square, np.full(nodes.shape[0], number)))
         if waiting and held + nodes.shape[0] > TOGETHER:
             found.visit(_grouped(waiting, p))
             waiting, held = [], 0
@@ -183,6 +231,8 @@ def bag_variance(
         held += nodes.shape[0]
     if waiting:
         found.visit(_grouped(waiting, p))
+    if drawn:
+        found.drawn = Drawn(*(np.concatenate(each) for each in zip(*drawn, strict=True)))
     return found
 
 
@@ -217,7 +267,9 @@ def _diagonal(
     return value, by_m, by_s
 
 
-def choose_nodes(p: np.ndarray, max_pixels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def choose_nodes(
+    p: np.ndarray, max_pixels: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Choose the pixels whose pairs stand for all pairs of the bag, and their masses.
 
     Returns
@@ -226,10 +278,12 @@ def choose_nodes(p: np.ndarray, max_pixels: int, seed: int) -> tuple[np.ndarray,
         Ascending.
     mass : (n_node,) float64
         Scaled so that the products of different nodes add up to those of different pixels.
+    square : (n_node,) float64 or None
+        As of :class:`Drawn`; None where every pixel is a node.
     """
     used = np.flatnonzero(p > 0)
     if used.shape[0] <= max_pixels:
-        return used, p[used]
+        return used, p[used], None
     edges = np.cumsum(p)
     at = (np.arange(max_pixels) + np.random.default_rng(seed).random(max_pixels)) * (
         edges[-1] / max_pixels
@@ -237,10 +291,11 @@ def choose_nodes(p: np.ndarray, max_pixels: int, seed: int) -> tuple[np.ndarray,
     drawn = np.minimum(np.searchsorted(edges, at, side="right"), used[-1])
     nodes, count = np.unique(drawn, return_counts=True)
     mass = count.astype(np.float64)
+    square = mass * p[nodes] * (edges[-1] / max_pixels)
     apart = mass.sum() ** 2 - (mass**2).sum()
     if apart <= 0:  # one pixel has nearly all of the weight
-        return nodes[:1], mass[:1]
-    return nodes, mass * np.sqrt((edges[-1] ** 2 - (p**2).sum()) / apart)
+        return nodes[:1], mass[:1], None
+    return nodes, mass * np.sqrt((edges[-1] ** 2 - (p**2).sum()) / apart), square
 
 
 def _powers(link: Link, cov: Any) -> tuple[list[Any], list[Any]]:

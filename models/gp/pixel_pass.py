@@ -31,6 +31,7 @@ from models.backend.arrays import (
     square,
 )
 from models.core.protocol import Arrays
+from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 
 ROWS = 512  # pixels a tile: its matrices stay near the cache
@@ -63,6 +64,7 @@ class PixelPass:
     kq: Any
     caches: list[Any] | None
     arena: Any
+    kept: KeptBlock | None = None
 
     def followed(self, b: Any, offsets: Any) -> Followed:
         """Return the variance of ``sum_i b_i f_i`` of each bag that the posterior of ``u`` has.
@@ -89,6 +91,9 @@ class PixelPass:
         d_s: Any,
         pairs: PairAdjoint | None = None,
         followed: tuple[Followed, Any] | None = None,
+        drawn: DrawnAdjoint | None = None,
+        *,
+        slopes: bool = True,
     ) -> Arrays:
         """Return the adjoints of the block parameters, float64.
 
@@ -100,13 +105,17 @@ class PixelPass:
             Adjoints through the covariances inside the bags.
         followed : (Followed, (n_bag,) array), optional
             With the adjoint of its value. ``b`` is taken as given: :meth:`Followed.by_weight`.
+        drawn : DrawnAdjoint, optional
+            Adjoints through the control variate of bags of nodes.
+        slopes : bool
+            Whether those by ``theta`` and ``w`` are wanted; zeros where not.
         """
         xp = namespace(self.z)
         kernel, dtype = self.kernel, self.z.dtype
         theta, w, alpha, q = self.low
         allocate = self.arena.allocate
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
-        d_theta = kernel.diag_backward(theta, self.z, d_s)
+        d_theta = kernel.diag_backward(theta, self.z, d_s) if slopes else xp.zeros(theta.shape)
         d_q = squares(self.k, -d_s, allocate)
         turned: Any = None
         b: Any = None
@@ -117,10 +126,15 @@ class PixelPass:
             b, bag = of.b, spread(xp.arange(by.shape[0]), of.offsets)
             turned = (2.0 * by[:, None] * of.turned).astype(dtype)
             sums["cov"] = of.sums.T @ (by[:, None] * of.sums)
+            if drawn is not None:
+                sums["cov"] += drawn.d_cov
         for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp))):
             mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
+            d_alpha += gm @ k
+            if not slopes:
+                continue
             if xp is np:
                 d_k *= (-2 * d_s[rows]).astype(dtype)[:, None]
                 add_outer(d_k, gm, alpha, allocate(d_k.shape, dtype))
@@ -132,7 +146,10 @@ class PixelPass:
                 d_k[at] -= 2 * (pairs.gk[first:last] @ q)
             if turned is not None:
                 d_k += b[rows, None].astype(dtype) * turned[bag[rows]]
-            d_alpha += gm @ k
+            if drawn is not None:
+                first, last = np.searchsorted(drawn.rows, [rows.start, rows.stop])
+                at = like(drawn.rows[first:last] - rows.start, self.z)
+                d_k[at] += drawn.d_k[first:last].astype(dtype)
             cache = (
                 self.caches[number]
                 if self.caches is not None
@@ -159,7 +176,13 @@ class PixelPass:
 
 
 def forward(
-    kernel: Kernel, params: Arrays, z: Any, *, learn: bool = True, arena: Any = None
+    kernel: Kernel,
+    params: Arrays,
+    z: Any,
+    *,
+    learn: bool = True,
+    arena: Any = None,
+    kept: KeptBlock | None = None,
 ) -> PixelPass:
     """Compute the moments of ``f`` at the scaled inputs ``z`` (n_pix, n_dim).
 
@@ -174,6 +197,8 @@ def forward(
         Keep what the backward pass needs.
     arena : Arena or NoArena, optional
         Allocates the matrices, until it is started anew; new memory where not given.
+    kept : KeptBlock, optional
+        Where the kernel's matrices are, or are put; on the host, to learn.
     """
     xp = namespace(z)
     if xp is np:
@@ -185,14 +210,24 @@ def forward(
     n_pix, n_ind = z.shape[0], alpha.shape[0]
     strips = None if learn or xp is not np else _strips(q)
     m, s = xp.empty(n_pix), xp.empty(n_pix)
-    kept = n_pix if learn else 0
-    k_all, kq_all = allocate((kept, n_ind), z.dtype), allocate((kept, n_ind), z.dtype)
-    caches: list[Any] | None = (
-        [] if learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP) else None
-    )
+    n_kept = n_pix if learn else 0
+    found = kept is not None and kept.k is not None
+    k_all: Any = kept.k if kept is not None and found else None
+    if k_all is None:
+        make = np.empty if kept is not None else allocate  # an arena's matrices are not for keeps
+        k_all = make((n_kept, n_ind), z.dtype)
+    kq_all = allocate((n_kept, n_ind), z.dtype)
+    caches: list[Any] | None = None
+    if kept is not None:
+        kept.k, caches = k_all, kept.tiles
+    elif learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
+        caches = []
     for rows in row_tiles(n_pix, _rows(xp)):
         mark = arena.mark()
-        k, cache = kernel.cross(theta, z[rows], w, allocate)
+        if found:
+            k = k_all[rows]
+        else:
+            k, cache = kernel.cross(theta, z[rows], w, allocate if kept is None else np.empty)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
             xp.matmul(k, q, out=kq)
@@ -201,15 +236,15 @@ def forward(
                 xp.matmul(k[:, first:], strip, out=kq[:, first : first + strip.shape[1]])
         m[rows] = k @ alpha
         s[rows] = kernel.diag(theta, z[rows]) - row_dot(k, kq)
-        if learn:
+        if learn and not found:
             k_all[rows] = k
-        if caches is not None:
-            caches.append(cache)
-        else:
+        if caches is None:
             arena.release(mark)
+        elif not found:
+            caches.append(cache)
     m += float(params["mean"][0])
     xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
-    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena)
+    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena, kept)
 
 
 @fused
@@ -326,6 +361,24 @@ class PairAdjoint:
 
 
 @dataclass(frozen=True)
+class DrawnAdjoint:
+    """What :meth:`PixelPass.backward` takes in of :class:`models.gp.drawn_share.DrawnShare`.
+
+    Attributes
+    ----------
+    rows : (n_node,) int64
+        Pixels, ascending.
+    d_k : (n_node, n_ind) float64
+        Adjoint of their ``k``.
+    d_cov : (n_ind, n_ind) float64
+    """
+
+    rows: np.ndarray
+    d_k: Any
+    d_cov: Any
+
+
+@dataclass(frozen=True)
 class Aggregated:
     """The objective's part of some bags, and its adjoints.
 
@@ -340,6 +393,8 @@ class Aggregated:
         By the likelihood's parameters.
     followed : (Followed, (n_bag,) array) or None
         With the adjoint of its value.
+    drawn : DrawnAdjoint or None
+        Through the control variate of bags of nodes.
     """
 
     value: float
@@ -348,3 +403,4 @@ class Aggregated:
     pairs: PairAdjoint | None
     by: dict[str, float]
     followed: tuple[Followed, Any] | None = None
+    drawn: DrawnAdjoint | None = None

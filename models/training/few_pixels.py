@@ -55,9 +55,9 @@ class FewPixels:
         threads = min(len(os.sched_getaffinity(0)), len(self._all))
         self._executor = ThreadExecutor(model, source, threads)
 
-    def sum(self, state: State) -> Stats:
+    def sum(self, state: State, *, slopes: bool) -> Stats:
         """Return the sums of all bags under a state."""
-        params = {**self._model.block_params(state), "thin": np.array([self.cap])}
+        params = {**asked(self._model, state, slopes=slopes), "thin": np.array([self.cap])}
         return self._executor.sum(params, self._all)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class FewPixels:
 
 
 class WholeSums:
-    """Sums over all bags, from a state and the most pixels of a bag (0 for all of them).
+    """Sums over all bags, of all their pixels or of few.
 
     Parameters
     ----------
@@ -90,13 +90,21 @@ class WholeSums:
             self._few.close()
             self._few = None
 
-    def __call__(self, state: State, cap: int) -> Stats:
-        """Return the sums."""
+    def __call__(self, state: State, cap: int, slopes: bool) -> Stats:
+        """Return the sums under a state, of at most ``cap`` pixels a bag (0: all).
+
+        ``slopes`` by the kernel's parameters take longer.
+        """
         if not cap:
-            return self._executor.sum(self._model.block_params(state), self._blocks)
+            return self._executor.sum(asked(self._model, state, slopes=slopes), self._blocks)
         if self._few is None or self._few.cap != cap:
             self._few = FewPixels(self._model, self._executor, self._blocks, state, cap)
-        return self._few.sum(state)
+        return self._few.sum(state, slopes=slopes)
+
+
+def asked(model: Model, state: State, *, slopes: bool) -> Arrays:
+    """Return the parameters of blocks that say whether slopes by the kernel's are wanted."""
+    return {**model.block_params(state), "slopes": np.array([slopes])}
 
 
 class _Pieces:

@@ -1,0 +1,83 @@
+"""Kernel matrices of blocks, kept from one pass over the bags to the next.
+
+The natural steps of ``q`` leave the kernel's parameters as they are: all passes but the first find
+the block's covariances made.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BUDGET = 1 << 29  # bytes that a model keeps
+
+
+@dataclass
+class KeptBlock:
+    """Matrices of one block under one set of parameters.
+
+    Attributes
+    ----------
+    made : bytes
+        The parameters.
+    k : (n_pix, n_ind) array or None
+        Covariances of the pixels with the inducing variables; None until they are made.
+    tiles, strips : list
+        By-products of each tile of pixels; the covariances of each strip of pairs, and theirs.
+    """
+
+    made: bytes
+    k: Any = None
+    tiles: list[Any] = field(default_factory=list)
+    strips: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def size(self) -> int:
+        """Return the bytes of all arrays."""
+        return sum(each.nbytes for each in _arrays([self.k, self.tiles, self.strips]).values())
+
+
+class KeptKernels:
+    """Matrices of as many blocks as there is room for, first come, first kept."""
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self._budget = budget
+        self._blocks: dict[Any, tuple[KeptBlock, int]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, block: Any, made: bytes) -> KeptBlock:
+        """Return what is kept of a block under some parameters; empty where nothing is."""
+        found = self._blocks.get(block)
+        return found[0] if found is not None and found[0].made == made else KeptBlock(made)
+
+    def keep(self, block: Any, kept: KeptBlock) -> None:
+        """Keep a block's matrices if there is room, in place of those under other parameters."""
+        found = self._blocks.get(block)
+        if found is not None and found[0] is kept:
+            return
+        size = kept.size()
+        with self._lock:
+            self._blocks.pop(block, None)
+            if size + sum(other for _, other in self._blocks.values()) <= self._budget:
+                self._blocks[block] = kept, size
+
+    def __reduce__(self) -> Any:
+        """Go to other processes empty."""
+        return KeptKernels, (self._budget,)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._blocks.clear()
+
+
+def _arrays(value: Any) -> dict[int, np.ndarray]:
+    """Return the arrays inside nested lists and tuples, each once."""
+    if isinstance(value, np.ndarray):
+        return {id(value): value}
+    found: dict[int, np.ndarray] = {}
+    if isinstance(value, list | tuple):
+        for each in value:
+            found |= _arrays(each)
+    return found
