@@ -15,6 +15,7 @@ docs/design/hyperparameters.md has what was weighed and measured.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,11 +30,11 @@ from models.core.protocol import Arrays, Info, State, Stats
 from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
-CLOSE_Q = 1e-3  # nats that a natural step may still gain, at the end of the climb
+CLOSE_Q = 0.005  # nats that a natural step may still gain, at the end of the climb
 FAR_Q = 0.3  # at the very start
-MIDDLE_Q, SHARE_Q = 0.004, 0.002  # before: at most, and as a share of what is left to gain
-EXACT_Q = 1e-4  # where differences are taken
-MEMBER_Q = 0.02
+MIDDLE_Q, SHARE_Q = 0.02, 0.01  # before: at most, and as a share of what is left to gain
+EXACT_Q = 1e-3  # where differences are taken
+MEMBER_Q = 0.05
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.3  # step of a difference, in logarithms
@@ -62,12 +63,23 @@ class Refinement:
         Draws of the hyperparameters; 0 for none.
     tolerance : float
         Nats that may be left to gain.
+    few_pixels : bool
+        Whether the fit ends on the pixels of the climb.
     """
 
     def __init__(
-        self, model: Any, sums: Sums, n_bag: int, *, cap: int, n_member: int, tolerance: float
+        self,
+        model: Any,
+        sums: Sums,
+        n_bag: int,
+        *,
+        cap: int,
+        n_member: int,
+        tolerance: float,
+        few_pixels: bool = False,
     ) -> None:
-        self._model, self._cap = model, cap
+        self._model = model
+        self._cap = 0 if few_pixels else cap  # without a stage on all pixels the climb is all
         self._n_member, self._tolerance = n_member, tolerance
         self._few = ProfileBound(model, lambda *args: sums(args[0], cap, args[1]), n_bag)
         self._all = ProfileBound(model, lambda *args: sums(args[0], 0, args[1]), n_bag)
@@ -161,7 +173,8 @@ class Refinement:
         """Return the Hessian with the site held; a guess for the likelihood's own parameters."""
         hessian = -np.eye(n_phi) / START_INVERSE
         n = 1 + state.params["theta"].size
-        hessian[:n, :n] = SiteEvidence(self._model, state).hessian()
+        with contextlib.suppress(np.linalg.LinAlgError):  # sites that are no likelihood's
+            hessian[:n, :n] = SiteEvidence(self._model, state).hessian()
         return hessian
 
     def _whole(self, state: State) -> State:
@@ -224,9 +237,10 @@ class Refinement:
         """Step up the profile bound, and learn its curvature from the step."""
         memory = state.memory
         if "grad" not in memory:
-            first = self._point(profile, state, FAR_Q if profile is self._few else CLOSE_Q)
+            cold = profile is self._few and "curved" not in memory
+            first = self._point(profile, state, FAR_Q if cold else CLOSE_Q)
             inverse = memory["inverse"]
-            if "curved" not in memory and profile is self._few:
+            if cold:
                 inverse = bounded_inverse(-self._site_hessian(first.state, first.grad.size))
             return replace(first.state, memory=self._remember(memory, first, inverse, np.inf))
         inverse, grad, value = memory["inverse"], memory["grad"], float(memory["value"])
@@ -257,8 +271,9 @@ class Refinement:
             more = {"inverse": inverse, "failed": failed, "left": left, "gained": np.array(0.0)}
             return replace(state, memory={**memory, **more})
         gained = at.value - value
-        if gained > FAR and profile is self._few and "curved" not in memory:
-            inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
+        if gained > FAR and profile is self._few:
+            if "curved" not in memory:
+                inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
         else:
             inverse = bfgs(inverse, step, grad - at.grad)
         return replace(at.state, memory=self._remember(memory, at, inverse, gained))

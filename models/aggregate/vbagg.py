@@ -139,6 +139,8 @@ class VBAgg(KernelModel, AggregateModel):
     integrate : {"auto", "none"} or int
         Draws of the hyperparameters around the optimum that predictions are mixed over, even; 10
         where ``auto``. See :mod:`models.aggregate.refinement`.
+    few_pixels : bool
+        Let the fit end on the few pixels of each bag on which it begins: for scores, not for maps.
     natural_rate : float
         Share of the way that a natural step goes, at the start; it falls with ``learning_rate``.
     dtype : {"float64", "float32"}
@@ -171,7 +173,7 @@ class VBAgg(KernelModel, AggregateModel):
     kernel: str = "ard"
     priors: Literal["none", "weak"] = "none"
     learn_inducing: bool = False
-    pair_pixels: Count = 256
+    pair_pixels: Count = 64
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
     batch_bags: Count = 32
@@ -182,6 +184,7 @@ class VBAgg(KernelModel, AggregateModel):
     natural_rate: Positive = 0.5
     nats_left: Positive = 0.05
     integrate: Literal["auto", "none"] | Annotated[int, Range(2, 1000, even=True)] = "auto"
+    few_pixels: bool = False
     dtype: Precision = "float64"
     seed: int = 0
 
@@ -316,6 +319,7 @@ class VBAgg(KernelModel, AggregateModel):
             cap=int(state.fixed["climb_pixels"][0]),
             n_member=self.n_member,
             tolerance=self.nats_left,
+            few_pixels=self.few_pixels,
         )
 
     @property

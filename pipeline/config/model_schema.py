@@ -115,7 +115,7 @@ class ModelSpec(Section):
     )
     pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
         "auto",
-        description="pixels of an area in pairwise sums; larger areas are sampled; auto: 256",
+        description="pixels of an area in pairwise sums; larger areas are sampled; auto: 64",
     )
     precision: Literal["auto", "float64", "float32"] = Field(
         "auto",
@@ -163,7 +163,7 @@ class ModelSpec(Section):
 AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
 """Pixels of an area, ``all`` of them, or ``auto``."""
 
-UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 256, "precision": "float64"}
+UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 64, "precision": "float64"}
 """What ``auto`` stands for in ``model`` where the size asks for nothing else."""
 
 

@@ -19,7 +19,7 @@ from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.psis import resample, smooth_weights, trusted
 from pipeline.prediction.areas import AreaDraws
 
-REFIT_SHARE = 0.1  # of the areas that refits may take over from weights, those of largest k first
+REFIT_SHARE = 0.1  # of the areas whose weights may fail, before every fold is fitted again
 TOGETHER = 0.05  # share of the areas that one such refit leaves out: a fit without many is another
 
 
@@ -124,17 +124,18 @@ Refit = Callable[[np.ndarray], tuple[AreaDraws, np.ndarray]]
 def leave_areas_out(
     left: LeftOut, fold: np.ndarray, refit: Refit, most_fits: int | None = None
 ) -> tuple[AreaDraws, np.ndarray, dict[str, Any]]:
-    """Put refits in the place of areas whose weights cannot be trusted, as far as they may.
+    """Put refits in the place of areas whose weights cannot be trusted.
 
-    Refits take over ``REFIT_SHARE`` of the areas at most, those of largest ``k``; each of at most
-    ``most_fits`` leaves out a share of ``TOGETHER``.
+    Each of at most ``most_fits`` leaves out a share of ``TOGETHER``. Where the weights of more than
+    ``REFIT_SHARE`` of the areas fail, as under counts so large that each rules its own area, all
+    areas are predicted by fits without their fold.
 
     Parameters
     ----------
     left : LeftOut
         Of every area, in the order of the store.
     fold : (n_bag,) int64 array
-        Fold of each area, for the order of the result.
+        Fold of each area.
     refit : callable
         From folds, -1 for areas that are never left out, to predictions of the others.
     most_fits : int, optional
@@ -147,34 +148,42 @@ def leave_areas_out(
     fold_of : (n_bag,) int64 array
     about : dict
         ``method``, ``limit`` of ``k``, its ``k_median`` and ``k_max``, areas ``above`` it, those
-        ``refitted`` in how many ``refits``, and ``unreliable``: numbers of the areas that keep
-        weights which cannot be trusted.
+        ``refitted`` in how many ``refits``, whether ``by_folds``, and ``unreliable``: numbers of
+        the areas that keep weights which cannot be trusted.
     """
     limit = trusted(left.counts.shape[0])
     n, most_fits = len(left), int(fold.max()) + 1 if most_fits is None else most_fits
     bad = np.flatnonzero(~(left.k <= limit))
     worst_first = bad[np.argsort(-np.nan_to_num(left.k[bad], nan=np.inf), kind="stable")]
     together = max(1, int(np.ceil(TOGETHER * n)))
-    n_refitted = min(bad.size, int(np.ceil(REFIT_SHARE * n)), most_fits * together)
-    again_at, rest = worst_first[:n_refitted], worst_first[n_refitted:]
     names = [each.name for each in fields(AreaDraws)]
     predictions = AreaDraws(**{name: getattr(left, name) for name in names})
-    n_fit = int(np.ceil(n_refitted / together))
-    if n_fit:
-        again = np.full(fold.shape, -1)
-        again[again_at] = np.arange(n_refitted) % n_fit
-        fitted, _ = refit(again)
-        predictions = AreaDraws.concatenate([predictions.select(again < 0), fitted])
+    method = "importance weights of the posterior's draws, one area at a time"
+    by_folds = bad.size > REFIT_SHARE * n
+    if by_folds:
+        method = "a fit without each fold: too many areas rule their own weights"
+        n_refitted, n_fit, rest = n, int(fold.max()) + 1, bad[:0]
+        predictions = refit(fold)[0]
+    else:
+        n_refitted = min(bad.size, most_fits * together)
+        again_at, rest = worst_first[:n_refitted], worst_first[n_refitted:]
+        n_fit = int(np.ceil(n_refitted / together))
+        if n_fit:
+            again = np.full(fold.shape, -1)
+            again[again_at] = np.arange(n_refitted) % n_fit
+            fitted, _ = refit(again)
+            predictions = AreaDraws.concatenate([predictions.select(again < 0), fitted])
     order = np.lexsort((predictions.bag, fold[predictions.bag]))
     finite = left.k[np.isfinite(left.k)]
     about = {
-        "method": "importance weights of the posterior's draws, one area at a time",
+        "method": method,
         "limit": limit,
         "k_median": float(np.median(finite)) if finite.size else None,
         "k_max": float(finite.max()) if finite.size else None,
         "above": int(bad.size),
         "refitted": n_refitted,
         "refits": n_fit,
+        "by_folds": by_folds,
         "unreliable": np.sort(rest),
     }
     return predictions.select(order), fold[predictions.bag[order]], about

@@ -113,7 +113,8 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
 
 def _calibration(context: StageContext, config: Config, whole: BagStore, model: Any) -> Any:
     """Refit to data simulated from the map; see :mod:`pipeline.evaluation.calibration`."""
-    start = model if config.evaluate.start == "warm" else None
+    warm = config.evaluate.start == "warm" or config.evaluate.leave_out == "importance"
+    start = model if warm else None
     return Calibrator(
         config,
         context,

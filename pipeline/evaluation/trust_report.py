@@ -66,6 +66,12 @@ def _left_out(scheme: str, held: dict[str, Any], about: dict[str, Any]) -> Itera
         n, again = held["n_folds"], about["refits"]
         yield f"regions: {n - again} of {n} left out by weights, {again} by a fit without them"
         return
+    if about["by_folds"]:
+        yield (
+            f"areas: left out by {about['refits']} fits without a fold each, for the weights of "
+            f"{about['above']} cannot be trusted (Pareto k above {about['limit']:.2g})"
+        )
+        return
     n, moved, fits = about["unreliable"], about["refitted"], about["refits"]
     rest = "" if n else "; all weights can be trusted"
     yield f"areas: left out by weights, {moved} of them by {fits} fits without them{rest}"

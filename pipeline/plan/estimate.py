@@ -7,7 +7,6 @@ benchmarks.plan`` compares with real runs (``docs/plan.md``). It reads no pixel.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -21,7 +20,6 @@ from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.evaluation.leave_out import REFIT_SHARE, TOGETHER
 from pipeline.plan.passes import FitPasses, fit_passes, n_nodes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
@@ -41,7 +39,6 @@ CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
 GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an area and column
 READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
 THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
-REFITS = math.ceil(REFIT_SHARE / TOGETHER)  # of areas whose weights fail, at most
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
@@ -326,7 +323,7 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
     for scheme in config.evaluate.schemes:
         few = weights and scheme == "area" and isinstance(folds, int)
-        seconds += fit * (min(k, REFITS) if few else k) + draw / _speed(n)
+        seconds += fit * k + draw / _speed(n)
         if few:
             seconds += config.output.draws * sizes.n_areas * WEIGH_S / _speed(n)
     simulations = config.evaluate.calibration

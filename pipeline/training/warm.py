@@ -20,10 +20,13 @@ SURFACE = ("v_mean", "root")  # of q(u): what the fit has learnt of the surface 
 def warm_training(training: Training, fitted: Estimator) -> Training:
     """Return a fit before its first step that begins at another's parameters.
 
-    All but the surface is taken over: the posterior of the inducing values begins at its start, so
-    that counts which the new fit leaves out reach it through the kernel, the noise and the inducing
-    points alone, and these go on being learnt. The rate begins at a third, where it would be after
-    its first fall.
+    A fit to the optimum of the profile bound takes over everything: its surface climbs to the best
+    under its own counts, to a hundredth of a nat, wherever it begins.
+
+    A fit by mini-batches ends where it began as well, so that its posterior of the inducing values
+    begins at its start: counts which it leaves out reach it through the kernel, the noise and the
+    inducing points alone, and these go on being learnt. The rate begins at a third, where it would
+    be after its first fall.
 
     Parameters
     ----------
@@ -33,8 +36,10 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
         A fitted model with the same settings.
     """
     state, learnt = training.state, fitted.fitted_state()
+    curvature = {name: learnt.memory[name] for name in CURVATURE if name in learnt.memory}
+    begun = () if curvature else SURFACE
     params = {
-        name: start if name in SURFACE else np.array(learnt.params[name])
+        name: start if name in begun else np.array(learnt.params[name])
         for name, start in state.params.items()
     }
     n_ind = learnt.params["v_mean"].shape[0]  # a fold may have had fewer of its own
@@ -44,19 +49,19 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
     fixed = {**state.fixed, **{name: learnt.fixed[name] for name in PLACES if name in learnt.fixed}}
     plateau = Plateau(training.plateau.tolerance, factor=1 / 3, drops=1)
     state = replace(state, params=params, fixed=fixed, rate=state.rate / 3)
-    memory = {name: learnt.memory[name] for name in CURVATURE if name in learnt.memory}
-    if memory:  # the curvature of the other's bound leads, and serves
-        state = replace(state, memory={"stage": np.array(CLIMB), "curved": np.array(1), **memory})
+    if curvature:  # that of the other's bound leads, and serves
+        state = replace(state, memory={"stage": np.array(CLIMB), "curved": np.array(1), **curvature})
     return Training(state, plateau)
 
 
 def start_key(fitted: Estimator) -> str:
     """Return the fingerprint of what a fit takes over from a fitted model."""
     digest, state = hashlib.sha256(), fitted.fitted_state()
+    begun = () if CURVATURE[0] in state.memory else SURFACE
     places = {name: state.fixed[name] for name in PLACES if name in state.fixed}
     curvature = {name: state.memory[name] for name in CURVATURE if name in state.memory}
     for name, value in sorted({**state.params, **places, **curvature}.items()):
-        if name not in SURFACE:
+        if name not in begun:
             digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
 
