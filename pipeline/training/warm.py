@@ -50,7 +50,9 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
     plateau = Plateau(training.plateau.tolerance, factor=1 / 3, drops=1)
     state = replace(state, params=params, fixed=fixed, rate=state.rate / 3)
     if curvature:  # that of the other's bound leads, and serves
-        state = replace(state, memory={"stage": np.array(CLIMB), "curved": np.array(1), **curvature})
+        state = replace(
+            state, memory={"stage": np.array(CLIMB), "curved": np.array(1), **curvature}
+        )
     return Training(state, plateau)
 
 

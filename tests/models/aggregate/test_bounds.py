@@ -189,7 +189,7 @@ def test_bag_variance_in_tiles_equals_dense_matrices(link, pairs, monkeypatch, b
     model = VBAgg(kernel="additive", n_inducing=6)
     state = _started(model, bags)
     params = model.block_params(state)
-    fwd = model._forward(params, bags.x, bags.coords, learn=True)
+    fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     rule = find_link(link)
     found = bag_variance.bag_variance(fwd, rule, bags.weight, bags.offsets, bags.bag, 10**6).value
     kernel = model._kernel(state.fixed)
@@ -222,7 +222,7 @@ def test_sampled_pairs_are_unbiased_and_near_all_pairs(link):
     bags = Bags(x, [0, n], [50.0], weight)
     model = VBAgg(kernel="rbf", n_inducing=12)
     params = model.block_params(_started(model, bags))
-    fwd = model._forward(params, bags.x, None, learn=True)
+    fwd = model._pass(params, model._scaled(params, bags.x, None), learn=True)
 
     def value(bag, most):
         return bag_variance.bag_variance(
@@ -240,9 +240,8 @@ def test_a_bag_whose_weight_is_in_one_pixel_has_that_pixels_variance(bags):
     weight[bags.offsets[:-1]] = 1.0
     heavy = Bags(bags.x, bags.offsets, bags.y, weight, bags.coords)
     model = VBAgg(kernel="additive", n_inducing=6)
-    fwd = model._forward(
-        model.block_params(_started(model, heavy)), bags.x, bags.coords, learn=True
-    )
+    params = model.block_params(_started(model, heavy))
+    fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     found = bag_variance.bag_variance(
         fwd, find_link("exp"), weight, bags.offsets, bags.bag, 2
     ).value

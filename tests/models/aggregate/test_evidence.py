@@ -12,6 +12,7 @@ from models import VBAgg
 from models.aggregate import moment_matching
 from models.aggregate.profile_bound import ProfileBound
 from models.training.executor import BagsSource
+from models.training.few_pixels import asked
 from tests.models.aggregate.country import Dense, country, matern32
 
 KERNEL = "ridge + matern32(space)"
@@ -32,7 +33,9 @@ def setting():
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
     profile = ProfileBound(
-        model, lambda at: model.block_stats(model.block_params(at), bags, None)[0], bags.n_bag
+        model,
+        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
+        bags.n_bag,
     )
     return bags, state, profile
 

@@ -14,6 +14,7 @@ from models.aggregate.site_evidence import SiteEvidence
 from models.gp.kernel_model import whitened
 from models.gp.priors import log_prior
 from models.training.executor import BagsSource
+from models.training.few_pixels import asked
 from tests.models.aggregate.country import country
 
 SETTINGS = {
@@ -31,7 +32,9 @@ def _profile(**settings):
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
     profile = ProfileBound(
-        model, lambda at: model.block_stats(model.block_params(at), bags, None)[0], bags.n_bag
+        model,
+        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
+        bags.n_bag,
     )
     return model, state, profile
 
@@ -81,7 +84,7 @@ def test_a_carried_posterior_is_nearly_the_best_one(setting):
             (moved, lost),
             (replace(moved, params={**moved.params, **kept}), stale),
         ):
-            stats = profile._evaluate(state)
+            stats = profile._evaluate(state, False)
             losses.append(best - model.objective(state, stats, profile._n_bag).bound)
     print(name, np.round(lost, 3), np.round(stale, 3))
     assert min(lost) > -1e-6
@@ -172,3 +175,27 @@ def test_a_higher_mean_is_carried_by_the_term_that_can(kernel):
         ends.append(profile.at(profile.unpack(point.state, moved), EXACT).grad[0])
     exact = (ends[0] - ends[1]) / (2 * h)
     assert found == pytest.approx(exact, rel=0.3)
+
+
+def test_away_from_the_best_surface_value_and_gradient_err_by_little(setting):
+    name, _, profile, best = setting
+    phi = profile.pack(best.state.params)
+    site, held = [], []
+    for seed in range(4):
+        away = 0.3 * np.random.default_rng(seed).standard_normal(phi.size)
+        near = profile.at(profile.unpack(best.state, phi + away), 0.3)
+        exact = profile.at(near.state, EXACT)
+        assert abs(near.value - exact.value) < 0.5 * near.left + 1e-6, name
+        own = profile.pack(profile._found(near.state, slopes=True).grad)
+        site.append(np.linalg.norm(near.grad - exact.grad))
+        held.append(np.linalg.norm(own - exact.grad))
+    # With q held the gradient errs by more than with its site held.
+    assert np.sum(site) < 0.7 * np.sum(held), name
+
+
+def test_no_slopes_no_gradient_and_the_same_bound(setting):
+    _, _, profile, best = setting
+    without = profile.at(best.state, 0.05, slopes=False)
+    assert without.grad.size == 0
+    assert without.value == pytest.approx(best.value, abs=1e-7)
+    assert without.passes == 1

@@ -14,6 +14,7 @@ from models.aggregate.profile_bound import ProfileBound
 from models.aggregate.refinement import MOST_DEVIATION, bfgs, bounded_inverse, member_offsets
 from models.core.persist import state_arrays, state_from
 from models.training.executor import BagsSource, ThreadExecutor
+from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
 from tests.models.aggregate.country import country
@@ -33,7 +34,9 @@ def _model(**settings):
 
 def _profile(model, bags):
     return ProfileBound(
-        model, lambda at: model.block_stats(model.block_params(at), bags, None)[0], bags.n_bag
+        model,
+        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
+        bags.n_bag,
     )
 
 
@@ -105,7 +108,7 @@ def test_members_are_spread_about_the_optimum_as_the_curvature_says(bags):
     for number in range(6):
         params = {name: members[name][number] for name in members if name != "weight"}
         state = replace(training.state, params={**training.state.params, **params})
-        own = model.objective(state, profile._evaluate(state), bags.n_bag).bound
+        own = model.objective(state, profile._evaluate(state, False), bags.n_bag).bound
         assert profile.at(state, 1e-6).value - own < 0.05  # each q is at its best
 
 
@@ -193,7 +196,7 @@ def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
         own = {k: v[number] for k, v in thinned.state.members.items() if k != "weight"}
         state = replace(thinned.state, params={**thinned.state.params, **own})
         best = profile.at(state, 1e-6)
-        bound = model.objective(state, profile._evaluate(state), bags.n_bag).bound
+        bound = model.objective(state, profile._evaluate(state, False), bags.n_bag).bound
         assert 0 <= best.value - bound + 1e-6 < 0.5
         at, top = (
             model.predict_block(model.block_params(each), bags.x, bags.coords)

@@ -81,7 +81,7 @@ def test_joint_draws_have_the_variance_of_the_sum(fitted):
     model, bags = fitted
     joint = model.predict_bags(bags, n_draws=4000).draws.var(axis=0)
     params = model.params_
-    fwd = model._forward(params, bags.x, bags.coords, learn=True)
+    fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     p = bags.weight * float(params["base_rate"][0])
     exact = bag_variance(fwd, find_link("exp"), p, bags.offsets, bags.bag, 10**6).value
     # 1024 random features and 4000 draws: some per cent a bag, less on average.
