@@ -59,6 +59,8 @@ class Refinement:
     n_bag : int
     cap : int
         Pixels of a bag in the climb; 0 for all.
+    all_pixels : int
+        What ``sums`` takes for all pixels: 0, or the number that brings them to the driver.
     n_member : int
         Draws of the hyperparameters; 0 for none.
     tolerance : float
@@ -74,6 +76,7 @@ class Refinement:
         n_bag: int,
         *,
         cap: int,
+        all_pixels: int,
         n_member: int,
         tolerance: float,
         few_pixels: bool = False,
@@ -81,8 +84,9 @@ class Refinement:
         self._model = model
         self._cap = 0 if few_pixels else cap  # without a stage on all pixels the climb is all
         self._n_member, self._tolerance = n_member, tolerance
-        self._few = ProfileBound(model, lambda *args: sums(args[0], cap, args[1]), n_bag)
-        self._all = ProfileBound(model, lambda *args: sums(args[0], 0, args[1]), n_bag)
+        few = cap or all_pixels
+        self._few = ProfileBound(model, lambda *args: sums(args[0], few, args[1]), n_bag)
+        self._all = ProfileBound(model, lambda *args: sums(args[0], all_pixels, args[1]), n_bag)
         self._passes = 0
 
     def advance(self, state: State) -> tuple[State, Info]:

@@ -51,11 +51,12 @@ from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.device import moved
-from models.training.few_pixels import block_arrays
+from models.training.few_pixels import ALL_PIXELS, block_arrays
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
 
 CLIMB_PIXELS, LEAST_CLIMB = 4096, 25  # pixels of all bags, and of each, that the climb reads
+FEW = 16384  # pixels of all bags that are no more than this are brought to the driver
 MEMBERS = 10  # draws of the hyperparameters
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 
@@ -229,7 +230,13 @@ class VBAgg(KernelModel, AggregateModel):
             placed = place_inducing(kernel, z, sample, wanted, rng)
             cap = max(LEAST_CLIMB, CLIMB_PIXELS // sample.n_bag)
             cap = 0 if sample.n_pix <= 1.5 * cap * sample.n_bag else cap
-            fixed = {**fixed, **placed.fixed, "climb_pixels": np.array([cap])}
+            gathered = ALL_PIXELS if sample.n_pix <= FEW else 0
+            fixed = {
+                **fixed,
+                **placed.fixed,
+                "climb_pixels": np.array([cap]),
+                "all_pixels": np.array([gathered]),
+            }
             w = placed.w
             kernel, n_ind = self._kernel(fixed), placed.n_value
         else:
@@ -317,6 +324,7 @@ class VBAgg(KernelModel, AggregateModel):
             sums,
             n_bag,
             cap=int(state.fixed["climb_pixels"][0]),
+            all_pixels=int(state.fixed.get("all_pixels", np.zeros(1))[0]),
             n_member=self.n_member,
             tolerance=self.nats_left,
             few_pixels=self.few_pixels,

@@ -17,6 +17,7 @@ from models.core.block import BagBlock, cut_blocks
 from models.core.protocol import Arrays, Model, State, Stats
 from models.training.executor import Executor, Local, ThreadExecutor
 
+ALL_PIXELS = 2**31 - 1  # the most pixels of a bag that leaves none out
 BLOCK = 8192  # pixels of a block of such bags
 FIELDS = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
 
@@ -78,7 +79,7 @@ class WholeSums:
 
     def __init__(self, model: Model, executor: Executor, blocks: list[int]) -> None:
         self._model, self._executor, self._blocks = model, executor, blocks
-        self._few: FewPixels | None = None
+        self._few: dict[int, FewPixels] = {}
 
     def __enter__(self) -> WholeSums:
         """Return itself."""
@@ -86,20 +87,22 @@ class WholeSums:
 
     def __exit__(self, *exc: object) -> None:
         """Let go of the few pixels."""
-        if self._few is not None:
-            self._few.close()
-            self._few = None
+        for each in self._few.values():
+            each.close()
+        self._few.clear()
 
     def __call__(self, state: State, cap: int, slopes: bool) -> Stats:
-        """Return the sums under a state, of at most ``cap`` pixels a bag (0: all).
+        """Return the sums under a state, of at most ``cap`` pixels a bag.
+
+        0: all of them, where they are; ``ALL_PIXELS``: all of them, brought here.
 
         ``slopes`` by the kernel's parameters take longer.
         """
         if not cap:
             return self._executor.sum(asked(self._model, state, slopes=slopes), self._blocks)
-        if self._few is None or self._few.cap != cap:
-            self._few = FewPixels(self._model, self._executor, self._blocks, state, cap)
-        return self._few.sum(state, slopes=slopes)
+        if cap not in self._few:
+            self._few[cap] = FewPixels(self._model, self._executor, self._blocks, state, cap)
+        return self._few[cap].sum(state, slopes=slopes)
 
 
 def asked(model: Model, state: State, *, slopes: bool) -> Arrays:
