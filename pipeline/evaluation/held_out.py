@@ -38,9 +38,7 @@ from pipeline.evaluation.tasks import EvaluationTask, compare_held_out
 from pipeline.prediction.areas import AreaDraws
 from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit as fit_model
-from pipeline.training.warm import start_key
-
-REFIT_NATS, REFIT_MEMBERS = 0.5, 4  # of a fit that only scores: left to gain, draws
+from pipeline.training.warm import lighten, start_key
 
 
 @dataclass(frozen=True)
@@ -188,10 +186,8 @@ def fit_areas(
 
     def fit(train: np.ndarray, checkpoint: Path) -> Any:
         model = new_model(config)
-        if start is not None and getattr(model, "by_terms", False):
-            # Scores tell no difference beside what other areas would have given.
-            n_member = min(model.n_member, REFIT_MEMBERS) or "none"
-            model.set_params(few_pixels=True, nats_left=REFIT_NATS, integrate=n_member)
+        if start is not None:
+            lighten(model)
         epochs = config.evaluate.epochs
         if epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
             model.set_params(max_epochs=epochs)

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from models.core.block import BLOCK_PIXELS
+from models.gp.kept_kernels import BUDGET
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.plan.passes import FitPasses, fit_passes, n_nodes
+from pipeline.plan.passes import FitPasses, climbs, fit_passes, n_nodes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.raster import CHUNK_PIXELS
 from pipeline.store.aligned_grid import TILE
+from pipeline.training.warm import lighten
 
 GIB = 2**30
 CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
@@ -319,6 +321,8 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     weights = config.evaluate.leave_out == "importance"
     warm = config.evaluate.start == "warm"
     cap = config.evaluate.area_pixels
+    if warm or weights:
+        lighten(model)
     again = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
     fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
     for scheme in config.evaluate.schemes:
@@ -329,7 +333,7 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     simulations = config.evaluate.calibration
     if isinstance(simulations, int):
         cap = cap_for(sizes.area_pixels, CALIBRATION_PIXELS)
-        simulated = fit_passes(config, sizes, model, cap, most, warm=warm)
+        simulated = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
         refit = _fit(config, simulated, measured, n) + draw / _speed(n) + 1.0
         seconds += _thinning(sizes, simulated.whole) + simulations * refit
     return seconds
@@ -377,6 +381,9 @@ def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
     block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
     width = np.dtype(resolved(config, "precision")).itemsize
     found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
+    if climbs(model):  # kernel matrices that passes keep
+        pixels = passage(config, sizes, cap).n_pixels
+        found += min(BUDGET, 3 * pixels * m * width)
     return round(found + n_thread * block * (m * width * ARENA + 8 * f))
 
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.aggregate.vbagg import CLIMB_PIXELS, LEAST_CLIMB
+from models.aggregate.vbagg import CLIMB_PIXELS, FEW, LEAST_CLIMB
 from models.gp.inducing_points import LARGEST_NODES, LEAST_NODES, MOST_AREAS, MOST_NODES
+from models.training.few_pixels import BLOCK
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.plan.sizes import Passage, Sizes, passage
 
 #: Of the climb with its curvatures, and of the last steps on all pixels: steps, passes of one.
-CLIMB_STEPS, CLIMB_PASSES = 25, 9.0
-WHOLE_STEPS, WHOLE_PASSES = 3, 8.0
-MEMBER_PASSES = 18.0  # of one draw of the hyperparameters
-HESSIANS = 8  # taken of the held site
-WARM_SHARE = 0.35  # of the climb, where a fit begins at another's optimum
+CLIMB_STEPS, CLIMB_PASSES = 14, 5.0
+WHOLE_STEPS, WHOLE_PASSES = 4, 4.0
+MEMBER_PASSES = 4.0  # of one draw of the hyperparameters
+HESSIANS = 5  # taken of the held site
+WARM_SHARE = 0.25  # of the climb, where a fit begins at another's optimum
+#: What a pass takes, as a share of one that makes the kernel's matrices and all derivatives: most
+#: passes find the former made and need none of the latter.
+PASS_SHARE = 0.65
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class FitPasses:
     few, whole : Passage
         Pixels of a pass of the climb, and of one over all.
     n_few, n_whole : float
+        As many passes that make everything anew would take as long.
     n_hessian : int
     """
 
@@ -89,12 +94,23 @@ def fit_passes(
     if whole.n_pixels <= 1.5 * most * whole.n_areas:
         few = whole
     else:
-        # Blocks are read whole, and the chosen pixels of each are kept.
-        chosen = passage(config, sizes, most if cap == "all" else min(most, int(cap)))
-        few = replace(whole, n_pixels=chosen.n_pixels)
+        few = passage(config, sizes, most if cap == "all" else min(most, int(cap)))
     share = WARM_SHARE if warm else 1.0
     climb = min(epochs, CLIMB_STEPS * share)
-    last = 0.0 if few is whole else min(epochs - climb, WHOLE_STEPS)
+    last = 0.0 if few is whole or model.few_pixels else min(epochs - climb, WHOLE_STEPS)
     pairs = min(epochs - climb - last, model.n_member / 2)
+    if whole.n_pixels <= FEW:
+        whole = _here(whole)
     n_few = CLIMB_PASSES * climb + 2 * MEMBER_PASSES * pairs
-    return FitPasses(few, whole, n_few, WHOLE_PASSES * last, 1 if warm else HESSIANS)
+    return FitPasses(
+        _here(few),
+        whole,
+        PASS_SHARE * n_few,
+        PASS_SHARE * WHOLE_PASSES * last + 1.0,  # one brings the few pixels to the driver
+        1 if warm else HESSIANS,
+    )
+
+
+def _here(read: Passage) -> Passage:
+    """Return the passage over pixels that are in the driver's memory."""
+    return replace(read, n_blocks=max(1, round(read.n_pixels / BLOCK)), store_bytes=0)
