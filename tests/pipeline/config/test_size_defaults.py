@@ -34,7 +34,7 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
     found = settings(sized(load_config(country), SMALL))
-    assert found["model"] == {"inducing": "auto", "precision": "float64", "pair_pixels": 256}
+    assert found["model"] == {"inducing": "auto", "precision": "float64", "pair_pixels": 64}
     assert found["fit"] == {"area_pixels": "all", "max_epochs": 200}
     assert found["evaluate"]["area_pixels"] == "all"
     assert found["evaluate"]["start"] == "cold"
@@ -48,7 +48,7 @@ def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
 
 def test_in_a_large_problem_areas_are_thinned_and_folds_begin_warm(country: Path) -> None:
     found = settings(sized(load_config(country), LARGE))
-    assert found["model"] == {"inducing": "auto", "precision": "float32", "pair_pixels": 256}
+    assert found["model"] == {"inducing": "auto", "precision": "float32", "pair_pixels": 64}
     assert found["fit"]["area_pixels"] == 180  # 300,000 pixels of 1,600 areas: 187, two digits
     assert found["evaluate"]["area_pixels"] == 150
     assert found["evaluate"]["start"] == "warm"
