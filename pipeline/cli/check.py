@@ -25,6 +25,7 @@ from pipeline.cli.console import (
     reported_errors,
 )
 from pipeline.cli.versions import ConfigFile, Period
+from pipeline.evaluation.calibration_summary import data_cautions
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -58,7 +59,7 @@ def check(
 
     output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg check {config}"):
-        problems, _, examined, found = all_problems(config, period)
+        problems, parsed, examined, found = all_problems(config, period)
         suspicions = examined.suspicions if examined is not None else ()
         output.print_json(
             {
@@ -75,7 +76,8 @@ def check(
             if problems or suspicions:
                 _print_findings(problems, suspicions)
             if examined is not None:
-                print_profile(examined.profile, found.get("areas.repair", ""))
+                counts = parsed is not None and parsed.model.response.counts
+                print_profile(examined.profile, found.get("areas.repair", ""), counts=counts)
         if not both:  # the table on the terminal has them all
             for problem in problems:
                 print_error(f"error: {problem}")
@@ -143,8 +145,11 @@ def _check_folds_file(config: Config, ids: list[str], problems: list[Problem]) -
         problems.extend(error.problems)
 
 
-def print_profile(profile: Profile, repaired: str = "") -> None:
-    """Print the profile, and what ``areas.repair`` did, at the width of the terminal."""
+def print_profile(profile: Profile, repaired: str = "", *, counts: bool = False) -> None:
+    """Print the profile, and what ``areas.repair`` did, at the width of the terminal.
+
+    ``counts`` tells that responses are counts.
+    """
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
@@ -153,7 +158,7 @@ def print_profile(profile: Profile, repaired: str = "") -> None:
     console = Console(highlight=False)
     print()
     repair = [("repair", repaired)] if repaired else []
-    for name, text in [*repair, *_lines(profile)]:
+    for name, text in [*repair, *_lines(profile, counts=counts)]:
         wrapped = textwrap.wrap(terminal_text(text), max(40, console.width - 13)) or [""]
         print("\n".join(f"  {name if n == 0 else '':<10} {line}" for n, line in enumerate(wrapped)))
     if not profile.rasters:
@@ -196,7 +201,7 @@ def _print_findings(problems: Sequence[Problem], suspicions: Sequence[Suspicion]
     Console().print(table)
 
 
-def _lines(profile: Profile) -> list[tuple[str, str]]:
+def _lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
     lines = []
     areas, people = profile.areas, profile.people
     if areas is not None:
@@ -211,6 +216,9 @@ def _lines(profile: Profile) -> list[tuple[str, str]]:
     if profile.counts is not None:
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
         lines.append(("counts", mapped + _counts(profile.counts, profile)))
+        typical = profile.counts.total / max(1, profile.counts.n_area)
+        said = data_cautions(profile.counts.n_area, typical if counts else None)
+        lines += [("beware", each) for each in said]
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     return lines
 

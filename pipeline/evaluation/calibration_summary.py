@@ -72,6 +72,30 @@ def summarise(found: Sequence[Found]) -> dict[str, Any]:
     return result
 
 
+def data_cautions(n_area: int, typical: float | None) -> list[str]:
+    """Say of which data maps are known to be surer than they should be.
+
+    Parameters
+    ----------
+    n_area : int
+        Areas with a response.
+    typical : float or None
+        Count of a typical area; None where responses are no counts.
+    """
+    said = []
+    if n_area < FEW_AREAS:
+        said.append(
+            f"{n_area} areas say little of the kernel and of the slopes: with fewer than "
+            f"{FEW_AREAS} intervals may be too short, whatever the simulations say ({WHERE})"
+        )
+    if typical is not None and n_area and typical < FEW_CASES:
+        said.append(
+            f"a typical area has a count below {FEW_CASES:g}: the prior, not the data, makes most "
+            f"of the intervals ({WHERE})"
+        )
+    return said
+
+
 def cautions(model: Any, y: np.ndarray, *, counts: bool) -> list[str]:
     """Say where maps of this design are known to be surer than they should be.
 
@@ -88,24 +112,14 @@ def cautions(model: Any, y: np.ndarray, *, counts: bool) -> list[str]:
     list of str
         A sentence each; maybe none.
     """
-    said = []
-    n = int(y.shape[0])
-    if n < FEW_AREAS:
-        said.append(
-            f"{n} areas say little of the kernel and of the slopes: with fewer than {FEW_AREAS} "
-            f"intervals may be too short, whatever the simulations say ({WHERE})"
-        )
+    typical = float(np.median(y)) if counts and y.size else None
+    said = data_cautions(int(y.shape[0]), typical)
     own = model.named_hyperparameters() if hasattr(model, "named_hyperparameters") else {}
     noise = own.get("area_sd")
     if noise is not None and noise >= NOISY:
         said.append(
             f"areas differ by a factor of deviation {noise:.2g} (logarithm) that nothing explains: "
             f"such noise can stand for a rough surface, and the other way round ({WHERE})"
-        )
-    if counts and n and float(np.median(y)) < FEW_CASES:
-        said.append(
-            f"half of the areas have a count below {FEW_CASES:g}: the prior, not the data, makes "
-            f"most of the intervals ({WHERE})"
         )
     return said
 
