@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, override
-from models.gp.draws import FunctionDraws
+from models.core.protocol import Arrays, State, override
+from models.gp import sparse_gp
+from models.gp.draws import FunctionDraws, Surface, draw_functions
+from models.gp.kernel_model import whitened
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
-from models.likelihoods.observation import bag_weights
+from models.likelihoods.observation import bag_weights, likelihood_params
 
 
 class VBAggDraws:
@@ -47,3 +51,33 @@ class VBAggDraws:
         z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
         p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
         return self._functions.bag_sums(z, p, bags.offsets)
+
+
+def draw_rates(
+    model: Any, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
+) -> VBAggDraws:
+    """Draw rate surfaces under one set of hyperparameters.
+
+    Parameters
+    ----------
+    model : VBAgg
+    state : State
+    n_draws : int
+    rng : numpy Generator
+    n_feature : int
+        Random features of each term of the kernel.
+    """
+    params, kernel = state.params, model._kernel(state.fixed)
+    theta, w = params["theta"], params["w"]
+    k_ww, _ = kernel.inducing(theta, w)
+    q = whitened(params)
+    fac = sparse_gp.factorise(k_ww, q)
+    noise = rng.standard_normal((k_ww.shape[0], n_draws))
+    u_white = q.v_mean[:, None] + q.factor() @ noise
+    jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
+    mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
+    surface = Surface(kernel, theta, w, mean, model.link_name, scale)
+    functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
+    likelihood = model.resolved_likelihood
+    own = likelihood_params(likelihood, params)
+    return VBAggDraws(functions, state.fixed, likelihood, own)

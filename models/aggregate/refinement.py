@@ -33,8 +33,8 @@ CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 0.005  # nats that a natural step may still gain, at the end of the climb
 FAR_Q = 0.3  # at the very start
 MIDDLE_Q, SHARE_Q = 0.02, 0.01  # before: at most, and as a share of what is left to gain
-EXACT_Q = 1e-3  # where differences are taken
-MEMBER_Q = 0.05
+EXACT_Q = 1e-4  # where differences are taken, and where no step gained
+MEMBER_Q = 0.03
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.3  # step of a difference, in logarithms
@@ -183,6 +183,12 @@ class Refinement:
 
     def _whole(self, state: State) -> State:
         state = self._quasi_newton(state, self._all)
+        if float(state.memory["left"]) < self._tolerance:
+            # A gradient near the best q can err by as much as is left.
+            memory, at = state.memory, self._point(self._all, state, EXACT_Q)
+            gained = float(memory["gained"])
+            memory = self._remember(memory, at, memory["inverse"], gained)
+            state = replace(at.state, memory=memory)
         if float(state.memory["left"]) < self._tolerance or _stuck(state.memory):
             stage = MEMBERS if self._n_member else DONE
             state = replace(state, memory={**state.memory, "stage": np.array(stage)})
@@ -268,12 +274,12 @@ class Refinement:
             if at is not None:
                 share = float(np.clip(0.5 * slope / (value + slope - at.value), 0.1, 0.5))
             at, step = None, share * step
-        if at is None:  # no step gains: the curvature is wrong, or this is the top
+        if at is None:  # no step gains: q is off, the curvature is wrong, or this is the top
             failed = np.array(int(memory.get("failed", 0)) + 1)
-            inverse = bounded_inverse(-self._site_hessian(state, phi.size))
-            left = np.array(0.5 * float(grad @ inverse @ grad))
-            more = {"inverse": inverse, "failed": failed, "left": left, "gained": np.array(0.0)}
-            return replace(state, memory={**memory, **more})
+            again = self._point(profile, state, EXACT_Q)
+            inverse = bounded_inverse(-self._site_hessian(again.state, phi.size))
+            memory = self._remember(memory, again, inverse, 0.0)
+            return replace(again.state, memory={**memory, "failed": failed})
         gained = at.value - value
         if gained > FAR and profile is self._few:
             if "curved" not in memory:

@@ -25,7 +25,7 @@ from models.aggregate.members import (
     unstacked,
 )
 from models.aggregate.objective import Estimation, aggregate, available
-from models.aggregate.rate_draws import VBAggDraws
+from models.aggregate.rate_draws import VBAggDraws, draw_rates
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
 from models.backend.arrays import namespace, to_host
@@ -36,19 +36,17 @@ from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.draws import (
     N_FEATURE,
-    Surface,
-    draw_functions,
     feature_share,
 )
 from models.gp.inducing_points import choose_inducing_points, place_inducing
-from models.gp.kept_kernels import KeptBlock, KeptKernels
+from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.likelihoods.mixture import MixturePrediction
-from models.likelihoods.observation import Observation, likelihood_params
+from models.likelihoods.observation import Observation
 from models.likelihoods.prediction import Prediction
 from models.training.device import moved
 from models.training.few_pixels import ALL_PIXELS, block_arrays
@@ -299,14 +297,14 @@ class VBAgg(KernelModel, AggregateModel):
         slopes = "slopes" not in params or bool(params["slopes"][0])
         z, kept = self._scaled(params, block.x, block.coords), None
         if "slopes" in params and namespace(z) is np:
-            kept = self._kernels.find(_place(params, block), _made(params))
+            kept = self._kernels.find(place_of(params, block), made_of(params))
         fwd = self._pass(params, z, learn=True, kept=kept)
         term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels, slopes=slopes)
         sums = fwd.backward(
             term.d_m, term.d_s, term.pairs, term.followed, term.drawn, slopes=slopes
         )
         if kept is not None and not slopes:
-            self._kernels.keep(_place(params, block), kept)
+            self._kernels.keep(place_of(params, block), kept)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
 
@@ -441,30 +439,13 @@ class VBAgg(KernelModel, AggregateModel):
         state = self.fitted_state()
         states = member_states(state)
         if not states:
-            return self._sample_functions(state, n_draws, rng, N_FEATURE)
+            return draw_rates(self, state, n_draws, rng, N_FEATURE)
         member = allocate(state.members["weight"], n_draws, rng)
         parts = [
-            self._sample_functions(states[k], count, rng, feature_share(count / n_draws))
+            draw_rates(self, states[k], count, rng, feature_share(count / n_draws))
             for k, count in zip(*np.unique(member, return_counts=True), strict=True)
         ]
         return PooledDraws.of(parts, member)
-
-    def _sample_functions(
-        self, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
-    ) -> VBAggDraws:
-        params, kernel = state.params, self._kernel(state.fixed)
-        theta, w = params["theta"], params["w"]
-        k_ww, _ = kernel.inducing(theta, w)
-        q = whitened(params)
-        fac = sparse_gp.factorise(k_ww, q)
-        noise = rng.standard_normal((k_ww.shape[0], n_draws))
-        u_white = q.v_mean[:, None] + q.factor() @ noise
-        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
-        mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
-        surface = Surface(kernel, theta, w, mean, self.link_name, scale)
-        functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
-        own = likelihood_params(self.resolved_likelihood, params)
-        return VBAggDraws(functions, state.fixed, self.resolved_likelihood, own)
 
     @property
     def coefficients_(self) -> list[Coefficient]:
@@ -514,14 +495,3 @@ class VBAgg(KernelModel, AggregateModel):
     ) -> pixel_pass.PixelPass:
         kernel, low = self._kernel(params), self._low(params)
         return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z), kept=kept)
-
-
-def _place(params: Arrays, block: BagBlock) -> tuple[bool, int, int]:
-    """Return by what a block of a fit is known."""
-    return "thin" in params, int(block.bag[0]), block.n_pix
-
-
-def _made(params: Arrays) -> bytes:
-    """Return what the kernel's matrices follow from, and the block's scaling."""
-    names = ("theta", "w", "x_mean", "x_sd")
-    return b"".join(np.asarray(params[name]).tobytes() for name in names)

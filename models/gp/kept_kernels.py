@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from models.core.block import BagBlock
+from models.core.protocol import Arrays
+
 BUDGET = 1 << 29  # bytes that a model keeps
 
 
@@ -70,6 +73,17 @@ class KeptKernels:
     def clear(self) -> None:
         """Let go of everything."""
         self._blocks.clear()
+
+
+def place_of(params: Arrays, block: BagBlock) -> tuple[bool, int, int]:
+    """Return by what a block of a fit is known."""
+    return "thin" in params, int(block.bag[0]), block.n_pix
+
+
+def made_of(params: Arrays) -> bytes:
+    """Return what a block's kernel matrices follow from."""
+    names = ("theta", "w", "x_mean", "x_sd")
+    return b"".join(np.asarray(params[name]).tobytes() for name in names)
 
 
 def _arrays(value: Any) -> dict[int, np.ndarray]:

@@ -38,10 +38,11 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
         A fitted model with the same settings.
     """
     state, learnt = training.state, fitted.fitted_state()
-    curvature = {name: learnt.memory[name] for name in CURVATURE if name in learnt.memory}
+    alike = set(learnt.params) == set(state.params)
+    curvature = {name: learnt.memory[name] for name in CURVATURE if alike and name in learnt.memory}
     begun = () if curvature else SURFACE
     params = {
-        name: start if name in begun else np.array(learnt.params[name])
+        name: start if name in begun else np.array(learnt.params.get(name, start))
         for name, start in state.params.items()
     }
     n_ind = learnt.params["v_mean"].shape[0]  # a fold may have had fewer of its own

@@ -39,6 +39,9 @@ class Country:
         """Write a configuration; ``other`` asks for another fit and another map."""
         mapping = {
             **self.made,
+            # Many short steps, each of them the workers' (a fit to the optimum of so few pixels is
+            # the driver's alone).
+            "model": {**self.made["model"], "options": {"posterior_steps": "adam"}},
             "fit": {"batch_areas": 4, "max_epochs": EPOCHS, "seed": 2 if other else 1},
             "output": {"dir": str(out), "draws": 20, "exceedance": [20] if other else [50]},
             "evaluate": {"folds": 2, "schemes": ["area"]},

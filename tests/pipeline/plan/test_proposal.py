@@ -76,7 +76,8 @@ def test_the_defaults_of_a_large_problem_end_in_two_hours(country: Path, large: 
     before = foresee(sized(every, large.area_pixels), large, measure(every, 0.0), 2)
     total = {stage.name: stage.seconds[2] for stage in before.stages}
     # Climbs read few pixels whatever the size: all pixels cost the last passes and the draws.
-    assert total["fit"] + total["evaluate"] > 3 * 7200
+    ratio = (total["fit"] + total["evaluate"]) / (seconds["fit"] + seconds["evaluate"])
+    assert ratio > 3
 
 
 @pytest.mark.parametrize("hours", [300.0, 30.0, 3.0, 1.0, 0.7])

@@ -13,7 +13,7 @@ import rasterio
 import models
 from models import Bags, VBAgg
 from models.training.executor import BagsSource
-from models.training.loop import start_training
+from models.training.loop import Training, start_training
 from pipeline.cli.main import main
 from pipeline.demo.country import simulate_country
 from pipeline.evaluation.leave_out import leave_each_out
@@ -61,11 +61,28 @@ def fitted(store: BagStore) -> VBAgg:
     return found
 
 
-def test_a_warm_fit_takes_all_but_the_surface(store: BagStore, fitted: VBAgg) -> None:
+def _warm(store: BagStore, fitted: VBAgg, **settings: Any) -> tuple[Training, Training]:
     block = store.read_block(0)
     bags = Bags(block.x, block.offsets, block.y, block.weight, block.coords)
-    cold = start_training(model(n_inducing=7), BagsSource(bags, 0), **model().loop_params("start"))
-    warm = warm_training(cold, fitted)
+    start = model(**settings).loop_params("start")
+    cold = start_training(model(n_inducing=7, **settings), BagsSource(bags, 0), **start)
+    return cold, warm_training(cold, fitted)
+
+
+def test_a_warm_fit_to_the_optimum_takes_everything(store: BagStore, fitted: VBAgg) -> None:
+    _, warm = _warm(store, fitted)
+    own, start = fitted.fitted_state().params, warm.state.params
+    for name in ("theta", "w", "mean", "v_mean", "root"):
+        assert (start[name] == own[name]).all()
+        assert start[name] is not own[name]
+    assert not warm.history
+
+
+def test_a_warm_fit_by_mini_batches_takes_all_but_the_surface(store: BagStore) -> None:
+    batches = {"posterior_steps": "adam"}
+    fitted = model(max_epochs=5, **batches)
+    fit(fitted, store)
+    cold, warm = _warm(store, fitted, **batches)
     own, start = fitted.fitted_state().params, warm.state.params
     for name in ("theta", "w", "mean"):
         assert (start[name] == own[name]).all()
@@ -73,20 +90,41 @@ def test_a_warm_fit_takes_all_but_the_surface(store: BagStore, fitted: VBAgg) ->
     assert start["v_mean"].shape == own["v_mean"].shape
     assert start["root"].shape == own["root"].shape
     assert warm.state.rate == pytest.approx(cold.state.rate / 3)
-    assert start["w"] is not own["w"]
-    assert not warm.history
 
 
-def test_a_fold_does_not_see_its_counts_but_through_the_start(
-    store: BagStore, fitted: VBAgg, tmp_path: Path
-) -> None:
-    train = np.arange(store.n_bag) % 5 != 0
-    one, other = model(max_epochs=3), model(max_epochs=3)
-    fit(one, store, bags=train, start=fitted)
+def _elsewhere(fitted: VBAgg) -> VBAgg:
+    """Return the model with another surface: one that other counts would have left."""
     changed = VBAgg(**fitted.get_params())
     state = fitted.fitted_state()
-    surface = {"v_mean": state.params["v_mean"] + 9, "root": state.params["root"] * 3}
+    surface = {"v_mean": state.params["v_mean"] + 0.5, "root": state.params["root"] * 1.3}
     changed.state_ = type(state)({**state.params, **surface}, state.fixed, state.memory)
+    return changed
+
+
+def test_a_fold_ends_at_its_own_surface_wherever_it_begins(store: BagStore) -> None:
+    fitted = model(max_epochs=200, integrate="none", priors="weak")
+    fit(fitted, store)
+    train = np.arange(store.n_bag) % 5 != 0
+    one, other = (model(max_epochs=200, integrate="none", priors="weak") for _ in range(2))
+    fit(one, store, bags=train, start=fitted)
+    fit(other, store, bags=train, start=_elsewhere(fitted))
+    assert one.converged_
+    assert other.converged_
+    assert one.bound_ == pytest.approx(other.bound_, abs=2 * one.nats_left)
+    rows = store.read_rows(0, store.n_pix)
+    at, beside = (m.predict_pixels(rows.x, rows.coords) for m in (one, other))
+    assert (np.abs(at.m - beside.m) < 0.3 * np.sqrt(beside.s)).all()
+
+
+def test_a_fold_by_mini_batches_does_not_see_its_counts_but_through_the_start(
+    store: BagStore,
+) -> None:
+    batches = {"posterior_steps": "adam", "max_epochs": 3}
+    fitted = model(**batches)
+    fit(fitted, store)
+    train = np.arange(store.n_bag) % 5 != 0
+    one, other, changed = model(**batches), model(**batches), _elsewhere(fitted)
+    fit(one, store, bags=train, start=fitted)
     fit(other, store, bags=train, start=changed)
     for name, value in one.fitted_state().params.items():
         assert (value == other.fitted_state().params[name]).all(), name
