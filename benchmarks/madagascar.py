@@ -93,6 +93,7 @@ def measure(config: Config, fold: np.ndarray | None = None, n_draws: int = 2000)
         "covariates": list(store.covariates),
         "n_fold": int(fold.max()) + 1,
         **score(AreaDraws.concatenate(parts)),
+        "bootstrap_90": bootstrap(parts),
         "seconds_a_fit": float(np.mean([fit["seconds"] for fit in fits])),
         "fits": fits,
     }
@@ -120,6 +121,28 @@ def score(draws: AreaDraws) -> dict[str, Any]:
     }
 
 
+def bootstrap(parts: list[AreaDraws], n: int = 2000) -> dict[str, dict[str, list[float]]]:
+    """Return the central 90 % of each point score where folds are drawn with replacement."""
+    rng = np.random.default_rng(0)
+    said = [{"mean": part.mean, "median": np.median(part.counts, axis=0)} for part in parts]
+    found: dict[str, dict[str, list[float]]] = {"mean": {}, "median": {}}
+    for kind in found:
+        drawn: dict[str, list[float]] = {}
+        for _ in range(n):
+            chosen = rng.integers(len(parts), size=len(parts))
+            y, people = (
+                np.concatenate([getattr(parts[k], name) for k in chosen])
+                for name in ("y", "people")
+            )
+            scores = point_scores(y, np.concatenate([said[k][kind] for k in chosen]), people)
+            for name, value in scores.items():
+                drawn.setdefault(name, []).append(value)
+        found[kind] = {
+            name: np.quantile(each, [0.05, 0.95]).tolist() for name, each in drawn.items()
+        }
+    return found
+
+
 def point_scores(y: np.ndarray, said: np.ndarray, people: np.ndarray) -> dict[str, float]:
     """Compare predicted with observed counts."""
     rate, said_rate = y / people, said / people
@@ -136,12 +159,14 @@ def point_scores(y: np.ndarray, said: np.ndarray, people: np.ndarray) -> dict[st
 
 def table(result: dict[str, Any]) -> str:
     """Format our figures beside those of R."""
-    lines = [f"{'held-out districts':24} {'ours':>9} {'R':>9}"]
+    lines = [f"{'held-out districts':24} {'ours':>9} {'R':>9}  90 % of draws of the folds"]
     for kind in ("mean", "median"):
         for name, theirs in PEER[kind].items():  # type: ignore[attr-defined]
             ours = result[kind][name]
             digits = 0 if name == "count_mae" else 4
-            lines.append(f"{name + ', ' + kind:24} {ours:9.{digits}f} {theirs:9.{digits}f}")
+            low, high = result["bootstrap_90"][kind][name]
+            line = f"{name + ', ' + kind:24} {ours:9.{digits}f} {theirs:9.{digits}f}"
+            lines.append(f"{line}  {low:.{digits}f} to {high:.{digits}f}")
     lines.append(f"{'90 % intervals cover':24} {result['cover_90']:9.2f} {PEER['cover_90']:9.2f}")
     seconds = result["seconds_a_fit"]
     lines.append(f"{'seconds a fit':24} {seconds:9.1f} {PEER['seconds_a_fit']:9.1f}")

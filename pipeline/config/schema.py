@@ -148,8 +148,8 @@ class Evaluate(Section):
     )
     start: Literal["auto", "cold", "warm"] = Field(
         "auto",
-        description="start of the folds' fits: cold as the fit's own, warm at its kernel, noise "
-        "and inducing points, with nothing known of the surface; auto follows the size",
+        description="start of the folds' fits: cold as the fit's own, warm at its optimum (by "
+        "mini-batches without what is known of the surface); auto follows the size",
     )
     epochs: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
         "auto", description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60"
