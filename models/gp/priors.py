@@ -28,6 +28,10 @@ from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
+# U of the smooth function of one covariate beside its slope, as a share of that of the surface: most
+# covariates have no more than a slope, and what a smooth function could do for noise is no small
+# harm (docs/design/hyperparameters.md).
+SMOOTH = 0.15
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
 SHORT_AREA = 0.4  # l0 of space, in sides of a typical area
 # Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
@@ -59,9 +63,10 @@ def log_prior(
         if isinstance(leaf, Smooths):
             n_variance = leaf.n_theta - 1
         sd = np.exp(0.5 * at[:n_variance])
-        value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
+        rate = rate_sd / SMOOTH if isinstance(leaf, Smooths) else rate_sd
+        value += float((0.5 * at[:n_variance] - rate * sd).sum())
         slope = np.zeros_like(at)
-        slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
+        slope[:n_variance] = 0.5 - 0.5 * rate * sd
         if isinstance(leaf, Radial | Smooths):
             half_dim, short = 0.5, SHORT
             if isinstance(leaf, Radial) and not leaf.ard:
