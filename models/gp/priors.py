@@ -28,9 +28,8 @@ from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
-# U of the smooth function of one covariate beside its slope, as a share of that of the surface: most
-# covariates have no more than a slope, and what a smooth function could do for noise is no small
-# harm (docs/design/hyperparameters.md).
+# U of the smooth function of one covariate, as a share of that of the surface: most covariates
+# have no more than a slope, and smooth functions fit noise (docs/design/hyperparameters.md).
 SMOOTH = 0.15
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
 SHORT_AREA = 0.4  # l0 of space, in sides of a typical area
