@@ -41,6 +41,7 @@ DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
+LEAST_PRECISION = 0.8  # of a member by all pixels, as a share of that by few, in any direction
 BACKTRACKS = 5
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
@@ -238,7 +239,12 @@ class Refinement:
             at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q, slopes=False)
         params = at.state.params
         if self._cap:
-            params = {**params, **transferred(state.params, start.params, params)}
+            factors = [
+                self._model.inducing_factor(state.fixed, each["theta"], each["w"])
+                for each in (state.params, params)
+            ]
+            moved = transferred(state.params, start.params, params, *factors)
+            params = {**params, **moved}
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 
     # -- steps ---------------------------------------------------------------------------------
@@ -364,10 +370,21 @@ def member_offsets(covariance: np.ndarray, n_member: int, seed: int) -> np.ndarr
     return np.stack(found[:n_member])
 
 
-def transferred(whole: Arrays, few: Arrays, member: Arrays) -> Arrays:
-    """Change the ``q`` of all pixels as that of few pixels changes from the optimum to a member.
+def transferred(
+    whole: Arrays, few: Arrays, member: Arrays, lower: np.ndarray, own: np.ndarray
+) -> Arrays:
+    """Add to a member's ``q`` what all pixels know at the optimum beyond the few.
 
-    Natural parameters add: what all pixels know beyond the few is the same for each member.
+    Natural parameters of the inducing values add; here they are whitened.
+
+    Parameters
+    ----------
+    whole, few : dict of arrays
+        ``q`` at the optimum, by all pixels and by few.
+    member : dict of arrays
+        ``q`` of the member, by few.
+    lower, own : (n_ind, n_ind) float64
+        Cholesky factors of ``K_WW`` at the optimum and at the member.
     """
 
     def natural(params: Arrays) -> tuple[np.ndarray, np.ndarray]:
@@ -376,11 +393,14 @@ def transferred(whole: Arrays, few: Arrays, member: Arrays) -> Arrays:
         return precision, precision @ q.v_mean
 
     (p_whole, h_whole), (p_few, h_few), (p_own, h_own) = map(natural, (whole, few, member))
-    precision = p_whole + p_own - p_few
-    try:
-        cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
-        root = cholesky(cov)
-    except np.linalg.LinAlgError:  # few pixels know something else: their own q
-        return {"v_mean": member["v_mean"], "root": member["root"]}
+    turn = inverse_lower(lower) @ own
+    precision = p_own + turn.T @ (p_whole - p_few) @ turn
+    precision = 0.5 * (precision + precision.T)
+    kept = {"v_mean": member["v_mean"], "root": member["root"]}
+    least, before = (float(np.linalg.eigvalsh(each)[0]) for each in (precision, p_own))
+    if least < LEAST_PRECISION * before:  # few pixels know something else: their own q
+        return kept
+    cov = gram(inverse_lower(cholesky(precision)))
+    root = cholesky(0.5 * (cov + cov.T))
     np.fill_diagonal(root, np.log(np.diag(root)))
-    return {"v_mean": cov @ (h_whole + h_own - h_few), "root": root}
+    return {"v_mean": cov @ (h_own + turn.T @ (h_whole - h_few)), "root": root}

@@ -25,7 +25,6 @@ from pipeline.cli.console import (
     reported_errors,
 )
 from pipeline.cli.versions import ConfigFile, Period
-from pipeline.evaluation.calibration_summary import data_cautions
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -216,6 +215,8 @@ def _lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
     if profile.counts is not None:
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
         lines.append(("counts", mapped + _counts(profile.counts, profile)))
+        from pipeline.evaluation.calibration_summary import data_cautions
+
         typical = profile.counts.total / max(1, profile.counts.n_area)
         said = data_cautions(profile.counts.n_area, typical if counts else None)
         lines += [("beware", each) for each in said]
