@@ -11,8 +11,15 @@ from scipy.optimize import minimize
 from models import VBAgg
 from models.aggregate import vbagg
 from models.aggregate.profile_bound import ProfileBound
-from models.aggregate.refinement import MOST_DEVIATION, bfgs, bounded_inverse, member_offsets
+from models.aggregate.refinement import (
+    MOST_DEVIATION,
+    bfgs,
+    bounded_inverse,
+    member_offsets,
+    transferred,
+)
 from models.core.persist import state_arrays, state_from
+from models.gp.kernel_model import whitened
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
@@ -226,3 +233,33 @@ def test_an_interrupted_fit_has_not_converged(bags):
     model = _model(max_epochs=2).fit(bags, n_thread=1)
     assert not model.converged_
     assert np.isfinite(model.predict_pixels(bags.x, bags.coords).mean).all()
+
+
+def _q(rng, n, tight):
+    root = np.linalg.cholesky(
+        np.linalg.inv(np.eye(n) + tight * np.cov(rng.standard_normal((n, 50))))
+    )
+    np.fill_diagonal(root, np.log(np.diag(root)))
+    return {"v_mean": rng.standard_normal(n), "root": root}
+
+
+def test_what_all_pixels_know_is_added_to_the_site_of_the_inducing_values():
+    """Where a member's kernel is another, so are its whitened values."""
+    rng, n = np.random.default_rng(0), 4
+    lower, own = (np.linalg.cholesky(np.cov(rng.standard_normal((n, 40)))) for _ in range(2))
+    few, member = _q(rng, n, 2.0), _q(rng, n, 2.0)
+    whole = _q(rng, n, 2.5)
+
+    def natural(params, factor):
+        q = whitened(params)
+        cov = factor @ q.factor() @ q.factor().T @ factor.T
+        return np.linalg.inv(cov), np.linalg.solve(cov, factor @ q.v_mean)
+
+    found = {**member, **transferred(whole, few, member, lower, own)}
+    for k in (0, 1):
+        wanted = natural(member, own)[k] + natural(whole, lower)[k] - natural(few, lower)[k]
+        np.testing.assert_allclose(natural(found, own)[k], wanted, rtol=1e-8, atol=1e-8)
+    # All pixels that would know less than none: the member stays.
+    np.testing.assert_array_equal(
+        transferred(few, _q(rng, n, 50.0), member, lower, own)["v_mean"], member["v_mean"]
+    )
