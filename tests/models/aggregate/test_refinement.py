@@ -235,20 +235,23 @@ def test_an_interrupted_fit_has_not_converged(bags):
     assert np.isfinite(model.predict_pixels(bags.x, bags.coords).mean).all()
 
 
-def _q(rng, n, tight):
-    root = np.linalg.cholesky(
-        np.linalg.inv(np.eye(n) + tight * np.cov(rng.standard_normal((n, 50))))
-    )
+def _q(rng, known):
+    root = np.linalg.cholesky(np.linalg.inv(np.eye(known.shape[0]) + known))
     np.fill_diagonal(root, np.log(np.diag(root)))
-    return {"v_mean": rng.standard_normal(n), "root": root}
+    return {"v_mean": rng.standard_normal(known.shape[0]), "root": root}
 
 
 def test_what_all_pixels_know_is_added_to_the_site_of_the_inducing_values():
     """Where a member's kernel is another, so are its whitened values."""
     rng, n = np.random.default_rng(0), 4
-    lower, own = (np.linalg.cholesky(np.cov(rng.standard_normal((n, 40)))) for _ in range(2))
-    few, member = _q(rng, n, 2.0), _q(rng, n, 2.0)
-    whole = _q(rng, n, 2.5)
+
+    def drawn():
+        return np.cov(rng.standard_normal((n, 40)))
+
+    lower, own = np.linalg.cholesky(drawn()), np.linalg.cholesky(drawn())
+    by_few = 2.0 * drawn()
+    few, member = _q(rng, by_few), _q(rng, 2.0 * drawn())
+    whole = _q(rng, by_few + 0.5 * drawn())
 
     def natural(params, factor):
         q = whitened(params)
@@ -259,7 +262,6 @@ def test_what_all_pixels_know_is_added_to_the_site_of_the_inducing_values():
     for k in (0, 1):
         wanted = natural(member, own)[k] + natural(whole, lower)[k] - natural(few, lower)[k]
         np.testing.assert_allclose(natural(found, own)[k], wanted, rtol=1e-8, atol=1e-8)
-    # All pixels that would know less than none: the member stays.
-    np.testing.assert_array_equal(
-        transferred(few, _q(rng, n, 50.0), member, lower, own)["v_mean"], member["v_mean"]
-    )
+    # All pixels that would know less than few: the member stays.
+    less = transferred(few, _q(rng, 50.0 * drawn()), member, lower, own)
+    np.testing.assert_array_equal(less["v_mean"], member["v_mean"])
