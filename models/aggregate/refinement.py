@@ -24,10 +24,8 @@ import numpy as np
 
 from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.site_evidence import SiteEvidence
-from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats
-from models.gp.kernel_model import whitened
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 0.005  # nats that a natural step may still gain, at the end of the climb
@@ -41,7 +39,6 @@ DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
-LEAST_PRECISION = 0.8  # of a member by all pixels, as a share of that by few, in any direction
 BACKTRACKS = 5
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
@@ -199,13 +196,6 @@ class Refinement:
         """Add a pair of members at either side of the optimum."""
         memory, made = dict(state.memory), dict(state.members)
         covariance = memory["inverse"]
-        if self._cap and "few_mean" not in memory:
-            at = self._point(self._few, state, CLOSE_Q, slopes=False)
-            memory["few_mean"], memory["few_root"] = (
-                at.state.params["v_mean"],
-                at.state.params["root"],
-            )
-            memory["few_value"] = np.array(at.value)
         n_made = made["weight"].size if made else 0
         precision = np.linalg.inv(covariance)
         for offset in member_offsets(covariance, self._n_member, self._model.seed)[n_made:][:2]:
@@ -215,36 +205,23 @@ class Refinement:
         made["weight"] = np.full(n_made, 1.0 / n_made)
         if n_made >= self._n_member:
             memory["stage"] = np.array(DONE)
-            for name in ("few_mean", "few_root", "few_value"):
-                memory.pop(name, None)
         return replace(state, members=made, memory=memory)
 
     def _member(
         self, state: State, memory: Arrays, offset: np.ndarray, precision: np.ndarray
     ) -> Arrays:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
-        profile = self._few
-        if self._cap:
-            few = {"v_mean": memory["few_mean"], "root": memory["few_root"]}
-            start = replace(state, params={**state.params, **few})
-            value = float(memory["few_value"])
-        else:
-            start, value = state, float(memory["value"])
+        profile, value = self._all, float(memory["value"])
+        if not self._cap:
+            profile = self._few
         phi = profile.pack(state.params)
-        at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q, slopes=False)
+        at = self._point(profile, profile.unpack(state, phi + offset), MEMBER_Q, slopes=False)
         promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
         if fell > STEEP * promised + 0.5:
             # The posterior falls faster than its parabola: as deep as the parabola promised.
             offset = offset * np.sqrt(promised / fell)
-            at = self._point(profile, profile.unpack(start, phi + offset), MEMBER_Q, slopes=False)
+            at = self._point(profile, profile.unpack(state, phi + offset), MEMBER_Q, slopes=False)
         params = at.state.params
-        if self._cap:
-            factors = [
-                self._model.inducing_factor(state.fixed, each["theta"], each["w"])
-                for each in (state.params, params)
-            ]
-            moved = transferred(state.params, start.params, params, *factors)
-            params = {**params, **moved}
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 
     # -- steps ---------------------------------------------------------------------------------
@@ -368,39 +345,3 @@ def member_offsets(covariance: np.ndarray, n_member: int, seed: int) -> np.ndarr
             radius = np.sqrt(rng.chisquare(n_phi))
             found += [root @ direction * radius, -(root @ direction) * radius]
     return np.stack(found[:n_member])
-
-
-def transferred(
-    whole: Arrays, few: Arrays, member: Arrays, lower: np.ndarray, own: np.ndarray
-) -> Arrays:
-    """Add to a member's ``q`` what all pixels know at the optimum beyond the few.
-
-    Natural parameters of the inducing values add; here they are whitened.
-
-    Parameters
-    ----------
-    whole, few : dict of arrays
-        ``q`` at the optimum, by all pixels and by few.
-    member : dict of arrays
-        ``q`` of the member, by few.
-    lower, own : (n_ind, n_ind) float64
-        Cholesky factors of ``K_WW`` at the optimum and at the member.
-    """
-
-    def natural(params: Arrays) -> tuple[np.ndarray, np.ndarray]:
-        q = whitened(params)
-        precision = gram(inverse_lower(q.factor()))
-        return precision, precision @ q.v_mean
-
-    (p_whole, h_whole), (p_few, h_few), (p_own, h_own) = map(natural, (whole, few, member))
-    turn = inverse_lower(lower) @ own
-    precision = p_own + turn.T @ (p_whole - p_few) @ turn
-    precision = 0.5 * (precision + precision.T)
-    kept = {"v_mean": member["v_mean"], "root": member["root"]}
-    least, before = (float(np.linalg.eigvalsh(each)[0]) for each in (precision, p_own))
-    if least < LEAST_PRECISION * before:  # few pixels know something else: their own q
-        return kept
-    cov = gram(inverse_lower(cholesky(precision)))
-    root = cholesky(0.5 * (cov + cov.T))
-    np.fill_diagonal(root, np.log(np.diag(root)))
-    return {"v_mean": cov @ (h_own + turn.T @ (h_whole - h_few)), "root": root}

@@ -101,12 +101,17 @@ def fit_passes(
     pairs = min(epochs - climb - last, model.n_member / 2)
     if whole.n_pixels <= FEW:
         whole = _here(whole)
-    n_few = CLIMB_PASSES * climb + 2 * MEMBER_PASSES * pairs
+    members = 2 * MEMBER_PASSES * pairs
+    n_few, n_last = CLIMB_PASSES * climb, WHOLE_PASSES * last
+    if last:
+        n_last += members
+    else:
+        n_few += members
     return FitPasses(
         _here(few),
         whole,
         PASS_SHARE * n_few,
-        PASS_SHARE * WHOLE_PASSES * last + 1.0,  # one brings the few pixels to the driver
+        PASS_SHARE * n_last + 1.0,  # one brings the few pixels to the driver
         1 if warm else HESSIANS,
     )
 

@@ -16,10 +16,8 @@ from models.aggregate.refinement import (
     bfgs,
     bounded_inverse,
     member_offsets,
-    transferred,
 )
 from models.core.persist import state_arrays, state_from
-from models.gp.kernel_model import whitened
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
@@ -197,14 +195,14 @@ def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
     thinned = _fitted_from(model, bags, start)
     assert thinned.converged
     assert thinned.history[-1]["bound"] == pytest.approx(exact.history[-1]["bound"], abs=0.1)
-    # Members: q moved from few pixels to all of them is near the best on all.
+    # Members: each q is at its best on all pixels.
     profile = _profile(model, bags)
     for number in range(4):
         own = {k: v[number] for k, v in thinned.state.members.items() if k != "weight"}
         state = replace(thinned.state, params={**thinned.state.params, **own})
         best = profile.at(state, 1e-6)
         bound = model.objective(state, profile._evaluate(state, False), bags.n_bag).bound
-        assert 0 <= best.value - bound + 1e-6 < 0.5
+        assert 0 <= best.value - bound + 1e-6 < 0.05
         at, top = (
             model.predict_block(model.block_params(each), bags.x, bags.coords)
             for each in (state, best.state)
@@ -233,35 +231,3 @@ def test_an_interrupted_fit_has_not_converged(bags):
     model = _model(max_epochs=2).fit(bags, n_thread=1)
     assert not model.converged_
     assert np.isfinite(model.predict_pixels(bags.x, bags.coords).mean).all()
-
-
-def _q(rng, known):
-    root = np.linalg.cholesky(np.linalg.inv(np.eye(known.shape[0]) + known))
-    np.fill_diagonal(root, np.log(np.diag(root)))
-    return {"v_mean": rng.standard_normal(known.shape[0]), "root": root}
-
-
-def test_what_all_pixels_know_is_added_to_the_site_of_the_inducing_values():
-    """Where a member's kernel is another, so are its whitened values."""
-    rng, n = np.random.default_rng(0), 4
-
-    def drawn():
-        return np.cov(rng.standard_normal((n, 40)))
-
-    lower, own = np.linalg.cholesky(drawn()), np.linalg.cholesky(drawn())
-    by_few = 2.0 * drawn()
-    few, member = _q(rng, by_few), _q(rng, 2.0 * drawn())
-    whole = _q(rng, by_few + 0.5 * drawn())
-
-    def natural(params, factor):
-        q = whitened(params)
-        cov = factor @ q.factor() @ q.factor().T @ factor.T
-        return np.linalg.inv(cov), np.linalg.solve(cov, factor @ q.v_mean)
-
-    found = {**member, **transferred(whole, few, member, lower, own)}
-    for k in (0, 1):
-        wanted = natural(member, own)[k] + natural(whole, lower)[k] - natural(few, lower)[k]
-        np.testing.assert_allclose(natural(found, own)[k], wanted, rtol=1e-8, atol=1e-8)
-    # All pixels that would know less than few: the member stays.
-    less = transferred(few, _q(rng, 50.0 * drawn()), member, lower, own)
-    np.testing.assert_array_equal(less["v_mean"], member["v_mean"])
