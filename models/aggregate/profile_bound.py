@@ -157,14 +157,14 @@ class ProfileBound:
                 rate, near = 0.3 * rate, False
                 if rate < 1e-3:
                     best = replace(best, passes=passes)
-                    return self._finished(best, at_best, slopes=slopes, had=False)
+                    return self._finished(best, at_best, tolerance, slopes=slopes)
                 state = self._stepped(best.state, at_best, rate, longest)
                 continue
             q = whitened(state.params)
             left = q.natural_gain(found.d_mean, found.d_cov)
             best, at_best = Point(state, value, _NONE, left, passes), found
             if left < tolerance:
-                return self._finished(best, found, slopes=slopes, had=near)
+                return self._finished(best, found, tolerance, slopes=slopes, had=near)
             if value + HOPE * left < least:
                 return best
             rate = min(1.0 if left > NEAR else STEADY, rate * 2.0)
@@ -172,22 +172,26 @@ class ProfileBound:
             state = self._stepped(state, found, rate, longest)
         assert best is not None
         best = replace(best, passes=MOST_STEPS)
-        return self._finished(best, at_best, slopes=slopes, had=False)
+        return self._finished(best, at_best, tolerance, slopes=slopes)
 
     def _found(self, state: State, *, slopes: bool) -> Any:
         return self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
 
-    def _finished(self, at: Point, found: Any, *, slopes: bool, had: bool) -> Point:
+    def _finished(
+        self, at: Point, found: Any, tolerance: float, *, slopes: bool, had: bool = False
+    ) -> Point:
         """Return a point with its gradient, and with what is left to ``q`` counted as had.
 
-        ``found`` has the slopes by the kernel's parameters where ``had``.
+        No more than the tolerance: far from its end a climb promises what it cannot keep. ``found``
+        has the slopes by the kernel's parameters where ``had``.
         """
+        value = at.value + EXPECTED * min(at.left, tolerance)
         if not slopes:
-            return replace(at, value=at.value + EXPECTED * at.left)
+            return replace(at, value=value)
         passes = at.passes
         if not had:
             found, passes = self._found(at.state, slopes=True), passes + 1
-        value, grad = at.value + EXPECTED * at.left, self._gradient(at.state, found)
+        grad = self._gradient(at.state, found)
         return replace(at, value=value, grad=grad, passes=passes)
 
     def _gradient(self, state: State, found: Any) -> np.ndarray:

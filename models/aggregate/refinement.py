@@ -211,9 +211,7 @@ class Refinement:
         self, state: State, memory: Arrays, offset: np.ndarray, precision: np.ndarray
     ) -> Arrays:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
-        profile, value = self._all, float(memory["value"])
-        if not self._cap:
-            profile = self._few
+        profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
         at = self._point(profile, profile.unpack(state, phi + offset), MEMBER_Q, slopes=False)
         promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value

@@ -199,3 +199,13 @@ def test_no_slopes_no_gradient_and_the_same_bound(setting):
     assert without.grad.size == 0
     assert without.value == pytest.approx(best.value, abs=1e-7)
     assert without.passes == 1
+
+
+def test_a_climb_that_is_cut_short_promises_no_more_than_its_tolerance(setting, monkeypatch):
+    _, _, profile, best = setting
+    far = profile.unpack(best.state, profile.pack(best.state.params) + 1.0)
+    far = replace(far, params={**far.params, "v_mean": 0.0 * far.params["v_mean"] + 2.0})
+    monkeypatch.setattr("models.aggregate.profile_bound.MOST_STEPS", 1)
+    at = profile.at(far, 0.01)
+    assert at.left > 0.1
+    assert at.value <= profile._found(far, slopes=False).bound + 0.01

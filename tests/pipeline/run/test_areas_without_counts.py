@@ -19,6 +19,7 @@ from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.demo.country import simulate_country
 from pipeline.demo.country_spec import CountrySpec
+from pipeline.prediction.areas import draw_areas
 from pipeline.publishing.gates import check_gates
 from pipeline.store.bag_store import BagStore
 
@@ -178,10 +179,17 @@ def test_the_total_is_of_the_joint_posterior(ran):
     assert summary["observed_total"] == read(directory / "some")["observed"].sum()
     trained = read(out).query("in_training")
     assert summary["fitted_total"] == pytest.approx(trained["fitted"].sum(), rel=1e-5)
-    # Counts scatter around the draws; of thousands of cases that is less than ends of 400 draws do.
-    scatter = 3 * np.sqrt(table["fitted"].sum())
-    assert total["count_upper"] - total["count_lower"] > total["upper"] - total["lower"] - scatter
-    assert abs(total["count_upper"] - total["upper"]) < 0.1 * total["upper"]
+    # Counts scatter around the same draws as Poisson counts do; blocks have noise of their own.
+    joint = draw_areas(model, store, 400, seed)
+    counts, expected = joint.counts.sum(axis=1), joint.expected.sum(axis=1)
+    scatter = np.sqrt(expected.mean())
+    ends = np.quantile(counts, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+    assert [total["count_lower"], total["count_upper"]] == pytest.approx(ends, abs=2 * scatter)
+    assert abs((counts - expected).mean()) < 4 * scatter / np.sqrt(400)
+    assert 0.8 < (counts - expected).std() / scatter < 1.5  # with what areas vary besides
+    # Areas near each other err together: not the root of the sum of squares.
+    apart = np.sqrt((table["fitted_sd"] ** 2).sum())
+    assert total["upper"] - total["lower"] > 2 * apart
 
 
 def test_nothing_runs_twice_and_a_damaged_store_is_made_again(ran, capsys):
