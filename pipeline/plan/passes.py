@@ -100,7 +100,10 @@ def fit_passes(
     last = 0.0 if few is whole or model.few_pixels else min(epochs - climb, WHOLE_STEPS)
     pairs = min(epochs - climb - last, model.n_member / 2)
     if whole.n_pixels <= FEW:
+        few = _here(few)
         whole = _here(whole)
+    elif few is not whole:
+        few = _here(few)
     members = 2 * MEMBER_PASSES * pairs
     n_few, n_last = CLIMB_PASSES * climb, WHOLE_PASSES * last
     if last:
@@ -108,7 +111,7 @@ def fit_passes(
     else:
         n_few += members
     return FitPasses(
-        _here(few),
+        few,
         whole,
         PASS_SHARE * n_few,
         PASS_SHARE * n_last + 1.0,  # one brings the few pixels to the driver
