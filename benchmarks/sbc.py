@@ -64,7 +64,8 @@ def settings_of(name: str, design: Design, **changed: Any) -> str:
 def measure(name: str, design: Design, changed: dict[str, Any], number: int) -> dict[str, Any]:
     """Draw, fit and rank country ``number``; a fit that fails is a record as well."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), number])
-    model = make_model(name, **changed)
+    # Each country has members of its own: the same offsets everywhere would show in all ranks.
+    model = make_model(name, **{"seed": number, **changed})
     country = draw_country(model, design, rng)
     start = time.perf_counter()
     record: dict[str, Any] = {"tried": country.n_tried}

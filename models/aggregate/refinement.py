@@ -213,12 +213,20 @@ class Refinement:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
         profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
-        at = self._point(profile, profile.unpack(state, phi + offset), MEMBER_Q, slopes=False)
+
+        def found(offset: np.ndarray) -> Point:
+            away = profile.unpack(state, phi + offset)
+            return self._point(profile, away, MEMBER_Q, slopes=False)
+
+        try:
+            at = found(offset)
+        except NumericalError:  # so far away that the bound has no number there
+            offset = 0.5 * offset
+            at = found(offset)
         promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
         if fell > STEEP * promised + 0.5:
             # The posterior falls faster than its parabola: as deep as the parabola promised.
-            offset = offset * np.sqrt(promised / fell)
-            at = self._point(profile, profile.unpack(state, phi + offset), MEMBER_Q, slopes=False)
+            at = found(offset * np.sqrt(promised / fell))
         params = at.state.params
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 

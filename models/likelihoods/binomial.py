@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from models.backend.arrays import gammaln
+from models.backend.arrays import gammaln, namespace
 from models.core.errors import ParameterError
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import MixedRate, OneRate
-from models.likelihoods.likelihood import Likelihood, Params, Terms, log_and_ratio
+from models.likelihoods.likelihood import TINY, Likelihood, Params, Terms, log_and_ratio
+
+EPS = float(np.finfo(np.float64).eps)
 
 
 class Binomial(Likelihood):
@@ -41,6 +43,8 @@ class Binomial(Likelihood):
 
     @override
     def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+        # Rates of a bag may all round to 0 or 1: its terms stay finite.
+        eta = namespace(eta).clip(eta, TINY, 1.0 - EPS)
         log_eta, ratio = log_and_ratio(y, eta)
         rest = bag_data - y
         log_rest, ratio_rest = log_and_ratio(rest, 1.0 - eta)

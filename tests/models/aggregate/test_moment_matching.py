@@ -8,6 +8,7 @@ from scipy.special import gammaln, logsumexp
 
 from models.aggregate import moment_matching
 from models.likelihoods.area_effect import AreaEffect, log_normal_mixture
+from models.likelihoods.binomial import Binomial
 from models.likelihoods.links import find_link
 from models.likelihoods.negative_binomial import NegativeBinomial
 from models.likelihoods.observation import Observation
@@ -65,6 +66,13 @@ def test_the_mixture_is_the_integral(name):
     found = log_normal_mixture(likelihood, Y, t, variance, seen.params, seen.bag_data)
     expected = [_mixed(name, *each) for each in zip(Y, t, variance, strict=True)]
     np.testing.assert_allclose(found.value, expected, rtol=0, atol=1e-6)
+
+
+def test_a_binomial_law_has_terms_where_rates_round_to_one():
+    tested, eta = np.array([120.0, 120.0, 5.0]), np.array([1.0, 1.0, 0.0])
+    at = Binomial().terms(np.array([120.0, 118.0, 0.0]), eta, {}, tested, order=3)
+    for each in (at.value, at.d1, at.d2, at.d3):
+        assert np.isfinite(each).all()
 
 
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
