@@ -32,7 +32,8 @@ def score(model: Any, grid: Grid, rng: np.random.Generator) -> dict[str, Any]:
         ``pixels`` (see :func:`pixel_scores`), ``areas`` (see :func:`area_scores`), ``slopes``
         (covariate, true, mean, sd, z), ``hyperparameters``, ``range_km``.
     """
-    draws = model.sample_functions(N_DRAWS, rng).bag_counts(grid.bags())
+    functions = model.sample_functions(N_DRAWS, rng)
+    draws = model.predict_bags(grid.bags(), draws=functions, observed=True).draws
     learnt = dict(model.named_hyperparameters())
     return {
         "pixels": pixel_scores(model.predict_pixels(grid.x, grid.coords), grid, rng),

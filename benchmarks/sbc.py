@@ -91,7 +91,7 @@ def ranks_of(model: KnownScale, country: Country, rng: np.random.Generator) -> d
     bags, truth = country.bags, country.truth
     draws = model.sample_functions(N_DRAWS, rng)
     rate = rank_of(truth.rate, draws.rate(bags.x, bags.coords), rng)
-    expected = model.predict_bags(bags, draws=draws).draws
+    expected = model.predict_bags(bags, draws=draws, observed=True).draws
     area = rank_of(truth.eta, expected, rng)
     weight = total_weight(model, country)
     ranks = {

@@ -107,6 +107,7 @@ class AggregateModel(Estimator):
         n_draws: int = 500,
         rng: np.random.Generator | None = None,
         draws: Any = None,
+        observed: bool = False,
     ) -> BagPrediction:
         """Return joint draws of the expected response of each bag.
 
@@ -118,6 +119,10 @@ class AggregateModel(Estimator):
             Seeded by the model's ``seed`` where not given.
         draws : RateDraws, optional
             Functions drawn before: give the same ones for the blocks of one data set.
+        observed : bool
+            Whether the model was fitted to these bags and their responses (those that are not NaN):
+            the draws are then conditioned on the part of each response that the posterior of the
+            function cannot hold; see :mod:`models.aggregate.observed_draws`.
         """
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
@@ -126,7 +131,10 @@ class AggregateModel(Estimator):
         own = getattr(draws, "params", None)
         if own is None:
             own = likelihood_params(likelihood, self.fitted_state().params)
-        return BagPrediction(draws.bag_counts(bags), likelihood, own, bag_data)
+        drawn = draws.bag_counts(bags)
+        if observed and hasattr(draws, "observed_factors"):
+            drawn = drawn * draws.observed_factors(bags, drawn)
+        return BagPrediction(drawn, likelihood, own, bag_data)
 
     @override
     def named_hyperparameters(self) -> dict[str, float]:

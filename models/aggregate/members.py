@@ -26,6 +26,9 @@ class MemberDraws(RateDraws, Protocol):
 
     params: dict[str, float]
 
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        """Return factors that condition drawn aggregates on the bags' responses."""
+
 
 def member_states(state: State) -> list[State]:
     """Return the state of each member, without members; none where there are none."""
@@ -145,6 +148,17 @@ class PooledDraws:
     @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         return np.concatenate([part.bag_counts(bags) for part in self.parts])[self.order]
+
+    @override
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        found, inverse = np.empty_like(drawn), np.empty_like(self.order)
+        inverse[self.order] = np.arange(self.n_draws)  # row of each part's draw
+        at = 0
+        for part in self.parts:
+            rows = inverse[at : at + part.n_draws]
+            found[rows] = part.observed_factors(bags, drawn[rows])
+            at += part.n_draws
+        return found
 
 
 def tabulated(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from models.aggregate.observed_draws import observed_factors
+from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, override
 from models.gp import sparse_gp
@@ -33,8 +36,10 @@ class VBAggDraws:
         fixed: Arrays,
         likelihood: Likelihood,
         params: dict[str, float],
+        condition: Callable[[BagBlock, np.ndarray], np.ndarray] | None = None,
     ) -> None:
         self._functions = functions
+        self._condition = condition
         self._fixed = fixed
         self._likelihood = likelihood
         self.n_draws = functions.n_draws
@@ -51,6 +56,10 @@ class VBAggDraws:
         z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
         p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
         return self._functions.bag_sums(z, p, bags.offsets)
+
+    @override
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        return np.ones_like(drawn) if self._condition is None else self._condition(bags, drawn)
 
 
 def draw_rates(
@@ -80,4 +89,10 @@ def draw_rates(
     functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
     likelihood = model.resolved_likelihood
     own = likelihood_params(likelihood, params)
-    return VBAggDraws(functions, state.fixed, likelihood, own)
+    away = solve_lower(fac.lower, u_white - q.v_mean[:, None], transposed=True)
+    block_params = model.block_params(state)
+
+    def condition(bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        return observed_factors(model, block_params, away, bags, drawn)
+
+    return VBAggDraws(functions, state.fixed, likelihood, own, condition)

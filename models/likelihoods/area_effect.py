@@ -91,7 +91,7 @@ class AreaEffect(Likelihood):
         tau2 = exponential(2.0 * params["log_area_sd"], eta)
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
-        mode, sd = _mode(self.base, y, t, params, bag_data, tau2)
+        mode, sd = mixture_mode(self.base, y, t, params, bag_data, tau2)
         shape = (N_NODE,) + (1,) * t.ndim
         node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
         u = mode + np.sqrt(2.0) * sd * node
@@ -159,7 +159,7 @@ def log_normal_mixture(
         ``d1`` by ``t``, ``d2`` by ``variance``, and ``by`` the base's parameters.
     """
     xp = namespace(t)
-    mode, sd = _mode(base, y, t, params, bag_data, variance)
+    mode, sd = mixture_mode(base, y, t, params, bag_data, variance)
     shape = (N_NODE,) + (1,) * t.ndim
     node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
     u = mode + np.sqrt(2.0) * sd * node
@@ -178,10 +178,10 @@ def log_normal_mixture(
     return Terms(value, first / variance, 0.5 * (second / variance - 1.0) / variance, by=by)
 
 
-def _mode(
+def mixture_mode(
     base: Likelihood, y: Any, t: Any, params: Params, bag_data: Any, variance: Any
 ) -> tuple[Any, Any]:
-    """Find the mode of the integrand and its Laplace deviation by Newton's method."""
+    """Find the mode of :func:`log_normal_mixture`'s integrand and its Laplace deviation."""
     xp = namespace(t)
     # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
     # from far below it would overshoot: start at the data where there are any.

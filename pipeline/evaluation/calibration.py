@@ -24,7 +24,9 @@ from scipy.stats import rankdata
 from pipeline.config.size_defaults import cap_for
 from pipeline.core.threads import map_in_order
 from pipeline.evaluation.scores import pit_bounds, pit_coverage
+from pipeline.prediction.areas import predict_areas
 from pipeline.storage.files import atomic_write
+from pipeline.store.other_responses import OtherResponses
 
 WAYS = ("pixels", "people")
 SCORED_PIXELS = 20_000  # scored pixels of all areas together
@@ -226,7 +228,11 @@ def compare(
     inside = np.abs(below - 0.5)[None, :] <= np.asarray(levels)[:, None] / 2
     functions = refit.sample_functions(n_draws, np.random.default_rng([*key, 3]))
     draws = np.concatenate(
-        [refit.predict_bags(block, draws=functions).draws for block in store.blocks()], axis=1
+        [
+            predict_areas(refit, block, functions, observed=True).draws
+            for block in OtherResponses(store, truth.y).blocks()
+        ],
+        axis=1,
     )
     low, high = pit_bounds(draws, truth.expected)
     areas = np.stack([pit_coverage(low, high, level) for level in levels])

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.prediction import BagPrediction
 from pipeline.evaluation.folds import block_centres
-from pipeline.prediction.areas import AreaDraws
+from pipeline.prediction.areas import AreaDraws, predict_areas
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def draw_posterior(
         Areas with a response.
     n_draws, seed : int
         Functions drawn, and the seed of them and of the noise: the draws are those of
-        :func:`pipeline.prediction.areas.draw_areas` with the same seed.
+        :func:`pipeline.prediction.areas.draw_areas` with the same seed and ``observed``.
     advance : callable, optional
         Called with the number of areas done after each block.
     n_thread : int, optional
@@ -118,7 +118,7 @@ def draw_posterior(
     law: dict[str, Any] = {}
 
     def draw(number: int, part: Any) -> PosteriorDraws:
-        found = model.predict_bags(part, draws=functions)
+        found = predict_areas(model, part, functions, observed=True)
         likelihood = found.likelihood
         law["likelihood"], law["params"] = likelihood, found.params  # of every block the same
         y = np.asarray(part.y, dtype=np.float64)

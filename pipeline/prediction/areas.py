@@ -73,6 +73,8 @@ def draw_areas(
     keep: np.ndarray | None = None,
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
+    *,
+    observed: bool = False,
 ) -> AreaDraws:
     """Draw expected and observed counts of areas from one set of joint function draws.
 
@@ -92,6 +94,8 @@ def draw_areas(
         Called with the number of areas done after each block.
     n_thread : int, optional
         Blocks drawn at the same time, one a core if not given; results do not depend on it.
+    observed : bool
+        Whether the model was fitted to the counts of these areas: see :func:`predict_areas`.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def draw_areas(
     functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
 
     def draw(number: int, part: Any) -> AreaDraws:
-        prediction = model.predict_bags(part, draws=functions)
+        prediction = predict_areas(model, part, functions, observed=observed)
         # A generator for each block: the noise depends neither on threads nor on other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
         # With trials the aggregate is a probability: its rate is per person tested.
@@ -122,6 +126,27 @@ def draw_areas(
         )
 
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
+
+
+def predict_areas(model: Any, part: Any, functions: Any, *, observed: bool) -> Any:
+    """Predict the areas of a block from functions drawn before.
+
+    Parameters
+    ----------
+    model : fitted model
+    part : BagBlock
+    functions : draws of functions
+    observed : bool
+        Whether the model was fitted to the counts of these areas. Models that can then condition
+        the draws on what the posterior of the surface cannot hold of each count do so.
+
+    Returns
+    -------
+    BagPrediction
+    """
+    if observed and hasattr(functions, "observed_factors"):
+        return model.predict_bags(part, draws=functions, observed=True)
+    return model.predict_bags(part, draws=functions)
 
 
 def tabulate_areas(

@@ -190,6 +190,7 @@ def _table(
         config.fit.seed,
         advance=advance,
         n_thread=n_thread(config),
+        observed=True,
     )
     table = tabulate_areas(draws, ids, interval, config.output.rate_per)
     table = blank_unknown(table, store).assign(in_training=store.in_training)

@@ -89,7 +89,8 @@ def cold(store: BagStore, out: np.ndarray) -> AreaDraws:
 def test_the_posterior_is_what_draw_areas_draws(store: BagStore) -> None:
     fitted = model().set_params(max_epochs=5)
     fit(fitted, store)
-    one, two = draw_posterior(fitted, store, 50, 7).areas, draw_areas(fitted, store, 50, 7)
+    one = draw_posterior(fitted, store, 50, 7).areas
+    two = draw_areas(fitted, store, 50, 7, observed=True)
     for name in ("bag", "y", "people", "mean", "expected", "counts", "log_density"):
         assert getattr(one, name) == pytest.approx(getattr(two, name), rel=1e-12), name
     np.testing.assert_allclose(one.centre.T, area_centres(store))

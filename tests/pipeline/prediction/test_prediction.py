@@ -120,6 +120,12 @@ def test_areas_are_the_sums_of_drawn_pixels(world, results):
     functions = world.model.sample_functions(60, np.random.default_rng([0, 1]))
     draws = functions.rate(rows.x, rows.coords) * rows.weight
     sums = np.add.reduceat(draws, world.store.offsets[:-1], axis=1)
+    # Each area's draws are conditioned on its own count, by the store's blocks.
+    blocks = list(world.store.blocks())
+    bag = np.concatenate([block.bag for block in blocks])
+    assert sorted(bag) == list(range(12))
+    for block in blocks:
+        sums[:, block.bag] *= functions.observed_factors(block, sums[:, block.bag])
     table = (
         gpd.read_file(results[0] / "areas.gpkg", layer="areas")
         .set_index("code")
