@@ -65,6 +65,11 @@ class AreaDraws(AreaArrays):
         return np.where(np.isfinite(self.tested), self.tested, self.people)
 
 
+def draw_functions(model: Any, n_draws: int, seed: int) -> Any:
+    """Draw the functions that all tables of a run are computed from: the same for one seed."""
+    return model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+
+
 def draw_areas(
     model: Any,
     store: Any,
@@ -73,6 +78,7 @@ def draw_areas(
     keep: np.ndarray | None = None,
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
+    functions: Any = None,
 ) -> AreaDraws:
     """Draw expected and observed counts of areas from one set of joint function draws.
 
@@ -92,13 +98,16 @@ def draw_areas(
         Called with the number of areas done after each block.
     n_thread : int, optional
         Blocks drawn at the same time, one a core if not given; results do not depend on it.
+    functions : RateDraws, optional
+        Those of :func:`draw_functions`, if they are drawn already.
 
     Returns
     -------
     AreaDraws
         In the order of the store.
     """
-    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+    if functions is None:
+        functions = draw_functions(model, n_draws, seed)
 
     def draw(number: int, part: Any) -> AreaDraws:
         prediction = model.predict_bags(part, draws=functions)

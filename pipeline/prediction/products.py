@@ -9,6 +9,7 @@ The command line imports this module at its start: import nothing slow here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from pipeline.config.schema import Config
 if TYPE_CHECKING:
     import numpy as np
 
+_PLACEHOLDER = re.compile(r"\{\w+\}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
@@ -29,7 +32,7 @@ class Product:
     Attributes
     ----------
     file : str
-        Name of the file.
+        Name of the file; of several, with a placeholder such as ``{level}``.
     description : str
         Its content.
     stage : str
@@ -46,7 +49,7 @@ class Product:
     @property
     def patterns(self) -> tuple[str, ...]:
         """Glob patterns of the files in ``output.dir``."""
-        return (self.file,)
+        return (_PLACEHOLDER.sub("*", self.file),)
 
 
 @dataclass(frozen=True)
@@ -212,12 +215,7 @@ def _labels(config: Config) -> bool:
 
 
 def _has_cases(config: Config) -> bool:
-    """Return whether the cases of a pixel are its rate times its people (or km2).
-
-    A value is no number of cases, and a weight of an area is not known by pixel.
-    """
-    counts = config.counts
-    return counts is not None and config.model.response.counts and counts.weight is None
+    return config.has_cases
 
 
 # A probability has no unit and always the same colours.
@@ -281,6 +279,18 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+LEVELS_GPKG = Product(
+    file="levels.gpkg",
+    description="areas of every level: cases, rates, exceedance and ranks from joint draws",
+    announced=True,
+)
+LEVELS_CSV = Product(file="levels_{level}.csv", description="the table of one level, no shapes")
+LEVELS_PARQUET = Product(file="levels_{level}.parquet", description="one level as GeoParquet")
+LEVELS_XLSX = Product(
+    file="levels.xlsx",
+    description="the tables of all levels as a workbook, with a glossary of their columns",
+    announced=True,
+)
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 EVALUATION = Product(
     file="evaluation.json",
@@ -357,6 +367,10 @@ PRODUCTS: list[Product] = [
     ),
     AREAS_GPKG,
     AREAS_CSV,
+    LEVELS_GPKG,
+    LEVELS_CSV,
+    LEVELS_PARQUET,
+    LEVELS_XLSX,
     PREVIEW,
     EVALUATION,
     RUN_RECORD,
@@ -375,6 +389,12 @@ def register(product: Product) -> None:
         found = f"product {product.file}: already registered; give the file another name"
         raise ValueError(found)
     PRODUCTS.append(product)
+
+
+def level_files(level: str) -> tuple[str, str]:
+    """Return the names of the CSV and the GeoParquet file of a level."""
+    csv, parquet = (each.file.format(level=level) for each in (LEVELS_CSV, LEVELS_PARQUET))
+    return csv, parquet
 
 
 def rate_unit(config: Config) -> str:

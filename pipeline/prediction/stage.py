@@ -25,7 +25,14 @@ from pipeline.config.size_defaults import sized
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.area_description import describe_areas
-from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
+from pipeline.prediction.areas import (
+    AreaDraws,
+    draw_areas,
+    draw_functions,
+    tabulate_areas,
+    write_areas,
+)
+from pipeline.prediction.levels import MapResult, predict_levels
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import DATA_SUPPORT, layers, output_patterns
@@ -80,7 +87,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     config = sized(config, store.sizes)
     tags = run_tags(config, store, model)
     with _staging(out) as staging:
-        n_pix, mapped, support = 0, None, None
+        n_pix, mapped, support, limits = 0, None, None, None
         if "pixels" in model.predicts:
             wanted = layers(config, store)
             n_pix = predict_raster(
@@ -103,11 +110,29 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
                 )
         others = open_without_counts(store, context.place(WITHOUT_COUNTS))
         areas = JoinedStores([store] if others is None else [store, others])
+        functions = None
+        if config.labels is None:
+            functions = draw_functions(model, config.output.draws, config.fit.seed)
         with progress.task("areas", areas.n_bag) as task:
-            table, draws, uncounted = _table(config, model, areas, task.advance)
+            table, draws, uncounted = _table(config, model, areas, functions, task.advance)
         log_without_counts(config, uncounted, progress)
-        write_areas(_areas(config), table, config.areas.id, staging)
+        boundaries, leveled = _areas(config), {}
+        write_areas(boundaries, table, config.areas.id, staging)
         describe_areas(config, staging)
+        if functions is not None:
+            made = MapResult(
+                config=config,
+                model=model,
+                functions=functions,
+                cube=context.place("work/grid.zarr"),
+                areas=boundaries,
+                table=table,
+                limits=covariate_range(store, n_thread(config)) if limits is None else limits,
+                directory=staging,
+                tags=tags,
+                n_thread=n_thread(config),
+            )
+            leveled = predict_levels(made, progress)
         render_preview(config, staging)
         files = _publish(staging, out)
     balance = _balance(config, store, model, mapped, draws, uncounted, progress)
@@ -127,6 +152,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         **_totals(table[table["in_training"]]),
         **totals,
         **({"areas_without_counts": uncounted} if uncounted else {}),
+        **leveled,
         "files": files,
     }
 
@@ -164,7 +190,11 @@ def _balance(
 
 
 def _table(
-    config: Config, model: Any, store: JoinedStores, advance: Callable[[int], None]
+    config: Config,
+    model: Any,
+    store: JoinedStores,
+    functions: Any,
+    advance: Callable[[int], None],
 ) -> tuple[pd.DataFrame, AreaDraws | None, dict[str, Any]]:
     """Predict each area.
 
@@ -190,6 +220,7 @@ def _table(
         config.fit.seed,
         advance=advance,
         n_thread=n_thread(config),
+        functions=functions,
     )
     table = tabulate_areas(draws, ids, interval, config.output.rate_per)
     table = blank_unknown(table, store).assign(in_training=store.in_training)
