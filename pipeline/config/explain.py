@@ -58,9 +58,7 @@ def _section(key: Key) -> type[Section] | None:
 def _members(annotation: Any) -> Iterator[Any]:
     """Yield the types in an annotation."""
     origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        yield from _members(typing.get_args(annotation)[0])
-    elif origin is tuple:
+    if origin is typing.Annotated or origin is tuple:
         yield from _members(typing.get_args(annotation)[0])
     elif origin in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):

@@ -33,26 +33,39 @@ def _with_ends(name: str, meaning: str, unit: str) -> list[tuple[str, str, str]]
     return [(name, meaning, unit), *ends]
 
 
+_RECONCILED = "after each draw was scaled to the given totals (reconciled)"
 _FIXED = [
     ("id", "identifier of the area", ""),
     ("name", "name of the area", ""),
-    ("people", "{weight_unit} in the mapped pixels of the area, border pixels by their share", "{weight_unit}"),
+    ("people", "{weight_unit} in mapped pixels, border pixels by their share", "{weight_unit}"),
     ("mapped", "share of the area's surface in pixels that have a {quantity}", "1"),
-    ("extrapolating", "share of the {weight_unit} in pixels where a covariate is outside the range of the training areas", "1"),
+    (
+        "extrapolating",
+        "share of the {weight_unit} in pixels where a covariate is outside its range in training",
+        "1",
+    ),
     ("tested", "people tested; empty unless known for the whole area", "people"),
-    ("observed", "reported {total}: of the training areas inside, empty unless known for the whole area", "{total}"),
+    (
+        "observed",
+        "reported {total} of the training areas inside; empty unless known for the whole area",
+        "{total}",
+    ),
     ("observed_rate", "observed {quantity}", "{rate_unit}"),
     *_with_ends("cases", "{expected}: sum of the map, without the noise of a count", "{total}"),
     *_with_ends("rate", _RATE, "{rate_unit}"),
     *_with_ends("rank", "rank of the {quantity} within the level: 1 is the highest", "1"),
     ("target_order", "place of the area if areas are taken by falling mean {quantity}", "1"),
-    ("target_people", "share of the level's {weight_unit} in the areas up to this one, in that order", "1"),
+    (
+        "target_people",
+        "share of the level's {weight_unit} in the areas up to this one, in that order",
+        "1",
+    ),
     *_with_ends("target_cases", "share of the level's {total} in these areas", "1"),
-    ("target_total", "{total} that the reconciled columns agree with; empty where none is given", "{total}"),
-    *_with_ends("reconciled_cases", "expected {total} after each draw was scaled to the given totals (reconciled)", "{total}"),
-    *_with_ends("reconciled_rate", "{quantity} after each draw was scaled to the given totals (reconciled)", "{rate_unit}"),
-    *_with_ends("reconciled_factor", "factor between the reconciled and the plain {total} of the area", "1"),
-]  # fmt: skip
+    ("target_total", "{total} that the reconciled columns add up to; empty: none", "{total}"),
+    *_with_ends("reconciled_cases", f"expected {{total}} {_RECONCILED}", "{total}"),
+    *_with_ends("reconciled_rate", f"{{quantity}} {_RECONCILED}", "{rate_unit}"),
+    *_with_ends("reconciled_factor", "reconciled {total} over the plain ones of a draw", "1"),
+]
 
 
 def threshold_columns(threshold: float) -> tuple[str, str]:

@@ -151,10 +151,10 @@ def _text(value: object) -> bool:
 def _format(values: pd.Series) -> str:
     """Return how Excel shows a column; the cells hold the numbers in full."""
     largest = values.abs().max()
-    if not np.isfinite(largest) or largest < 10:  # noqa: PLR2004
+    if not np.isfinite(largest) or largest < 10:
         whole = bool((values.dropna() % 1 == 0).all())
         return "0" if whole else "0.000"
-    return "#,##0" if largest >= 1000 else "0.0"  # noqa: PLR2004
+    return "#,##0" if largest >= 1000 else "0.0"
 
 
 def _cell(value: object) -> object:
@@ -165,7 +165,7 @@ def _cell(value: object) -> object:
 
 def timeless(workbook: bytes) -> bytes:
     """Return the bytes of a workbook without the time at which it was written."""
-    stamp = datetime(*_EPOCH[:3]).strftime("%Y-%m-%dT%H:%M:%SZ").encode()  # noqa: DTZ001
+    stamp = datetime(*_EPOCH[:3]).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     result = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(workbook)) as source,

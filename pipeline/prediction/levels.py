@@ -65,7 +65,7 @@ class MapResult:
     limits: np.ndarray
     directory: Path
     tags: dict[str, str]
-    n_thread: int
+    n_thread: int | None
 
 
 def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
@@ -97,14 +97,12 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
         made.limits,
     )
     with progress.task("levels", len(reader.tiles)) as task:
-        draws = draw_levels(
-            made.functions, reader, advance=task.advance, n_thread=made.n_thread
-        )
+        draws = draw_levels(made.functions, reader, advance=task.advance, n_thread=made.n_thread)
     summary = Summary(
         config.output.interval, config.output.rate_per, reader.thresholds, config.has_cases
     )
     observed = observe(made.table, levels, draws, reader)
-    tables = tabulate(levels, draws, reader, observed, summary)
+    tables = tabulate(draws, reader, observed, summary)
     log_unmapped(tables, config, progress)
     write_levels(
         config,
@@ -178,7 +176,6 @@ def areas_of(reader: PixelReader) -> list[tuple[Level, slice]]:
 
 
 def tabulate(
-    levels: list[Level],
     draws: LevelDraws,
     reader: PixelReader,
     observed: dict[str, Observed],

@@ -32,8 +32,8 @@ from pipeline.prediction.areas import (
     tabulate_areas,
     write_areas,
 )
-from pipeline.prediction.levels import MapResult, predict_levels
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
+from pipeline.prediction.levels import MapResult, predict_levels
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import DATA_SUPPORT, layers, output_patterns
 from pipeline.prediction.raster import predict_raster

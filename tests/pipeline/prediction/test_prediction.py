@@ -109,7 +109,9 @@ def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
     wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml")}
-    assert names == wanted | {"areas.gpkg", "areas.csv", "preview.png", "work"}
+    levels = {"levels.gpkg", "levels.xlsx"}
+    levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
+    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "preview.png", "work"}
     assert set(summary["files"]) == names - {"work"}
     assert summary["n_areas"] == 12
 
