@@ -11,13 +11,27 @@ import pandas as pd
 
 from geo.errors import InputError, Problem, name_first
 from geo.grid import Grid
-from pipeline.config.level_schema import TRAINING
+from pipeline.config.level_schema import PIXELS, TRAINING
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
+from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
-from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
+from pipeline.prediction.level_rasters import write_layers
+from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
+from pipeline.prediction.products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK, layers
+from pipeline.prediction.targeting import (
+    Curve,
+    RateClasses,
+    area_curve,
+    class_of,
+    classify,
+    rate_keys,
+    target_columns,
+    targeting_table,
+)
+from pipeline.prediction.targeting_picture import render_targeting
 from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.level_areas import (
     Level,
@@ -96,20 +110,68 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
         tuple(dict.fromkeys(config.output.exceedance)),
         made.limits,
     )
-    with progress.task("levels", len(reader.tiles)) as task:
-        draws = draw_levels(made.functions, reader, advance=task.advance, n_thread=made.n_thread)
     summary = Summary(
         config.output.interval, config.output.rate_per, reader.thresholds, config.has_cases
     )
+    classes = classify(reader, made.n_thread) if config.has_cases else None
+    with progress.task("levels", len(reader.tiles)) as task:
+        draws = draw_levels(
+            made.functions,
+            reader,
+            classes=None if classes is None else class_of(classes),
+            n_class=0 if classes is None else classes.n_class,
+            advance=task.advance,
+            n_thread=made.n_thread,
+        )
     observed = observe(made.table, levels, draws, reader)
     tables = tabulate(draws, reader, observed, summary)
     log_unmapped(tables, config, progress)
+    if classes is not None:
+        tables = _target(made, reader, draws, classes, tables, summary)
     write_levels(
         config,
         {level.name: (level, tables[level.name]) for level in levels},
         made.directory,
     )
     return {"levels": {level.name: len(level) for level in levels}}
+
+
+def _target(
+    made: MapResult,
+    reader: PixelReader,
+    draws: LevelDraws,
+    classes: RateClasses,
+    tables: dict[str, pd.DataFrame],
+    summary: Summary,
+) -> dict[str, pd.DataFrame]:
+    """Write the curves and the raster of targeting; return the tables with its columns."""
+    curves, result = [], dict(tables)
+    of_pixels = Curve.of(draws.class_people, draws.class_drawn)
+    if of_pixels is not None:
+        curves.append((PIXELS, of_pixels))
+    for level, at in areas_of(reader):
+        rate = tables[level.name]["rate"].to_numpy()
+        order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
+        if len(level) > 1 and curve is not None:
+            curves.append((level.name, curve))
+            columns = target_columns(order, curve, summary)
+            result[level.name] = add_columns(tables[level.name], order, columns)
+    if curves:
+        table = targeting_table(curves, summary)
+        write_csv(table, made.directory / TARGETING_CSV.file)
+        render_targeting(made.config, table, made.directory / TARGETING_PNG.file)
+    wanted = [
+        layer for layer in layers(made.config, from_draws=True) if layer.product is TARGETING_RANK
+    ]
+    write_layers(
+        wanted,
+        reader,
+        lambda pixels: {"rank": classes.above[rate_keys(pixels.rate)]},
+        made.directory,
+        made.tags,
+        n_thread=made.n_thread,
+    )
+    return result
 
 
 def grid_of(cube: Any) -> Grid:

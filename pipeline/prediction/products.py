@@ -137,12 +137,15 @@ class RasterProduct(Product):
     exposure : {"pixel", "inside", "outside"}
         Whose people ``values`` gets: those of the whole pixel, of its share inside areas, or of
         its share outside every area. Where that share is 0, the raster has no value.
-    ramp : {"level", "spread", "probability"}
+    ramp : {"level", "spread", "probability", "priority"}
         Colours, see :data:`geo.colours.RAMPS`.
     stretch : str
         Rasters with the same word here share one colour scale; one of its own if empty.
     of_pixels : bool
         Whether ``values`` needs ``context.pixels``.
+    from_draws : bool
+        Whether the raster is written after the others, with the tables of levels: ``values`` then
+        gets arrays by name (:mod:`pipeline.prediction.level_rasters`) instead of a prediction.
     """
 
     unit: str
@@ -155,6 +158,7 @@ class RasterProduct(Product):
     ramp: str = "level"
     stretch: str = ""
     of_pixels: bool = False
+    from_draws: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -291,6 +295,23 @@ LEVELS_XLSX = Product(
     description="the tables of all levels as a workbook, with a glossary of their columns",
     announced=True,
 )
+TARGETING_RANK = RasterProduct(
+    file="targeting_rank.tif",
+    description="share of the {weight_unit} in pixels with a higher mean {quantity}",
+    unit="1",
+    values=lambda found, _, __: found["rank"],
+    wanted=_has_cases,
+    low=0.0,
+    high=1.0,
+    ramp="priority",
+    from_draws=True,
+)
+TARGETING_CSV = Product(
+    file="targeting.csv",
+    description="cases reached by the people of highest rate, and people needed, in percent",
+    announced=True,
+)
+TARGETING_PNG = Product(file="targeting.png", description="the same as a picture")
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 EVALUATION = Product(
     file="evaluation.json",
@@ -371,6 +392,9 @@ PRODUCTS: list[Product] = [
     LEVELS_CSV,
     LEVELS_PARQUET,
     LEVELS_XLSX,
+    TARGETING_CSV,
+    TARGETING_PNG,
+    TARGETING_RANK,
     PREVIEW,
     EVALUATION,
     RUN_RECORD,
@@ -402,7 +426,7 @@ def rate_unit(config: Config) -> str:
     return ResponseWords.of(config).rate_unit(config.output.rate_per)
 
 
-def layers(config: Config, store: Any = None) -> list[Layer]:
+def layers(config: Config, store: Any = None, *, from_draws: bool = False) -> list[Layer]:
     """Return the rasters that a configuration requests.
 
     Parameters
@@ -410,11 +434,15 @@ def layers(config: Config, store: Any = None) -> list[Layer]:
     config : Config
     store : BagStore, optional
         The areas that the model was fitted to; not needed to plan a run.
+    from_draws : bool
+        Whether to return those that are written from draws, instead of the others.
     """
     whole = RasterContext(config, store)
     result = []
     for product in PRODUCTS:
         if not (isinstance(product, RasterProduct) and product.wanted(config)):
+            continue
+        if product.from_draws != from_draws:
             continue
         if product.thresholds is None:
             result.append(Layer(product, whole))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import zipfile
 
-import exactextract
 import geopandas as gpd
 import numpy as np
 import openpyxl
@@ -16,97 +15,16 @@ import shapely
 from shapely.geometry import box
 
 from geo.errors import InputError, Problem
-from geo.positions import Positions
-from pipeline.config.context import StageContext
-from pipeline.config.schema import Config
 from pipeline.prediction.level_draws import draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.levels import grid_of, open_levels
-from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
 from pipeline.store.level_areas import Overlaps, read_level_frames
 
 LEVELS = ("training", "province", "catchment", "country")
-
-
-def write_level_files(world, directory):
-    """Provinces of three districts each, and catchments whose borders cross pixels and districts."""
-    districts = gpd.read_file(world.directory / "areas.gpkg")
-    province = np.array(["west", "west", "east", "east"] * 3)
-    frame = districts.assign(key=province).dissolve("key").reset_index()[["key", "geometry"]]
-    frame["title"], frame["official"] = ["=East", "West"], [9000.0, 4000.0]
-    frame.to_file(directory / "provinces.gpkg")
-    left, bottom, right, top = districts.total_bounds
-    x, y = np.linspace(left - 300, right - 3700, 4), np.linspace(bottom + 450, top, 3)
-    shapes = [box(x[i], y[j], x[i + 1], y[j + 1]) for i in range(3) for j in range(2)]
-    shapes.append(box(right + 5000, bottom, right + 8000, top))  # beyond the map
-    catchments = gpd.GeoDataFrame({"no": range(7)}, geometry=shapes, crs=districts.crs)
-    catchments.to_parquet(directory / "catchments.parquet")
-
-
-def level_config(world, out, **more):
-    areas = [
-        {"path": "provinces.gpkg", "id": "key", "name": "title", "level": "province"},
-        {"path": "catchments.parquet", "id": "no", "level": "catchment"},
-    ]
-    dump = world.config.model_dump(mode="json")
-    dump["output"] |= {"dir": str(out), "areas": areas, **more}
-    return Config.model_validate(dump, context={"base": out.parent})
-
-
-@pytest.fixture(scope="module")
-def made(world, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("levels")
-    write_level_files(world, directory)
-    shutil.copytree(world.directory / "out", directory / "out")
-    config = level_config(world, directory / "out")
-    summary = predict_stage(StageContext(config))
-    tables = {
-        name: pd.read_csv(directory / f"out/levels_{name}.csv", dtype={"id": str})
-        for name in LEVELS
-    }
-    return config, tables, summary
-
-
-def fractions_of(shapes, path):
-    """Fractions by exactextract itself on the raster: (n_area, n_row, n_col)."""
-    with rasterio.open(path) as source:
-        size, crs = source.shape, source.crs
-    frame = gpd.GeoDataFrame({"n": range(len(shapes))}, geometry=list(shapes), crs=shapes.crs)
-    moved = frame.to_crs(crs)
-    found = exactextract.exact_extract(str(path), moved, ["cell_id", "coverage"], output="pandas")
-    result = np.zeros((len(shapes), size[0] * size[1]))
-    for n, (cell, share) in enumerate(zip(found["cell_id"], found["coverage"], strict=True)):
-        result[n, np.asarray(cell, int)] = share
-    return result.reshape(len(shapes), *size)
-
-
-def geometry_of(config, name):
-    if name == "training":
-        return gpd.read_file(config.areas.path).geometry
-    if name == "country":
-        whole = gpd.read_file(config.areas.path).geometry
-        return gpd.GeoSeries([whole.union_all()], crs=whole.crs)
-    path = next(spec.path for spec in config.output.areas if spec.level == name)
-    return (gpd.read_parquet if path.endswith("parquet") else gpd.read_file)(path).geometry
-
-
-@pytest.fixture(scope="module")
-def dense(world, made):
-    """Every draw of every mapped pixel at once, and the exact fractions of every level."""
-    config, _, _ = made
-    inside = (world.coverage > 0) & np.isfinite(world.x).all(axis=0)
-    row, col = np.nonzero(inside)
-    coords = Positions.of(world.grid, None).km(row, col)
-    functions = world.model.sample_functions(60, np.random.default_rng([0, 1]))
-    rate = functions.rate(world.x[:, row, col].T, coords)
-    people = np.nan_to_num(world.population[row, col])
-    raster = config.output.dir / "rate_mean.tif"
-    shares = {n: fractions_of(geometry_of(config, n), raster)[:, row, col] for n in LEVELS}
-    return rate, people, shares, (row, col)
 
 
 def read(path):
@@ -128,7 +46,7 @@ def test_means_are_the_sums_of_the_raster_by_exact_fractions(made, dense, name):
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_intervals_are_those_of_dense_draws(made, dense, name):
-    config, tables, _ = made
+    _, tables, _ = made
     rate, people, shares, _ = dense
     keep = shares[name] @ people > 0
     mass, table = shares[name][keep] * people, tables[name][keep]
@@ -185,7 +103,7 @@ def test_an_area_beyond_the_map_has_a_row_without_numbers(made):
     assert beyond[["cases", "rate", "rank", "p_above_50", "people_above_50_lower"]].isna().all()
 
 
-def test_every_format_holds_the_same_table(made):
+def test_every_format_holds_the_same_table(made, geometry_of):
     config, tables, _ = made
     out = config.output.dir
     book = openpyxl.load_workbook(out / "levels.xlsx")
@@ -284,8 +202,8 @@ def test_a_file_that_cannot_be_used_is_one_clear_line(world, made):
     assert "did you mean 'key'?" in text
     assert "which output.areas[0].name names" in problems_of(with_area(name="titel"))
     assert "no layer 'x'" in problems_of(with_area(layer="x"))
+    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
     with pytest.raises(InputError, match=r"output\.areas\[0\].*did you mean 'key'"):
-        frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
         open_levels(with_area(id="kye"), frame, world.grid)
 
 
