@@ -21,6 +21,7 @@ RAMPS = {
     "level": ("magma_r", 0.03, 0.95),
     "spread": ("YlGnBu", 0.05, 1.0),
     "probability": ("BuPu", 0.18, 1.0),
+    "priority": ("magma", 0.05, 0.97),  # of ranks, whose least is the first: low is dark
 }
 TAIL = 0.01  # share of the values below the first break, and above the last one
 SKEWED = 4.0  # high over middle beyond which breaks are logarithmic

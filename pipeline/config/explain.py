@@ -44,6 +44,8 @@ def _section(key: Key) -> type[Section] | None:
         return Covariate
     model: type[Section] = Config
     for part in key:
+        if isinstance(part, int):  # an item of a list of sections
+            continue
         field = model.model_fields.get(str(part))
         members = [] if field is None else list(_members(field.annotation))
         sections = [m for m in members if isinstance(m, type) and issubclass(m, Section)]
@@ -56,7 +58,7 @@ def _section(key: Key) -> type[Section] | None:
 def _members(annotation: Any) -> Iterator[Any]:
     """Yield the types in an annotation."""
     origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
+    if origin is typing.Annotated or origin is tuple:
         yield from _members(typing.get_args(annotation)[0])
     elif origin in (typing.Union, types.UnionType):
         for member in typing.get_args(annotation):

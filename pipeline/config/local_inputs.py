@@ -54,6 +54,8 @@ def _with_paths(section: Any, copies: dict[str, str]) -> Any:
         return copies.get(section, section)
     if isinstance(section, dict):
         return {key: _with_paths(value, copies) for key, value in section.items()}
+    if isinstance(section, tuple):
+        return tuple(_with_paths(value, copies) for value in section)
     if not isinstance(section, Section):
         return section
     now = {name: getattr(section, name) for name in type(section).model_fields}

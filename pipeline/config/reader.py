@@ -138,6 +138,8 @@ def _split(name: str) -> Key:
     # A covariate's name may contain dots: split at the first and the last one.
     head, _, rest = name.partition(".")
     middle, _, tail = rest.rpartition(".")
+    if head == "output":  # an item of a list: output.areas.0.path
+        return tuple(int(part) if part.isdigit() else part for part in name.split("."))
     return (head, middle, tail) if middle else (head, tail)
 
 

@@ -32,6 +32,7 @@ from pipeline.config.input_schema import (
     Population,
     Truth,
 )
+from pipeline.config.level_schema import LevelAreas, Reconcile, check_levels
 from pipeline.config.model_schema import (
     WARM_KINDS,
     AreaPixels,
@@ -79,6 +80,15 @@ class Output(Section):
     mask: Literal["areas", "all"] = Field(
         "areas", description="map pixels inside areas only, or all pixels with covariates"
     )
+    areas: tuple[LevelAreas, ...] = Field((), description="areas of other levels to tabulate")
+    reconcile: Reconcile | None = Field(
+        None, description="also write maps and columns whose totals are the reported or given ones"
+    )
+
+    @model_validator(mode="after")
+    def _levels_fit(self) -> Output:
+        check_levels(self.areas, self.reconcile)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -269,6 +279,15 @@ class Config(Section):
         return counts.weight is not None and not self.model.response.counts
 
     @property
+    def has_cases(self) -> bool:
+        """Whether the cases of a pixel are its rate times its people (or km2).
+
+        A value is no number of cases, and a weight of an area is not known by pixel.
+        """
+        counts = self.counts
+        return counts is not None and self.model.response.counts and counts.weight is None
+
+    @property
     def response(self) -> Counts | Labels:
         """The section of the responses: ``counts`` or ``labels``."""
         given = self.counts or self.labels
@@ -305,6 +324,8 @@ class Config(Section):
         for name, covariate in self.covariates.items():
             paths[f"covariates.{name}.path"] = covariate.path
         paths["grid.like"] = self.grid.like
+        for number, level in enumerate(self.output.areas):
+            paths[f"output.areas.{number}.path"] = level.path
         if isinstance(self.evaluate.folds, FoldsFile):
             paths["evaluate.folds.path"] = self.evaluate.folds.path
         if self.truth is not None:
@@ -394,6 +415,20 @@ def _wrong_evaluation(config: Config) -> Wrong | None:
     return None
 
 
+def _wrong_levels(config: Config) -> Wrong | None:
+    output = config.output
+    for key, given in (("areas", output.areas), ("reconcile", output.reconcile)):
+        if given and config.labels is not None:
+            return "", f"output.{key} with labels: maps of rates have it", "remove it"
+    if output.reconcile is not None and not config.has_cases:
+        found = "output.reconcile, but the map shows no cases that could add up to totals"
+        return "", found, "remove it; counts of people's cases, without counts.weight, have them"
+    if output.reconcile is not None and config.model.response.needs_trials:
+        found = "output.reconcile with counts.tested: positives are not those of all people"
+        return "", found, "remove it"
+    return None
+
+
 def _wrong_fit_keys(config: Config) -> Wrong | None:
     if config.model.responses != "labels":
         return None
@@ -414,6 +449,7 @@ _CROSS_CHECKS = (
     _wrong_trials,
     _wrong_weight,
     _wrong_evaluation,
+    _wrong_levels,
     _wrong_fit_keys,
 )
 

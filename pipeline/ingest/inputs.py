@@ -19,12 +19,14 @@ from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from geo.raster_header import RasterHeader, crs_text
 from geo.repair import Repairs
+from pipeline.config.level_schema import TRAINING
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
 from pipeline.ingest.responses import Responses, read_responses
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.store.aligned_grid import Layer
+from pipeline.store.level_areas import read_level_frames, read_targets, target_column
 
 N_NAMED = 5  # areas that a problem names
 N_PIX_MAX = 10**10  # of a grid; beyond it the resolution is probably not in units of the CRS
@@ -94,6 +96,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     if areas is not None:
         given = read_responses(config, areas, repairs, problems)
         _check_folds(config, len(areas), problems)
+    _check_levels(config, areas, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -146,6 +149,29 @@ def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
         found = f"{folds} folds of {n_area} areas"
         remedy = f"give {n_area} folds at most, or schemes: [] for no cross-validation"
         problems.append(Problem("evaluate.folds", found, remedy))
+
+
+def _check_levels(config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]) -> None:
+    """Append the problems of ``output.areas``, so that a run does not end before its tables."""
+    column = target_column(config, TRAINING)
+    if areas is not None and column is not None:
+        read_targets(areas, column, f"areas ({config.areas.path})", problems)
+    frames = read_level_frames(config, problems)
+    if areas is None or areas.crs is None or not np.isfinite(areas.total_bounds).all():
+        return
+    for number, spec in enumerate(config.output.areas):
+        if spec.level in frames and not _touches(frames[spec.level], areas):
+            place = f"output.areas[{number}] ({spec.path})"
+            found = "no area of this level is where the areas of the training are"
+            problems.append(Problem(place, found, "give areas of the same country"))
+
+
+def _touches(frame: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> bool:
+    """Return whether the bounds of two sets of areas overlap, in degrees."""
+    own, other = (each.geometry.to_crs("OGC:CRS84").total_bounds for each in (frame, areas))
+    return bool(
+        own[0] <= other[2] and other[0] <= own[2] and own[1] <= other[3] and other[1] <= own[3]
+    )
 
 
 def _is_misplaced(

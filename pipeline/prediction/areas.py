@@ -8,7 +8,7 @@ n_draws for each pixel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,11 @@ class AreaDraws(AreaArrays):
         return np.where(np.isfinite(self.tested), self.tested, self.people)
 
 
+def draw_functions(model: Any, n_draws: int, seed: int) -> Any:
+    """Draw the functions that all tables of a run are computed from: the same for one seed."""
+    return model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+
+
 def draw_areas(
     model: Any,
     store: Any,
@@ -73,8 +78,10 @@ def draw_areas(
     keep: np.ndarray | None = None,
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
+    functions: Any = None,
     *,
     observed: bool = False,
+    factors: np.ndarray | None = None,
 ) -> AreaDraws:
     """Draw expected and observed counts of areas from one set of joint function draws.
 
@@ -94,18 +101,23 @@ def draw_areas(
         Called with the number of areas done after each block.
     n_thread : int, optional
         Blocks drawn at the same time, one a core if not given; results do not depend on it.
+    functions : RateDraws, optional
+        Those of :func:`draw_functions`, if they are drawn already.
     observed : bool
         Whether the model was fitted to the counts of these areas: see :func:`predict_areas`.
+    factors : (n_draws, n_bag) array, optional
+        Filled with what ``observed`` makes of each drawn total, as a factor.
 
     Returns
     -------
     AreaDraws
         In the order of the store.
     """
-    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+    if functions is None:
+        functions = draw_functions(model, n_draws, seed)
 
     def draw(number: int, part: Any) -> AreaDraws:
-        prediction = predict_areas(model, part, functions, observed=observed)
+        prediction = predict_areas(model, part, functions, observed=observed, factors=factors)
         # A generator for each block: the noise depends neither on threads nor on other blocks.
         counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
         # With trials the aggregate is a probability: its rate is per person tested.
@@ -128,7 +140,9 @@ def draw_areas(
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
 
 
-def predict_areas(model: Any, part: Any, functions: Any, *, observed: bool) -> Any:
+def predict_areas(
+    model: Any, part: Any, functions: Any, *, observed: bool, factors: np.ndarray | None = None
+) -> Any:
     """Predict the areas of a block from functions drawn before.
 
     Parameters
@@ -139,14 +153,20 @@ def predict_areas(model: Any, part: Any, functions: Any, *, observed: bool) -> A
     observed : bool
         Whether the model was fitted to the counts of these areas. Models that can then condition
         the draws on what the posterior of the surface cannot hold of each count do so.
+    factors : (n_draws, n_bag) array, optional
+        Filled with what that makes of each drawn total, at the numbers of the block's areas.
 
     Returns
     -------
     BagPrediction
     """
-    if observed and hasattr(functions, "observed_factors"):
-        return model.predict_bags(part, draws=functions, observed=True)
-    return model.predict_bags(part, draws=functions)
+    prediction = model.predict_bags(part, draws=functions)
+    if not (observed and hasattr(functions, "observed_factors")):
+        return prediction
+    of_areas = functions.observed_factors(part, prediction.draws)
+    if factors is not None:
+        factors[:, part.bag] = of_areas
+    return replace(prediction, draws=prediction.draws * of_areas)
 
 
 def tabulate_areas(

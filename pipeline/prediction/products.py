@@ -9,6 +9,7 @@ The command line imports this module at its start: import nothing slow here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from pipeline.config.schema import Config
 if TYPE_CHECKING:
     import numpy as np
 
+_PLACEHOLDER = re.compile(r"\{\w+\}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
@@ -29,7 +32,7 @@ class Product:
     Attributes
     ----------
     file : str
-        Name of the file.
+        Name of the file; of several, with a placeholder such as ``{level}``.
     description : str
         Its content.
     stage : str
@@ -46,7 +49,7 @@ class Product:
     @property
     def patterns(self) -> tuple[str, ...]:
         """Glob patterns of the files in ``output.dir``."""
-        return (self.file,)
+        return (_PLACEHOLDER.sub("*", self.file),)
 
 
 @dataclass(frozen=True)
@@ -134,12 +137,18 @@ class RasterProduct(Product):
     exposure : {"pixel", "inside", "outside"}
         Whose people ``values`` gets: those of the whole pixel, of its share inside areas, or of
         its share outside every area. Where that share is 0, the raster has no value.
-    ramp : {"level", "spread", "probability"}
+    ramp : {"level", "spread", "probability", "priority"}
         Colours, see :data:`geo.colours.RAMPS`.
     stretch : str
         Rasters with the same word here share one colour scale; one of its own if empty.
     of_pixels : bool
         Whether ``values`` needs ``context.pixels``.
+    conditioned : bool
+        Whether the values are totals, which the counts of the areas are told of
+        (:mod:`pipeline.prediction.area_factors`).
+    from_draws : bool
+        Whether the raster is written after the others, with the tables of levels: ``values`` then
+        gets arrays by name (:mod:`pipeline.prediction.level_rasters`) instead of a prediction.
     """
 
     unit: str
@@ -152,6 +161,8 @@ class RasterProduct(Product):
     ramp: str = "level"
     stretch: str = ""
     of_pixels: bool = False
+    conditioned: bool = False
+    from_draws: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -212,12 +223,7 @@ def _labels(config: Config) -> bool:
 
 
 def _has_cases(config: Config) -> bool:
-    """Return whether the cases of a pixel are its rate times its people (or km2).
-
-    A value is no number of cases, and a weight of an area is not known by pixel.
-    """
-    counts = config.counts
-    return counts is not None and config.model.response.counts and counts.weight is None
+    return config.has_cases
 
 
 # A probability has no unit and always the same colours.
@@ -281,6 +287,35 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+LEVELS_GPKG = Product(
+    file="levels.gpkg",
+    description="areas of every level: cases, rates, exceedance and ranks from joint draws",
+    announced=True,
+)
+LEVELS_CSV = Product(file="levels_{level}.csv", description="the table of one level, no shapes")
+LEVELS_PARQUET = Product(file="levels_{level}.parquet", description="one level as GeoParquet")
+LEVELS_XLSX = Product(
+    file="levels.xlsx",
+    description="the tables of all levels as a workbook, with a glossary of their columns",
+    announced=True,
+)
+TARGETING_RANK = RasterProduct(
+    file="targeting_rank.tif",
+    description="share of the {weight_unit} in pixels with a higher mean {quantity}",
+    unit="1",
+    values=lambda found, _, __: found["rank"],
+    wanted=_has_cases,
+    low=0.0,
+    high=1.0,
+    ramp="priority",
+    from_draws=True,
+)
+TARGETING_CSV = Product(
+    file="targeting.csv",
+    description="cases reached by the people of highest rate, and people needed, in percent",
+    announced=True,
+)
+TARGETING_PNG = Product(file="targeting.png", description="the same as a picture")
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 EVALUATION = Product(
     file="evaluation.json",
@@ -324,6 +359,7 @@ PRODUCTS: list[Product] = [
         values=lambda p, people, _: p.mean * people,
         wanted=_has_cases,
         exposure="inside",
+        conditioned=True,
     ),
     RasterProduct(
         file="cases_outside_mean.tif",
@@ -357,6 +393,13 @@ PRODUCTS: list[Product] = [
     ),
     AREAS_GPKG,
     AREAS_CSV,
+    LEVELS_GPKG,
+    LEVELS_CSV,
+    LEVELS_PARQUET,
+    LEVELS_XLSX,
+    TARGETING_CSV,
+    TARGETING_PNG,
+    TARGETING_RANK,
     PREVIEW,
     EVALUATION,
     RUN_RECORD,
@@ -377,12 +420,18 @@ def register(product: Product) -> None:
     PRODUCTS.append(product)
 
 
+def level_files(level: str) -> tuple[str, str]:
+    """Return the names of the CSV and the GeoParquet file of a level."""
+    csv, parquet = (each.file.format(level=level) for each in (LEVELS_CSV, LEVELS_PARQUET))
+    return csv, parquet
+
+
 def rate_unit(config: Config) -> str:
     """Return the unit of rates: ``cases per 1,000 people``, or per km2 without a population."""
     return ResponseWords.of(config).rate_unit(config.output.rate_per)
 
 
-def layers(config: Config, store: Any = None) -> list[Layer]:
+def layers(config: Config, store: Any = None, *, from_draws: bool = False) -> list[Layer]:
     """Return the rasters that a configuration requests.
 
     Parameters
@@ -390,11 +439,15 @@ def layers(config: Config, store: Any = None) -> list[Layer]:
     config : Config
     store : BagStore, optional
         The areas that the model was fitted to; not needed to plan a run.
+    from_draws : bool
+        Whether to return those that are written from draws, instead of the others.
     """
     whole = RasterContext(config, store)
     result = []
     for product in PRODUCTS:
         if not (isinstance(product, RasterProduct) and product.wanted(config)):
+            continue
+        if product.from_draws != from_draws:
             continue
         if product.thresholds is None:
             result.append(Layer(product, whole))

@@ -33,6 +33,7 @@ def predict_tile(
     wanted: list[Layer],
     mask: str,
     device: Device | None = None,
+    factor: np.ndarray | None = None,
 ) -> np.ndarray:
     """Predict one tile.
 
@@ -50,6 +51,8 @@ def predict_tile(
         Pixels in areas only, or every pixel with all covariates.
     device : Device, optional
         Device of the computation; the host if not given.
+    factor : (n_row, n_col) array, optional
+        Of the totals of the grid's pixels; see :mod:`pipeline.prediction.area_factors`.
 
     Returns
     -------
@@ -81,8 +84,10 @@ def predict_tile(
             there = {kind: put(people[kind][at]) for kind in kinds}
             for number, layer in enumerate(wanted):
                 people_of = there[layer.product.exposure]
-                values = layer.values(prediction, people_of, (model, here, coords))
-                result[number, at[0], at[1]] = to_host(values)
+                values = to_host(layer.values(prediction, people_of, (model, here, coords)))
+                if factor is not None and layer.product.conditioned:
+                    values = values * factor[tile.row + at[0], tile.col + at[1]]
+                result[number, at[0], at[1]] = values
     return result
 
 
@@ -98,6 +103,7 @@ def predict_raster(
     n_thread: int | None = None,
     device: Wanted = "cpu",
     device_memory: int | None = None,
+    factor: np.ndarray | None = None,
 ) -> int:
     """Stream an aligned grid through a model into cloud-optimised GeoTIFFs, tile by tile.
 
@@ -121,6 +127,8 @@ def predict_raster(
     device : {"cpu", "gpu", "auto"}
     device_memory : int, optional
         Bytes of the GPU's memory to use.
+    factor : (n_row, n_col) array, optional
+        Of the totals of the pixels, by what the counts of their areas add to the surface.
 
     Returns
     -------
@@ -138,7 +146,7 @@ def predict_raster(
     found = find_device(device, device_memory) if model.on_device else None
 
     def compute(tile: Tile) -> np.ndarray:
-        return predict_tile(model, aligned, positions, tile, wanted, mask, found)
+        return predict_tile(model, aligned, positions, tile, wanted, mask, found, factor)
 
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(progress.task("predict", len(tiles)))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import models
@@ -25,10 +26,18 @@ from pipeline.config.size_defaults import sized
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.area_description import describe_areas
-from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
+from pipeline.prediction.area_factors import AreaFactors
+from pipeline.prediction.areas import (
+    AreaDraws,
+    draw_areas,
+    draw_functions,
+    tabulate_areas,
+    write_areas,
+)
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
+from pipeline.prediction.levels import MapResult, grid_of, predict_levels
 from pipeline.prediction.preview import render_preview
-from pipeline.prediction.products import DATA_SUPPORT, layers, output_patterns
+from pipeline.prediction.products import DATA_SUPPORT, Layer, layers, output_patterns
 from pipeline.prediction.raster import predict_raster
 from pipeline.prediction.support_shares import covariate_range, support_shares, write_support
 from pipeline.prediction.tags import run_tags
@@ -80,34 +89,55 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     config = sized(config, store.sizes)
     tags = run_tags(config, store, model)
     with _staging(out) as staging:
-        n_pix, mapped, support = 0, None, None
+        n_pix, mapped, support, limits = 0, None, None, None
+        others = open_without_counts(store, context.place(WITHOUT_COUNTS))
+        areas = JoinedStores([store] if others is None else [store, others])
+        functions, factors = None, None
+        if config.labels is None:
+            functions = draw_functions(model, config.output.draws, config.fit.seed)
+        with progress.task("areas", areas.n_bag) as task:
+            table, draws, uncounted, factors = _table(config, model, areas, functions, task.advance)
+        cube = context.place("work/grid.zarr")
         if "pixels" in model.predicts:
             wanted = layers(config, store)
             n_pix = predict_raster(
                 model,
-                context.place("work/grid.zarr"),
+                cube,
                 staging,
                 wanted,
                 mask=config.output.mask,
                 tags=tags,
                 progress=progress,
                 n_thread=n_thread(config),
+                factor=_factor_grid(wanted, factors, areas, cube, staging),
                 **driver_device(config),
             )
-            cube = context.place("work/grid.zarr")
+            (staging / ".factor.npy").unlink(missing_ok=True)
             mapped = mapped_totals(staging, cube, wanted[0].name, n_thread(config))
             if (staging / DATA_SUPPORT.file).is_file():
                 limits = covariate_range(store, n_thread(config))
                 support = support_shares(
                     staging, cube, limits, store.covariates, config.output.mask, n_thread(config)
                 )
-        others = open_without_counts(store, context.place(WITHOUT_COUNTS))
-        areas = JoinedStores([store] if others is None else [store, others])
-        with progress.task("areas", areas.n_bag) as task:
-            table, draws, uncounted = _table(config, model, areas, task.advance)
         log_without_counts(config, uncounted, progress)
-        write_areas(_areas(config), table, config.areas.id, staging)
+        boundaries, leveled = _areas(config), {}
+        write_areas(boundaries, table, config.areas.id, staging)
         describe_areas(config, staging)
+        if functions is not None:
+            made = MapResult(
+                config=config,
+                model=model,
+                functions=functions,
+                cube=cube,
+                areas=boundaries,
+                table=table,
+                limits=covariate_range(store, n_thread(config)) if limits is None else limits,
+                directory=staging,
+                tags=tags,
+                n_thread=n_thread(config),
+                factors=factors,
+            )
+            leveled = predict_levels(made, progress)
         render_preview(config, staging)
         files = _publish(staging, out)
     balance = _balance(config, store, model, mapped, draws, uncounted, progress)
@@ -127,6 +157,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         **_totals(table[table["in_training"]]),
         **totals,
         **({"areas_without_counts": uncounted} if uncounted else {}),
+        **leveled,
         "files": files,
     }
 
@@ -164,8 +195,12 @@ def _balance(
 
 
 def _table(
-    config: Config, model: Any, store: JoinedStores, advance: Callable[[int], None]
-) -> tuple[pd.DataFrame, AreaDraws | None, dict[str, Any]]:
+    config: Config,
+    model: Any,
+    store: JoinedStores,
+    functions: Any,
+    advance: Callable[[int], None],
+) -> tuple[pd.DataFrame, AreaDraws | None, dict[str, Any], AreaFactors | None]:
     """Predict each area.
 
     Returns
@@ -175,6 +210,8 @@ def _table(
         None if areas have labels.
     uncounted : dict
         Totals of the areas without a count or label.
+    factors : AreaFactors or None
+        What the counts add to the surface.
     """
     interval, ids = config.output.interval, list(store.ids)
     if config.labels is not None:
@@ -182,7 +219,8 @@ def _table(
             model, advance=advance
         )
         table = tabulate_labels(predictions, ids).assign(in_training=store.in_training)
-        return table, None, sum_labels(table)
+        return table, None, sum_labels(table), None
+    of_draws = np.ones((config.output.draws, store.n_bag))
     draws = draw_areas(
         model,
         store,
@@ -190,11 +228,27 @@ def _table(
         config.fit.seed,
         advance=advance,
         n_thread=n_thread(config),
+        functions=functions,
         observed=True,
+        factors=of_draws,
     )
     table = tabulate_areas(draws, ids, interval, config.output.rate_per)
     table = blank_unknown(table, store).assign(in_training=store.in_training)
-    return table, draws, sum_draws(draws, store, interval)
+    factors = AreaFactors.of(ids, of_draws, draws.expected)
+    return table, draws, sum_draws(draws, store, interval), factors
+
+
+def _factor_grid(
+    wanted: list[Layer],
+    factors: AreaFactors | None,
+    areas: JoinedStores,
+    cube: Any,
+    directory: Path,
+) -> np.ndarray | None:
+    """Return the factors of the pixels' totals; None if no raster needs them."""
+    if factors is None or not any(layer.product.conditioned for layer in wanted):
+        return None
+    return factors.of_pixels(areas, grid_of(cube).shape, directory)
 
 
 def _totals(table: pd.DataFrame) -> dict[str, float]:

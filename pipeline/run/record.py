@@ -171,6 +171,8 @@ def _drop(dump: Any, key: str) -> None:
 
 def _without_paths(value: Any) -> Any:
     """Remove paths: the content of files has its own fingerprint."""
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {

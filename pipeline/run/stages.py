@@ -107,7 +107,7 @@ STAGES = {
             "predict",
             "pipeline.prediction.stage:predict_stage",
             config=("name", "period", "areas", "counts.unit", "fit.seed", "output"),
-            files=("areas",),
+            files=("areas", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
             may_need=(_WITHOUT_COUNTS,),

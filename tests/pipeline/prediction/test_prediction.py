@@ -22,6 +22,7 @@ from pipeline.prediction import stage as predict
 from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
 from pipeline.prediction.products import layers
 from pipeline.prediction.stage import predict_stage
+from tests.pipeline.prediction.factors import pixel_factors
 
 NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
          "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
@@ -54,6 +55,7 @@ def expected_pixels(world):
 def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
     inside, p = expected_pixels(world)
     people = world.population[inside]
+    factor = pixel_factors(world.model, world.store, 60, 0, inside.size).reshape(inside.shape)
     support = np.zeros(inside.sum())
     for state, part, weight in zip(
         member_states(world.model.fitted_state()), p.parts, p.weights, strict=True
@@ -70,7 +72,7 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         "rate_lower": 1000 * p.quantile(0.05),
         "rate_upper": 1000 * p.quantile(0.95),
         "rate_median": 1000 * p.quantile(0.5),
-        "cases_mean": p.mean * people,
+        "cases_mean": p.mean * people * factor[inside],
         "exceedance_50": p.exceed(0.05),
         "exceedance_62.5": p.exceed(0.0625),
     }.items():
@@ -109,7 +111,10 @@ def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
     wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml")}
-    assert names == wanted | {"areas.gpkg", "areas.csv", "preview.png", "work"}
+    levels = {"levels.gpkg", "levels.xlsx", "targeting.csv", "targeting.png"}
+    levels |= {"targeting_rank.tif", "targeting_rank.qml"}
+    levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
+    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "preview.png", "work"}
     assert set(summary["files"]) == names - {"work"}
     assert summary["n_areas"] == 12
 

@@ -25,6 +25,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import BALANCE, read_balance
 from pipeline.training.stage import fit_stage
 from tests.pipeline.conftest import Files
+from tests.pipeline.prediction.factors import area_factors, pixel_factors
 from tests.progress import Notes
 
 
@@ -66,7 +67,8 @@ def test_the_map_sums_to_what_the_model_says_of_the_bags(mapped: Any) -> None:
     rows = store.read_rows(0, store.n_pix)
     # Second route: the bags' own pixels and weights; each overlap counts in both areas there.
     rate = model.predict_pixels(rows.x, rows.coords).mean
-    fitted = float((rate * rows.weight).sum())
+    _, factor = area_factors(model, store, 400, 4)
+    fitted = float((rate * rows.weight * np.repeat(factor, np.diff(store.offsets))).sum())
     cases = summary["balance"]["cases"]
     total = np.nansum(band(out / "cases_mean.tif"))
     assert cases["mapped"] == pytest.approx(total, rel=1e-12)
@@ -97,8 +99,10 @@ def test_people_outside_every_area_are_in_a_map_of_their_own(mapped: Any) -> Non
         assert "mapped_outside" not in summary["balance"]["cases"]
         return
     beyond = band(outside)
+    store, model = BagStore.open(out / "work/bags.zarr"), models.load(out / "work/model")
+    factor = pixel_factors(model, store, 400, 4, rate.size).reshape(rate.shape)
     expected = rate * files.population
-    both = np.nan_to_num(inside) + np.nan_to_num(beyond)
+    both = np.nan_to_num(inside) / factor + np.nan_to_num(beyond)
     known = np.isfinite(expected)
     np.testing.assert_allclose(both[known], expected[known], rtol=1e-5)
     assert (both[~known] == 0).all()

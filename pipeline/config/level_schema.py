@@ -1,0 +1,92 @@
+"""Keys ``output.areas`` and ``output.reconcile``: areas of other levels, totals to agree with."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipeline.config.base import Section, config_error
+from pipeline.config.values import InputPath
+
+TRAINING, COUNTRY, PIXELS = "training", "country", "pixels"
+#: Names that a level cannot have: levels that are always there, and other sheets and curves.
+RESERVED = (TRAINING, COUNTRY, PIXELS, "glossary")
+COUNTS = "counts"
+N_LETTER = 31  # of the name of a sheet of a workbook
+_NAME = re.compile(r"\w[\w-]*")
+
+
+def _level(value: str) -> str:
+    if not _NAME.fullmatch(value) or len(value) > N_LETTER:
+        raise config_error(
+            found=f"{value!r} cannot be part of a file's name",
+            remedy=f"give a word of at most {N_LETTER} letters, digits, - and _, such as province",
+        )
+    if value.casefold() in RESERVED:
+        raise config_error(
+            found=f"{value!r} is a name of the run's own",
+            remedy="give another, such as province",
+        )
+    return value
+
+
+class LevelAreas(Section):
+    """``output.areas``: areas of one more level, with or without counts."""
+
+    path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
+    layer: str | None = Field(None, description="layer of the file; required if it has several")
+    id: str = Field(description="column that identifies an area")
+    name: str | None = Field(None, description="column with the areas' names")
+    level: Annotated[str, AfterValidator(_level)] = Field(
+        description="name of the level, such as province; part of the files' names"
+    )
+    repair: bool = Field(
+        False,
+        description="mend invalid polygons, merge features that share an id, drop empty ones",
+    )
+
+
+class Reconcile(Section):
+    """``output.reconcile``: totals that a second set of maps and columns adds up to."""
+
+    to: str = Field(
+        description="'counts', the reported totals, or the column of each level's file with them"
+    )
+    levels: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        (TRAINING,),
+        description="levels whose totals are kept; where they contradict, the first listed holds",
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Reconcile:
+        if len(set(self.levels)) < len(self.levels):
+            raise config_error(found="a level is there twice", remedy="give each once")
+        return self
+
+
+def check_levels(areas: tuple[LevelAreas, ...], reconcile: Reconcile | None) -> None:
+    """Raise an error if two levels have one name, or a level to reconcile is not there."""
+    names = [each.level for each in areas]
+    folded = [name.casefold() for name in names]
+    for n, name in enumerate(names):
+        if folded.index(folded[n]) < n:
+            raise config_error(
+                found=f"two of output.areas have the level {name!r}",
+                remedy="give each a level of its own",
+            )
+    if reconcile is None:
+        return
+    known = [TRAINING, *names, COUNTRY]
+    for name in reconcile.levels:
+        if name not in known:
+            raise config_error(
+                found=f"output.reconcile.levels: there is no level {name!r}",
+                remedy=f"choose from {', '.join(known)}",
+            )
+    if reconcile.to != COUNTS and COUNTRY in reconcile.levels:
+        raise config_error(
+            found=f"output.reconcile: no file has a column {reconcile.to!r} of the country",
+            remedy="remove `country` from its levels, or give a level with one area",
+        )

@@ -1,0 +1,179 @@
+"""Write the tables of levels: GeoPackage, GeoParquet, CSV, and a workbook with a glossary."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+from openpyxl import Workbook
+from openpyxl.styles import Alignment, Font
+from openpyxl.utils import get_column_letter
+
+from geo.colours import Scale
+from geo.geopackage import LayerDescription, describe_layer, graduated_style
+from geo.text_safety import spreadsheet_safe
+from geo.write_errors import explained_write_errors, write_error
+from pipeline.config.schema import Config
+from pipeline.core.code import installed_version
+from pipeline.prediction.colours import raster_scale
+from pipeline.prediction.csv_table import write_csv
+from pipeline.prediction.level_columns import Column, describe_columns
+from pipeline.prediction.products import (
+    LEVELS_GPKG,
+    LEVELS_XLSX,
+    RATE_MEAN,
+    level_files,
+    rate_unit,
+)
+from pipeline.storage.files import atomic_write
+from pipeline.store.level_areas import Level
+
+GLOSSARY = "glossary"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same tables have the same bytes, whenever they are written
+_STAMP = re.compile(rb"(<dcterms:(created|modified)[^>]*>)[^<]*(</)")
+
+
+def write_levels(
+    config: Config,
+    levels: Mapping[str, tuple[Level, pd.DataFrame]],
+    directory: Path,
+) -> None:
+    """Write every level in every format into a directory.
+
+    Parameters
+    ----------
+    config : Config
+    levels : mapping
+        Areas and table of each level, by its name.
+    directory : Path
+        It holds the run's rasters, whose colours the areas share.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be written.
+    """
+    package = directory / LEVELS_GPKG.file
+    scale = raster_scale(config, directory, RATE_MEAN)
+    for name, (level, table) in levels.items():
+        columns = describe_columns(config, table.columns)
+        frame = gpd.GeoDataFrame(table, geometry=level.geometry.to_numpy(), crs=level.geometry.crs)
+        csv, parquet = (directory / file for file in level_files(name))
+        write_csv(table, csv)
+        with explained_write_errors(parquet, [parquet]):
+            frame.to_parquet(parquet, index=False)
+        # GeoPackage takes "id" for a key of its own if it is whole numbers: ids here are texts.
+        with explained_write_errors(package, [package]):
+            frame.to_file(package, layer=name, driver="GPKG")
+            whole = gpd.read_file(package, layer=name)
+        if not _same(whole, table):
+            raise write_error(package, [package])
+        described = _layer(config, name, columns, scale)
+        describe_layer(package, name, described)
+    write_workbook(config, {name: table for name, (_, table) in levels.items()}, directory)
+
+
+def _same(written: pd.DataFrame, table: pd.DataFrame) -> bool:
+    """Return whether a file holds the numbers of a table: GDAL may not report a full disk."""
+    numbers = table.select_dtypes("number").columns
+    return len(written) == len(table) and all(
+        name in written and np.array_equal(written[name], table[name], equal_nan=True)
+        for name in numbers
+    )
+
+
+def _layer(
+    config: Config, level: str, columns: list[Column], scale: Scale | None
+) -> LayerDescription:
+    aliases = {c.name: f"{c.meaning} ({c.unit})" if c.unit else c.meaning for c in columns}
+    period = f", {config.period}" if config.period else ""
+    style = "" if scale is None else graduated_style("rate", scale, rate_unit(config), aliases)
+    about = f"{aliases['rate']}{period}; {config.model.kind}, disagg {installed_version('disagg')}"
+    return LayerDescription(f"{config.name}{period}: {level}", about, aliases, style)
+
+
+def write_workbook(config: Config, tables: Mapping[str, pd.DataFrame], directory: Path) -> None:
+    """Write ``levels.xlsx``: a sheet a level, and a glossary of all columns.
+
+    Parameters
+    ----------
+    config : Config
+    tables : mapping of str to DataFrame
+    directory : Path
+    """
+    book = Workbook()
+    book.remove(book.active)
+    for name, table in tables.items():
+        _fill(book, name, table)
+    # A column that is new in some level is explained as well, in the order of the tables.
+    every = describe_columns(config, {column for table in tables.values() for column in table})
+    glossary = pd.DataFrame(
+        [(c.name, c.meaning, c.unit) for c in every], columns=["column", "meaning", "unit"]
+    )
+    _fill(book, GLOSSARY, glossary, wide=True)
+    raw = io.BytesIO()
+    book.save(raw)
+    with atomic_write(directory / LEVELS_XLSX.file) as file:
+        file.write(timeless(raw.getvalue()))
+
+
+def _fill(book: Workbook, name: str, table: pd.DataFrame, *, wide: bool = False) -> None:
+    sheet = book.create_sheet(name)
+    sheet.append([str(spreadsheet_safe(column)) for column in table.columns])
+    for cell in sheet[1]:
+        cell.font = Font(bold=True)
+        cell.alignment = Alignment(wrap_text=True, vertical="top")
+    for row in table.itertuples(index=False):
+        sheet.append([_cell(value) for value in row])
+    sheet.freeze_panes = "B2"
+    if len(table):
+        sheet.auto_filter.ref = sheet.dimensions
+    for number, column in enumerate(table.columns, 1):
+        longest = max([len(str(column)), *(len(str(v)) for v in table[column] if _text(v))])
+        width = min(longest + 2, 100 if wide else 32)
+        sheet.column_dimensions[get_column_letter(number)].width = max(width, 12)
+        if pd.api.types.is_numeric_dtype(table[column]):
+            for cells in sheet.iter_rows(min_row=2, min_col=number, max_col=number):
+                cells[0].number_format = _format(table[column])
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _format(values: pd.Series) -> str:
+    """Return how Excel shows a column; the cells hold the numbers in full."""
+    largest = values.abs().max()
+    if not np.isfinite(largest) or largest < 10:
+        whole = bool((values.dropna() % 1 == 0).all())
+        return "0" if whole else "0.000"
+    return "#,##0" if largest >= 1000 else "0.0"
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return None if not np.isfinite(value) else int(value) if value == int(value) else value
+    return spreadsheet_safe(value)
+
+
+def timeless(workbook: bytes) -> bytes:
+    """Return the bytes of a workbook without the time at which it was written."""
+    stamp = datetime(*_EPOCH[:3]).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    result = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(workbook)) as source,
+        zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "docProps/core.xml":
+                content = _STAMP.sub(rb"\g<1>" + stamp + rb"\g<3>", content)
+            target.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    return result.getvalue()

@@ -1,0 +1,278 @@
+"""The tables of all levels: training areas, ``output.areas`` and the country, from joint draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from geo.errors import InputError, Problem, name_first
+from geo.grid import Grid
+from pipeline.config.level_schema import PIXELS, TRAINING
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress
+from pipeline.prediction.area_factors import AreaFactors
+from pipeline.prediction.csv_table import write_csv
+from pipeline.prediction.level_draws import Factors, LevelDraws, draw_levels
+from pipeline.prediction.level_files import write_levels
+from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_rasters import write_layers
+from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
+from pipeline.prediction.products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK, layers
+from pipeline.prediction.targeting import (
+    Curve,
+    RateClasses,
+    area_curve,
+    class_of,
+    classify,
+    rate_keys,
+    target_columns,
+    targeting_table,
+)
+from pipeline.prediction.targeting_picture import render_targeting
+from pipeline.store.aligned_grid import open_aligned_grid
+from pipeline.store.level_areas import (
+    Level,
+    Overlaps,
+    country_of,
+    make_level,
+    read_level_frames,
+    read_targets,
+    target_column,
+)
+
+UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """What the predict stage has made before the levels.
+
+    Attributes
+    ----------
+    config : Config
+    model : fitted model
+    functions : RateDraws
+        The functions that ``areas.csv`` was drawn from.
+    cube : Place
+        The aligned grid.
+    areas : GeoDataFrame
+        The training areas.
+    table : DataFrame
+        That of ``areas.csv``.
+    limits : (2, n_feat) array
+        Of the covariates in the training.
+    directory : Path
+        Holds the rasters.
+    tags : dict of str
+    n_thread : int
+    factors : AreaFactors, optional
+        What the counts of the areas add to the surface.
+    """
+
+    config: Config
+    model: Any
+    functions: Any
+    cube: Any
+    areas: Any
+    table: pd.DataFrame
+    limits: np.ndarray
+    directory: Path
+    tags: dict[str, str]
+    n_thread: int | None
+    factors: AreaFactors | None = None
+
+
+def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
+    """Write the tables of every level.
+
+    Parameters
+    ----------
+    made : MapResult
+    progress : Progress
+
+    Returns
+    -------
+    dict
+        Number of areas of each level.
+
+    Raises
+    ------
+    InputError
+        If the files of ``output.areas`` cannot be used.
+    """
+    config = made.config
+    levels = open_levels(config, made.areas, grid_of(made.cube))
+    reader = PixelReader(
+        made.cube,
+        made.directory,
+        levels,
+        config.output.rate_per,
+        tuple(dict.fromkeys(config.output.exceedance)),
+        made.limits,
+    )
+    summary = Summary(
+        config.output.interval, config.output.rate_per, reader.thresholds, config.has_cases
+    )
+    classes = classify(reader, made.n_thread) if config.has_cases else None
+    with progress.task("levels", len(reader.tiles)) as task:
+        draws = draw_levels(
+            made.functions,
+            reader,
+            classes=None if classes is None else class_of(classes),
+            n_class=0 if classes is None else classes.n_class,
+            count_factors=_count_factors(made, levels[0], reader),
+            advance=task.advance,
+            n_thread=made.n_thread,
+        )
+    observed = observe(made.table, levels, draws, reader)
+    tables = tabulate(draws, reader, observed, summary)
+    log_unmapped(tables, config, progress)
+    if classes is not None:
+        tables = _target(made, reader, draws, classes, tables, summary)
+    write_levels(
+        config,
+        {level.name: (level, tables[level.name]) for level in levels},
+        made.directory,
+    )
+    return {"levels": {level.name: len(level) for level in levels}}
+
+
+def _count_factors(made: MapResult, training: Level, reader: PixelReader) -> Factors | None:
+    """Return the factors of the draws; None where no raster of cases has those of the mean."""
+    if made.factors is None or not reader.has_cases:
+        return None
+    return made.factors.of_tiles(list(training.ids))
+
+
+def _target(
+    made: MapResult,
+    reader: PixelReader,
+    draws: LevelDraws,
+    classes: RateClasses,
+    tables: dict[str, pd.DataFrame],
+    summary: Summary,
+) -> dict[str, pd.DataFrame]:
+    """Write the curves and the raster of targeting; return the tables with its columns."""
+    curves, result = [], dict(tables)
+    of_pixels = Curve.of(draws.class_people, draws.class_drawn)
+    if of_pixels is not None:
+        curves.append((PIXELS, of_pixels))
+    for level, at in areas_of(reader):
+        rate = tables[level.name]["rate"].to_numpy()
+        order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
+        if len(level) > 1 and curve is not None:
+            curves.append((level.name, curve))
+            columns = target_columns(order, curve, summary)
+            result[level.name] = add_columns(tables[level.name], order, columns)
+    if curves:
+        table = targeting_table(curves, summary)
+        write_csv(table, made.directory / TARGETING_CSV.file)
+        render_targeting(made.config, table, made.directory / TARGETING_PNG.file)
+    wanted = [
+        layer for layer in layers(made.config, from_draws=True) if layer.product is TARGETING_RANK
+    ]
+    write_layers(
+        wanted,
+        reader,
+        lambda pixels: {"rank": classes.above[rate_keys(pixels.rate)]},
+        made.directory,
+        made.tags,
+        n_thread=made.n_thread,
+    )
+    return result
+
+
+def grid_of(cube: Any) -> Grid:
+    """Return the grid of an aligned grid."""
+    described: Any = open_aligned_grid(cube).attrs["grid"]
+    return Grid.from_dict(described)
+
+
+def open_levels(config: Config, areas: Any, grid: Grid) -> list[Level]:
+    """Return the training areas, the levels of ``output.areas`` and the country, in this order.
+
+    Raises
+    ------
+    InputError
+        With all problems of their files.
+    """
+    problems: list[Problem] = []
+    frames = read_level_frames(config, problems)
+    training = make_level(TRAINING, areas, grid, None, f"areas ({config.areas.path})")
+    found = {TRAINING: (training, areas)}
+    for number, spec in enumerate(config.output.areas):
+        if spec.level in frames:
+            place = f"output.areas[{number}] ({spec.path})"
+            frame = frames[spec.level]
+            found[spec.level] = make_level(spec.level, frame, grid, spec.name, place), frame
+    levels = []
+    for name, (level, frame) in found.items():
+        column = target_column(config, name)
+        if column is not None:
+            where = f"areas ({config.areas.path})" if name == TRAINING else name
+            own: list[Problem] = []
+            targets = read_targets(frame, column, where, own)
+            if name == TRAINING:  # the others were checked as they were read
+                problems.extend(own)
+            level = Level(**{**level.__dict__, "targets": targets})
+        levels.append(level)
+    if problems:
+        raise InputError(problems)
+    return [*levels, country_of(training, config.name)]
+
+
+def observe(
+    table: pd.DataFrame, levels: list[Level], draws: LevelDraws, reader: PixelReader
+) -> dict[str, Observed]:
+    """Return what was reported of the areas of each level."""
+    training = levels[0]
+    own = Observed.of(table, training)
+    found = {TRAINING: own}
+    for level, at in areas_of(reader):
+        if level.name != TRAINING:
+            people = draws.people[at]
+            covered = np.ones(len(level))
+            np.divide(draws.covered_people[at], people, out=covered, where=people > 0)
+            found[level.name] = own.totals(level, Overlaps.of(training, level), covered)
+    return found
+
+
+def areas_of(reader: PixelReader) -> list[tuple[Level, slice]]:
+    """Return each level with the numbers of its areas."""
+    edges = reader.starts
+    return [
+        (level, slice(int(edges[n]), int(edges[n + 1]))) for n, level in enumerate(reader.levels)
+    ]
+
+
+def tabulate(
+    draws: LevelDraws,
+    reader: PixelReader,
+    observed: dict[str, Observed],
+    summary: Summary,
+) -> dict[str, pd.DataFrame]:
+    """Return the table of each level."""
+    pixel = reader.grid.res[0] * reader.grid.res[1]
+    return {
+        level.name: tabulate_level(level, draws, at, observed[level.name], summary, pixel)
+        for level, at in areas_of(reader)
+    }
+
+
+def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Progress) -> None:
+    """Say which areas have no rate in a part of their surface."""
+    for name in (spec.level for spec in config.output.areas):
+        table = tables[name]
+        short = table[table["mapped"] < 1 - UNMAPPED]
+        if len(short):
+            each = zip(short["id"], short["mapped"], strict=True)
+            named = name_first([f"{i} {100 * share:.0f} %" for i, share in each])
+            hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
+            progress.log(
+                f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "
+                f"in a part of their surface only: {named}{hint}"
+            )

@@ -1,0 +1,230 @@
+"""Areas of other levels than the training's: their files, and which of them lie inside which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import shapely
+
+from geo.boundary import read_areas
+from geo.columns import has_column
+from geo.errors import GridError, Problem, name_first
+from geo.grid import Grid
+from geo.membership import Membership, membership
+from geo.repair import Repairs
+from geo.reproject import reproject
+from pipeline.config.level_schema import COUNTRY, COUNTS, TRAINING
+from pipeline.config.schema import Config
+
+#: Share of its surface with which an area lies inside another: boundaries of two levels are often
+#: drawn at two scales.
+INSIDE = 0.99
+
+
+@dataclass(frozen=True)
+class Level:
+    """The areas of one level.
+
+    Attributes
+    ----------
+    name : str
+        ``training``, ``country``, or as the configuration says.
+    ids : (n_area,) object array of str
+    names : (n_area,) object array of str, or None
+    geometry : GeoSeries
+        As in the file.
+    shapes : (n_area,) object array
+        Valid polygons in the grid's CRS.
+    members : Membership or None
+        None for the country: its share of a pixel is what the training areas cover.
+    targets : (n_area,) float64 array, or None
+        Totals of a column to agree with; NaN where it is empty.
+    """
+
+    name: str
+    ids: np.ndarray
+    names: np.ndarray | None
+    geometry: gpd.GeoSeries
+    shapes: np.ndarray
+    members: Membership | None
+    targets: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+    @property
+    def surface(self) -> np.ndarray:
+        """Surface of each area on the grid's plane, (n_area,)."""
+        return np.asarray(shapely.area(self.shapes))
+
+
+def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.GeoDataFrame]:
+    """Read the files of ``output.areas`` and check them.
+
+    Parameters
+    ----------
+    config : Config
+    problems : list of Problem
+        Appended to: what :func:`geo.boundary.read_areas` finds, a column that is not there, totals
+        that are no numbers.
+
+    Returns
+    -------
+    dict of GeoDataFrame
+        By level, of the levels without a problem.
+    """
+    found = {}
+    for number, spec in enumerate(config.output.areas):
+        place = f"output.areas[{number}]"
+        repairs = Repairs() if spec.repair else None
+        n_before = len(problems)
+        frame = read_areas(spec.path, spec.layer, spec.id, place, problems, repairs=repairs)
+        if frame is None:
+            continue
+        where = f"{place} ({spec.path})"
+        columns = frame.columns.drop(frame.geometry.name)
+        if spec.name is not None:
+            has_column(columns, spec.name, where, f"{place}.name", problems)
+        column = target_column(config, spec.level)
+        if column is not None:
+            read_targets(frame, column, where, problems)
+        if len(problems) == n_before:
+            found[spec.level] = frame
+    return found
+
+
+def target_column(config: Config, level: str) -> str | None:
+    """Return the column of a level's file with the totals to agree with; None if there is none."""
+    spec = config.output.reconcile
+    return None if spec is None or spec.to == COUNTS or level not in spec.levels else spec.to
+
+
+def read_targets(
+    frame: gpd.GeoDataFrame, column: str, where: str, problems: list[Problem]
+) -> np.ndarray:
+    """Return the totals in a column, (n_area,) float64, NaN where it is empty.
+
+    Appends a problem if the column is not there, is empty, or has values that are no totals.
+    """
+    key = "output.reconcile.to"
+    if not has_column(frame.columns.drop(frame.geometry.name), column, where, key, problems):
+        return np.full(len(frame), np.nan)
+    given = frame[column]
+    values = pd.to_numeric(given, errors="coerce").to_numpy(np.float64)
+    wrong = (given.notna().to_numpy() & np.isnan(values)) | (values < 0) | np.isinf(values)
+    if wrong.any():
+        named = name_first([f"{i} ({given[k]})" for k, i in enumerate(frame["id"]) if wrong[k]])
+        what = f"column {column!r} has values that are no totals: {named}"
+        problems.append(Problem(where, what, "give numbers of at least 0, or leave them empty"))
+    elif np.isnan(values).all():
+        problems.append(Problem(where, f"column {column!r} is empty", "give another column"))
+    return values
+
+
+def make_level(
+    name: str, frame: gpd.GeoDataFrame, grid: Grid, name_column: str | None, place: str
+) -> Level:
+    """Measure the areas of a level on a grid.
+
+    Parameters
+    ----------
+    name : str
+    frame : GeoDataFrame
+        From :func:`geo.boundary.read_areas`.
+    grid : Grid
+    name_column : str or None
+    place : str
+        Key and file, for messages.
+
+    Raises
+    ------
+    InputError
+        If the areas lie outside the grid's CRS.
+    """
+    from geo.errors import InputError
+
+    geometry = frame.geometry.reset_index(drop=True)
+    try:
+        moved = reproject(geometry, grid)
+        members = membership(moved, grid)
+    except GridError as error:
+        found = f"lie outside the CRS of the grid ({grid.crs.name})"
+        raise InputError(Problem(place, found, "give areas of the same country")) from error
+    names = None
+    if name_column is not None:
+        names = frame[name_column].astype(object).where(frame[name_column].notna(), "")
+        names = names.astype(str).to_numpy(object)
+    ids = frame["id"].astype(str).to_numpy(object)
+    return Level(name, ids, names, geometry, _valid(np.asarray(moved.array)), members)
+
+
+def country_of(training: Level, title: str) -> Level:
+    """Return the level of one area: all training areas together.
+
+    Parameters
+    ----------
+    training : Level
+    title : str
+        Name of the map.
+    """
+    whole = np.array([shapely.union_all(training.shapes)], object)
+    sound = _valid(np.asarray(training.geometry.array))
+    geometry = gpd.GeoSeries([shapely.union_all(sound)], crs=training.geometry.crs)
+    ids, names = np.array([COUNTRY], object), np.array([title], object)
+    return Level(COUNTRY, ids, names, geometry, whole, None)
+
+
+def _valid(shapes: np.ndarray) -> np.ndarray:
+    whole = np.where(shapely.is_missing(shapes), shapely.Polygon(), shapes)
+    return np.where(shapely.is_valid(whole), whole, shapely.make_valid(whole))
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Pairs of areas of two levels that share some surface.
+
+    Attributes
+    ----------
+    fine, coarse : (n_pair,) int64 arrays
+        Numbers of the areas.
+    inside : (n_pair,) bool array
+        Whether the fine area lies inside the coarse one: by 99 % of its surface.
+    """
+
+    fine: np.ndarray
+    coarse: np.ndarray
+    inside: np.ndarray
+
+    @classmethod
+    def of(cls, fine: Level, coarse: Level) -> Overlaps:
+        """Find the pairs; those that share less than 1 % of both are neighbours and no pairs."""
+        if coarse.name == COUNTRY and fine.name == TRAINING:
+            every = np.arange(len(fine))
+            return cls(every, np.zeros(len(fine), np.int64), np.ones(len(fine), bool))
+        tree = shapely.STRtree(fine.shapes)
+        at_coarse, at_fine = tree.query(coarse.shapes, predicate="intersects")
+        shared = shapely.area(shapely.intersection(fine.shapes[at_fine], coarse.shapes[at_coarse]))
+        own, other = fine.surface[at_fine], coarse.surface[at_coarse]
+        pair = shared > (1 - INSIDE) * np.minimum(own, other)
+        order = np.lexsort((at_coarse[pair], at_fine[pair]))
+        inside = shared[pair] >= INSIDE * own[pair]
+        return cls(at_fine[pair][order], at_coarse[pair][order], inside[order])
+
+    def parent(self, n_fine: int) -> np.ndarray:
+        """Return the coarse area that each fine one lies inside, (n_fine,) int64; -1 for none."""
+        found = np.full(n_fine, -1, np.int64)
+        found[self.fine[self.inside]] = self.coarse[self.inside]
+        return found
+
+    def total(self, values: np.ndarray, n_coarse: int) -> np.ndarray:
+        """Sum values of the fine areas, (n_fine,), over each coarse one, (n_coarse,).
+
+        NaN where one of the fine areas has none, lies inside only in part, or there is none.
+        """
+        each = np.where(self.inside, values[self.fine], np.nan)
+        found = np.bincount(self.coarse, each, n_coarse)
+        found[np.bincount(self.coarse, minlength=n_coarse) == 0] = np.nan
+        return found

@@ -1,0 +1,240 @@
+"""Areas of every level: equal to dense draws over all pixels, and they add up to the map."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+
+import geopandas as gpd
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+import rasterio
+import shapely
+from shapely.geometry import box
+
+from geo.errors import InputError, Problem
+from pipeline.prediction.level_draws import draw_levels
+from pipeline.prediction.level_files import GLOSSARY
+from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.levels import grid_of, open_levels
+from pipeline.prediction.support_shares import covariate_range
+from pipeline.run.record import stage_inputs
+from pipeline.run.stages import STAGES
+from pipeline.store.level_areas import Overlaps, read_level_frames
+
+LEVELS = ("training", "province", "catchment", "country")
+
+
+def read(path):
+    with rasterio.open(path) as source:
+        return source.read(1).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_means_are_the_sums_of_the_raster_by_exact_fractions(made, dense, name):
+    config, tables, _ = made
+    _, people, shares, at = dense
+    cases = np.nan_to_num(read(config.output.dir / "cases_mean.tif")[at])
+    table = tables[name]
+    np.testing.assert_allclose(table["cases"].fillna(0), shares[name] @ cases, rtol=1e-9)
+    np.testing.assert_allclose(table["people"], shares[name] @ people, rtol=1e-9)
+    above = read(config.output.dir / "exceedance_50.tif")[at] * people
+    np.testing.assert_allclose(table["people_above_50"].fillna(0), shares[name] @ above, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_intervals_are_those_of_dense_draws(made, dense, counted, name):
+    _, tables, _ = made
+    rate, people, shares, _ = dense
+    keep = shares[name] @ people > 0
+    mass, table = shares[name][keep] * people, tables[name][keep]
+    cases = counted @ mass.T
+    own = 1000 * cases / mass.sum(axis=1)
+    for draws, column in ((cases, "cases"), (own, "rate")):
+        np.testing.assert_allclose(
+            table[f"{column}_lower"], np.quantile(draws, 0.05, axis=0), rtol=1e-9
+        )
+        np.testing.assert_allclose(
+            table[f"{column}_upper"], np.quantile(draws, 0.95, axis=0), rtol=1e-9
+        )
+    np.testing.assert_allclose(table["p_above_62.5"], (own > 62.5).mean(axis=0))
+    above = (rate > 0.0625) @ mass.T
+    np.testing.assert_allclose(
+        table["people_above_62.5_upper"], np.quantile(above, 0.95, axis=0), rtol=1e-9
+    )
+    if keep.sum() > 1:
+        ranks = 1 + (own[:, :, None] < own[:, None, :]).sum(axis=2)
+        middle = np.sort(ranks, axis=0)[[2, 56]]  # of 60: the smallest with 5 %, 95 % at or below
+        assert table["rank_lower"].tolist() == middle[0].tolist()
+        assert table["rank_upper"].tolist() == middle[1].tolist()
+        assert sorted(table["rank"]) == list(range(1, keep.sum() + 1))
+        assert table.sort_values("rank")["rate"].is_monotonic_decreasing
+
+
+def test_levels_add_up(made):
+    config, tables, summary = made
+    total = tables["country"]["cases"][0]
+    for name in ("training", "province"):
+        np.testing.assert_allclose(tables[name]["cases"].sum(), total, rtol=1e-9)
+        np.testing.assert_allclose(tables[name]["people"].sum(), tables["country"]["people"][0])
+    raster = read(config.output.dir / "cases_mean.tif")
+    np.testing.assert_allclose(np.nansum(raster), total, rtol=1e-9)
+    assert summary["levels"] == {"training": 12, "province": 2, "catchment": 7, "country": 1}
+
+
+def test_observed_is_known_only_where_whole_training_areas_lie_inside(world, made):
+    _, tables, _ = made
+    y = dict(zip(world.store.ids, world.store.y, strict=True))
+    training = tables["training"]
+    assert training["observed"].tolist() == [y[i] for i in training["id"]]
+    west = sum(v for i, v in y.items() if int(i) % 4 < 2)
+    assert tables["province"].set_index("id").loc["west", "observed"] == west
+    assert tables["country"]["observed"][0] == world.store.y.sum()
+    assert tables["catchment"]["observed"].isna().all()
+    assert tables["province"]["name"].tolist() == ["'=East", "West"]  # harmless in a spreadsheet
+
+
+def test_an_area_beyond_the_map_has_a_row_without_numbers(made):
+    beyond = made[1]["catchment"].iloc[6]
+    assert beyond["people"] == 0
+    assert beyond["mapped"] == 0
+    assert beyond[["cases", "rate", "rank", "p_above_50", "people_above_50_lower"]].isna().all()
+
+
+def test_every_format_holds_the_same_table(made, geometry_of):
+    config, tables, _ = made
+    out = config.output.dir
+    book = openpyxl.load_workbook(out / "levels.xlsx")
+    assert book.sheetnames == [*LEVELS, GLOSSARY]
+    explained = {row[0]: row[1:] for row in book[GLOSSARY].iter_rows(min_row=2, values_only=True)}
+    for name in LEVELS:
+        package = gpd.read_file(out / "levels.gpkg", layer=name)
+        parquet = gpd.read_parquet(out / f"levels_{name}.parquet")
+        sheet = pd.read_excel(out / "levels.xlsx", sheet_name=name, dtype={"id": str})
+        for frame in (package, parquet, sheet):
+            assert frame["id"].tolist() == tables[name]["id"].tolist()
+            numbers = tables[name].select_dtypes("number").columns
+            np.testing.assert_allclose(
+                frame[numbers].astype(float), tables[name][numbers], rtol=1e-14
+            )
+        own = geometry_of(config, name)
+        assert parquet.crs == own.crs
+        assert shapely.equals(package.geometry.to_crs(own.crs).array, own.array).all()
+        assert set(tables[name].columns) <= set(explained)
+    assert all(meaning for meaning, _ in explained.values())
+    assert explained["rate"][1] == "cases per 1,000 people"
+    with zipfile.ZipFile(out / "levels.xlsx") as archive:
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+
+
+def draws_of(world, made, *, tile_size=None, n_thread=1):
+    config, _, _ = made
+    cube = config.output.dir / "work/grid.zarr"
+    levels = open_levels(config, gpd.read_file(config.areas.path).assign(id=lambda f: f["code"]),
+                         grid_of(cube))  # fmt: skip
+    limits = covariate_range(world.store)
+    reader = PixelReader(cube, config.output.dir, levels, 1000, (50.0,), limits, tile_size)
+    functions = world.model.sample_functions(40, np.random.default_rng(3))
+    return draw_levels(functions, reader, n_thread=n_thread)
+
+
+def test_neither_tiles_nor_threads_change_anything(world, made):
+    one, four = draws_of(world, made), draws_of(world, made, n_thread=4)
+    other = draws_of(world, made, tile_size=7)
+    for name, value in one.__dict__.items():
+        np.testing.assert_array_equal(value, getattr(four, name), err_msg=name)
+        np.testing.assert_allclose(value, getattr(other, name), rtol=1e-12, atol=1e-9, err_msg=name)
+
+
+def test_pixels_outside_the_range_of_the_training_extrapolate(world, made):
+    config, _, _ = made
+    cube = config.output.dir / "work/grid.zarr"
+    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    levels = open_levels(config, frame, grid_of(cube))
+    limits = np.array([[-9.0, 0.5], [9.0, 9.0]])  # the second covariate is row / 10
+    reader = PixelReader(cube, config.output.dir, levels, 1000, (), limits)
+    functions = world.model.sample_functions(2, np.random.default_rng(3))
+    draws = draw_levels(functions, reader, n_thread=1)
+    row, _ = np.mgrid[: world.grid.shape[0], : world.grid.shape[1]]
+    good = (world.coverage > 0) & np.isfinite(world.x).all(axis=0)
+    people = np.nan_to_num(np.where(good, world.population, 0.0))
+    np.testing.assert_allclose(draws.extrapolating[-1], people[row / 10 < 0.5].sum())
+
+
+def test_what_lies_inside_what():
+    def level(name, shapes):
+        from pipeline.store.level_areas import Level
+
+        ids = np.array([str(n) for n in range(len(shapes))], object)
+        series = gpd.GeoSeries(shapes, crs="EPSG:32738")
+        return Level(name, ids, None, series, np.array(shapes, object), None)
+
+    fine = level("training", [box(0, 0, 10, 10), box(10, 0, 20, 10), box(20, 0, 30, 10)])
+    coarse = level("zone", [box(0, 0, 20.05, 10), box(20.05, 0, 25, 10), box(-9, -9, -5, -5)])
+    pairs = Overlaps.of(fine, coarse)
+    assert pairs.parent(3).tolist() == [0, 0, -1]
+    total = pairs.total(np.array([1.0, 2.0, 4.0]), 3)
+    np.testing.assert_array_equal(total, [3.0, np.nan, np.nan])
+    unknown = pairs.total(np.array([1.0, np.nan, 4.0]), 3)
+    assert np.isnan(unknown[0])
+
+
+def problems_of(config):
+    problems: list[Problem] = []
+    read_level_frames(config, problems)
+    return "\n".join(map(str, problems))
+
+
+def test_a_file_that_cannot_be_used_is_one_clear_line(world, made):
+    config, _, _ = made
+    first, second = config.output.areas
+
+    def with_area(**values):
+        areas = (first.model_copy(update=values), second)
+        return config.model_copy(
+            update={"output": config.output.model_copy(update={"areas": areas})}
+        )
+
+    assert "output.areas[0] (" in (text := problems_of(with_area(id="kye")))
+    assert "has no column 'kye'" in text
+    assert "did you mean 'key'?" in text
+    assert "which output.areas[0].name names" in problems_of(with_area(name="titel"))
+    assert "no layer 'x'" in problems_of(with_area(layer="x"))
+    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    with pytest.raises(InputError, match=r"output\.areas\[0\].*did you mean 'key'"):
+        open_levels(with_area(id="kye"), frame, world.grid)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"areas": [{"path": "a", "id": "i", "level": "country"}]}, "a name of the run's own"),
+        ({"areas": [{"path": "a", "id": "i", "level": "a/b"}]}, "part of a file's name"),
+        ({"areas": [{"path": "a", "id": "i", "level": z} for z in "bB"]}, "a level of its own"),
+        ({"areas": [{"path": "a", "id": "i"}]}, "level"),
+        ({"reconcile": {"to": "counts", "levels": ["x"]}}, "there is no level 'x'"),
+        ({"reconcile": {"to": "n", "levels": ["country"]}}, "of the country"),
+        ({"reconcile": {"to": "counts", "levels": ["training"] * 2}}, "give each once"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(world, output, message):
+    with pytest.raises(ValueError, match=message):
+        world.with_config(output=output)
+
+
+def test_the_files_are_inputs_of_the_predict_stage_alone(made, tmp_path):
+    config, _, _ = made
+    before = {name: stage_inputs(STAGES[name], config) for name in ("ingest", "predict")}
+    assert "output.areas.0.path" in before["predict"]
+    moved = tmp_path / "elsewhere.gpkg"
+    shutil.copy(config.output.areas[0].path, moved)
+    areas = (config.output.areas[0].model_copy(update={"path": str(moved)}), config.output.areas[1])
+    there = config.model_copy(update={"output": config.output.model_copy(update={"areas": areas})})
+    assert stage_inputs(STAGES["predict"], there) == before["predict"]
+    frame = gpd.read_file(moved)
+    frame.iloc[::-1].to_file(moved)
+    after = {name: stage_inputs(STAGES[name], there) for name in ("ingest", "predict")}
+    assert after["ingest"] == before["ingest"]
+    assert after["predict"] != before["predict"]
