@@ -14,19 +14,25 @@ import numpy as np
 import pandas as pd
 
 from geo.boundary import read_areas
-from geo.errors import GridError, Problem
+from geo.errors import GridError, InputError, Problem
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
 from geo.raster_header import RasterHeader, crs_text
 from geo.repair import Repairs
-from pipeline.config.level_schema import TRAINING
+from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
 from pipeline.ingest.responses import Responses, read_responses
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.store.aligned_grid import Layer
-from pipeline.store.level_areas import read_level_frames, read_targets, target_column
+from pipeline.store.level_areas import (
+    bare_level,
+    nested_order,
+    read_level_frames,
+    read_targets,
+    target_column,
+)
 
 N_NAMED = 5  # areas that a problem names
 N_PIX_MAX = 10**10  # of a grid; beyond it the resolution is probably not in units of the CRS
@@ -164,6 +170,24 @@ def _check_levels(config: Config, areas: gpd.GeoDataFrame | None, problems: list
             place = f"output.areas[{number}] ({spec.path})"
             found = "no area of this level is where the areas of the training are"
             problems.append(Problem(place, found, "give areas of the same country"))
+            return
+    _check_nesting(config, {TRAINING: areas, **frames}, problems)
+
+
+def _check_nesting(
+    config: Config, frames: dict[str, gpd.GeoDataFrame], problems: list[Problem]
+) -> None:
+    """Append a problem if levels to reconcile do not nest."""
+    spec = config.output.reconcile
+    if spec is None or any(name not in frames for name in spec.levels if name != COUNTRY):
+        return
+    plane = frames[TRAINING].estimate_utm_crs()
+    try:
+        nested_order(
+            [bare_level(name, frames[name], plane) for name in spec.levels if name in frames]
+        )
+    except InputError as error:
+        problems.extend(error.problems)
 
 
 def _touches(frame: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> bool:

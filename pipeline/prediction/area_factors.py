@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.prediction.level_pixels import TilePixels
+from pipeline.prediction.level_pixels import PixelReader, TilePixels
 from pipeline.store.joined_stores import JoinedStores
 
 
@@ -110,3 +110,10 @@ class TileFactors:
         whole = np.asarray(share.sum(axis=0)).ravel()
         summed = np.asarray((share.T @ self.drawn[:, pixels.area[own]].T).T)
         return np.where(whole > 0, summed / np.where(whole > 0, whole, 1.0), 1.0)
+
+
+def draw_factors(factors: AreaFactors | None, reader: PixelReader) -> TileFactors | None:
+    """Return the factors of the draws of cases; None where no raster of cases has the mean's."""
+    if factors is None or not reader.has_cases:
+        return None
+    return factors.of_tiles(list(reader.levels[0].ids))

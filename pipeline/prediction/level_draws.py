@@ -8,7 +8,7 @@ order, whatever the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ CHUNK_PIXELS = 2048
 
 #: From the pixels of a tile and a part of them to their factors, (n_draws, n_part).
 Factors = Callable[[TilePixels, slice], np.ndarray]
+#: From the pixels of a tile, a part of them and their drawn rates (n_part, n_draws) to some values
+#: of each, (n_value, n_part).
+PerPixel = Callable[[TilePixels, slice, np.ndarray], np.ndarray]
 #: From the pixels of a tile and a part of them to the class of each, (n_part,) int.
 Classes = Callable[[TilePixels, slice], np.ndarray]
 
@@ -76,6 +79,8 @@ class _Part:
     drawn: np.ndarray  # (1 + n_threshold, n_local, n_draws)
     class_people: np.ndarray
     class_drawn: np.ndarray  # (n_class, n_draws)
+    pixels: TilePixels | None = None
+    values: np.ndarray | None = None  # (n_value, n_pix)
 
 
 def draw_levels(
@@ -86,6 +91,8 @@ def draw_levels(
     n_class: int = 0,
     factors: Factors | None = None,
     count_factors: Factors | None = None,
+    per_pixel: PerPixel | None = None,
+    sink: Callable[[TilePixels, np.ndarray], None] | None = None,
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
 ) -> LevelDraws:
@@ -104,6 +111,9 @@ def draw_levels(
         Factors of the drawn rates.
     count_factors : callable, optional
         Factors of the drawn cases alone; see :mod:`pipeline.prediction.area_factors`.
+    per_pixel, sink : callable, optional
+        What to compute of each pixel's drawn rates, after their factors; and who takes the values
+        (n_value, n_pix) of each tile, in the order of the tiles.
     advance : callable, optional
         Called with 1 after each tile.
     n_thread : int, optional
@@ -137,6 +147,7 @@ def draw_levels(
         )
         drawn = np.zeros((1 + n_thr, pixels.area.size, n_draws))
         class_people, class_drawn = np.zeros(n_class), np.zeros((n_class, n_draws))
+        values: list[np.ndarray] = []
         for start in range(0, pixels.people.size, CHUNK_PIXELS):
             part = slice(start, start + CHUNK_PIXELS)
             rate = functions.rate(pixels.x[part].astype(np.float64), pixels.coords[part])
@@ -156,7 +167,10 @@ def draw_levels(
                 chosen = csr_matrix((people, (of_class, np.arange(of_class.size))), shape=shape)
                 class_people += np.bincount(of_class, people, n_class)
                 class_drawn += chosen @ counted
-        return _Part(pixels.area, plain, drawn, class_people, class_drawn)
+            if per_pixel is not None:
+                values.append(per_pixel(pixels, part, rate))
+        part_of = _Part(pixels.area, plain, drawn, class_people, class_drawn)
+        return replace(part_of, pixels=pixels, values=np.hstack(values)) if values else part_of
 
     plain = np.zeros((5 + n_thr, n_area))
     drawn = np.zeros((1 + n_thr, n_area, n_draws))
@@ -167,6 +181,8 @@ def draw_levels(
             drawn[:, part.area] += part.drawn
             class_people += part.class_people
             class_drawn += part.class_drawn
+            if sink is not None and part.pixels is not None and part.values is not None:
+                sink(part.pixels, part.values)
         if advance is not None:
             advance(1)
     return LevelDraws(

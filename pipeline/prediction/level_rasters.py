@@ -3,65 +3,63 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from geo.geotiff import TiledWriter
-from geo.grid import Tile
-from pipeline.core.threads import map_in_order
+from geo.grid import Grid
 from pipeline.prediction.colours import write_styles
-from pipeline.prediction.level_pixels import PixelReader, TilePixels
+from pipeline.prediction.level_pixels import TilePixels
 from pipeline.prediction.products import Layer
 
-#: From the pixels of a tile to what the values of the layers are taken from, (n_pix,) by name.
+#: What the values of the layers are taken from, (n_pix,) by name.
 Found = Mapping[str, np.ndarray]
 
 
-def write_layers(
-    wanted: Sequence[Layer],
-    reader: PixelReader,
-    compute: Callable[[TilePixels], Found],
-    directory: Path,
-    tags: Mapping[str, str],
-    *,
-    advance: Callable[[int], None] | None = None,
-    n_thread: int | None = None,
-) -> None:
-    """Write rasters and their styles.
+class LayerWriters:
+    """Open rasters, to be written a tile at a time.
 
     Parameters
     ----------
     wanted : sequence of Layer
-        Their products take their values from what ``compute`` returns.
-    reader : PixelReader
-    compute : callable
-        Called from several threads.
+        Their products take their values from what :meth:`write` is given.
+    writers : sequence of TiledWriter
+    """
+
+    def __init__(self, wanted: Sequence[Layer], writers: Sequence[TiledWriter]) -> None:
+        self._pairs = list(zip(wanted, writers, strict=True))
+
+    def write(self, pixels: TilePixels, found: Found) -> None:
+        """Write the pixels of a tile."""
+        people = pixels.people * np.where(pixels.covered > 0, pixels.covered, np.nan)
+        for layer, writer in self._pairs:
+            band = np.full(pixels.tile.shape, np.nan, np.float32)
+            band[pixels.row, pixels.col] = layer.values(found, people)
+            writer.write(pixels.tile, band)
+
+
+@contextlib.contextmanager
+def open_layers(
+    wanted: Sequence[Layer], grid: Grid, directory: Path, tags: Mapping[str, str]
+) -> Iterator[LayerWriters]:
+    """Open rasters for writing; they and their styles are complete after the block.
+
+    Parameters
+    ----------
+    wanted : sequence of Layer
+    grid : Grid
     directory : Path
     tags : mapping of str to str
         Of every file.
-    advance : callable, optional
-        Called with 1 after each tile.
-    n_thread : int, optional
     """
-
-    def of(tile: Tile) -> np.ndarray:
-        result = np.full((len(wanted), *tile.shape), np.nan, np.float32)
-        pixels = reader.read(tile)
-        if pixels is not None:
-            found = compute(pixels)
-            people = pixels.people * np.where(pixels.covered > 0, pixels.covered, np.nan)
-            for number, layer in enumerate(wanted):
-                result[number, pixels.row, pixels.col] = layer.values(found, people)
-        return result
-
     with contextlib.ExitStack() as stack:
         writers = [
             stack.enter_context(
                 TiledWriter(
                     directory / f"{layer.name}.tif",
-                    reader.grid,
+                    grid,
                     description=layer.description,
                     unit=layer.unit,
                     tags=tags,
@@ -69,10 +67,5 @@ def write_layers(
             )
             for layer in wanted
         ]
-        results = map_in_order(of, reader.tiles, n_thread)
-        for tile, values in zip(reader.tiles, results, strict=True):
-            for writer, band in zip(writers, values, strict=True):
-                writer.write(tile, band)
-            if advance is not None:
-                advance(1)
+        yield LayerWriters(wanted, writers)
     write_styles(directory, wanted)

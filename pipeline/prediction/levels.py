@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,17 @@ from geo.grid import Grid
 from pipeline.config.level_schema import PIXELS, TRAINING
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
-from pipeline.prediction.area_factors import AreaFactors
+from pipeline.core.threads import map_in_order
+from pipeline.prediction.area_factors import draw_factors
 from pipeline.prediction.csv_table import write_csv
-from pipeline.prediction.level_draws import Factors, LevelDraws, draw_levels
+from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
-from pipeline.prediction.level_rasters import write_layers
+from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
+from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK, layers
+from pipeline.prediction.reconciled import reconcile
 from pipeline.prediction.targeting import (
     Curve,
     RateClasses,
@@ -45,45 +46,6 @@ from pipeline.store.level_areas import (
 )
 
 UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
-
-
-@dataclass(frozen=True)
-class MapResult:
-    """What the predict stage has made before the levels.
-
-    Attributes
-    ----------
-    config : Config
-    model : fitted model
-    functions : RateDraws
-        The functions that ``areas.csv`` was drawn from.
-    cube : Place
-        The aligned grid.
-    areas : GeoDataFrame
-        The training areas.
-    table : DataFrame
-        That of ``areas.csv``.
-    limits : (2, n_feat) array
-        Of the covariates in the training.
-    directory : Path
-        Holds the rasters.
-    tags : dict of str
-    n_thread : int
-    factors : AreaFactors, optional
-        What the counts of the areas add to the surface.
-    """
-
-    config: Config
-    model: Any
-    functions: Any
-    cube: Any
-    areas: Any
-    table: pd.DataFrame
-    limits: np.ndarray
-    directory: Path
-    tags: dict[str, str]
-    n_thread: int | None
-    factors: AreaFactors | None = None
 
 
 def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
@@ -124,7 +86,7 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
             reader,
             classes=None if classes is None else class_of(classes),
             n_class=0 if classes is None else classes.n_class,
-            count_factors=_count_factors(made, levels[0], reader),
+            count_factors=draw_factors(made.factors, reader),
             advance=task.advance,
             n_thread=made.n_thread,
         )
@@ -133,19 +95,18 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
     log_unmapped(tables, config, progress)
     if classes is not None:
         tables = _target(made, reader, draws, classes, tables, summary)
+    added, report = reconcile(made, reader, draws, observed, summary, progress)
+    for name, columns in added.items():
+        tables[name] = pd.concat([tables[name], columns], axis=1)
     write_levels(
         config,
         {level.name: (level, tables[level.name]) for level in levels},
         made.directory,
     )
-    return {"levels": {level.name: len(level) for level in levels}}
-
-
-def _count_factors(made: MapResult, training: Level, reader: PixelReader) -> Factors | None:
-    """Return the factors of the draws; None where no raster of cases has those of the mean."""
-    if made.factors is None or not reader.has_cases:
-        return None
-    return made.factors.of_tiles(list(training.ids))
+    return {
+        "levels": {level.name: len(level) for level in levels},
+        **({"reconciled": report} if report else {}),
+    }
 
 
 def _target(
@@ -175,14 +136,10 @@ def _target(
     wanted = [
         layer for layer in layers(made.config, from_draws=True) if layer.product is TARGETING_RANK
     ]
-    write_layers(
-        wanted,
-        reader,
-        lambda pixels: {"rank": classes.above[rate_keys(pixels.rate)]},
-        made.directory,
-        made.tags,
-        n_thread=made.n_thread,
-    )
+    with open_layers(wanted, reader.grid, made.directory, made.tags) as writers:
+        for pixels in map_in_order(reader.read, reader.tiles, made.n_thread):
+            if pixels is not None:
+                writers.write(pixels, {"rank": classes.above[rate_keys(pixels.rate)]})
     return result
 
 

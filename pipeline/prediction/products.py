@@ -316,6 +316,51 @@ TARGETING_CSV = Product(
     announced=True,
 )
 TARGETING_PNG = Product(file="targeting.png", description="the same as a picture")
+
+
+def _reconciled(config: Config) -> bool:
+    return config.output.reconcile is not None
+
+
+def _reconciled_rate(end: str) -> Values:
+    return lambda found, _, at: at.rate_per * found[end]
+
+
+def _reconciled_cases(end: str) -> Values:
+    return lambda found, people, _: found[end] * people
+
+
+_OF_RECONCILED: dict[str, Any] = {"wanted": _reconciled, "from_draws": True}
+_ENDS = {
+    "mean": "mean {what}",
+    "lower": "lower end of the central {{interval}} interval of the {what}",
+    "upper": "upper end of the central {{interval}} interval of the {what}",
+}
+_SCALED = "each draw scaled to the totals (reconciled)"
+#: Rasters of ``output.reconcile``; their values are the ends of the interval and the mean.
+RECONCILED = [
+    *(
+        RasterProduct(
+            file=f"rate_reconciled_{end}.tif",
+            description=text.format(what=f"{{quantity}}, {_SCALED}"),
+            values=_reconciled_rate(end),
+            **_RATE,
+            **_OF_RECONCILED,
+        )
+        for end, text in _ENDS.items()
+    ),
+    *(
+        RasterProduct(
+            file=f"cases_reconciled_{end}.tif",
+            description=text.format(what=f"{{expected}} of people inside areas, {_SCALED}"),
+            values=_reconciled_cases(end),
+            unit="{total}",
+            stretch="cases_reconciled",
+            **_OF_RECONCILED,
+        )
+        for end, text in _ENDS.items()
+    ),
+]
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 EVALUATION = Product(
     file="evaluation.json",
@@ -400,6 +445,7 @@ PRODUCTS: list[Product] = [
     TARGETING_CSV,
     TARGETING_PNG,
     TARGETING_RANK,
+    *RECONCILED,
     PREVIEW,
     EVALUATION,
     RUN_RECORD,

@@ -35,7 +35,8 @@ from pipeline.prediction.areas import (
     write_areas,
 )
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
-from pipeline.prediction.levels import MapResult, grid_of, predict_levels
+from pipeline.prediction.levels import grid_of, predict_levels
+from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import DATA_SUPPORT, Layer, layers, output_patterns
 from pipeline.prediction.raster import predict_raster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import geopandas as gpd
@@ -11,7 +12,7 @@ import shapely
 
 from geo.boundary import read_areas
 from geo.columns import has_column
-from geo.errors import GridError, Problem, name_first
+from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
 from geo.membership import Membership, membership
 from geo.repair import Repairs
@@ -144,8 +145,6 @@ def make_level(
     InputError
         If the areas lie outside the grid's CRS.
     """
-    from geo.errors import InputError
-
     geometry = frame.geometry.reset_index(drop=True)
     try:
         moved = reproject(geometry, grid)
@@ -159,6 +158,13 @@ def make_level(
         names = names.astype(str).to_numpy(object)
     ids = frame["id"].astype(str).to_numpy(object)
     return Level(name, ids, names, geometry, _valid(np.asarray(moved.array)), members)
+
+
+def bare_level(name: str, frame: gpd.GeoDataFrame, plane: object) -> Level:
+    """Return a level without its pixels, on a plane (a CRS): for checks alone."""
+    moved = frame.geometry.to_crs(plane).reset_index(drop=True)
+    ids = frame["id"].astype(str).to_numpy(object)
+    return Level(name, ids, None, frame.geometry, _valid(np.asarray(moved.array)), None)
 
 
 def country_of(training: Level, title: str) -> Level:
@@ -228,3 +234,35 @@ class Overlaps:
         found = np.bincount(self.coarse, each, n_coarse)
         found[np.bincount(self.coarse, minlength=n_coarse) == 0] = np.nan
         return found
+
+
+def nested_order(levels: Sequence[Level]) -> list[tuple[Level, np.ndarray]]:
+    """Return the levels from coarse to fine, with the area of the level above of each area.
+
+    Raises
+    ------
+    InputError
+        If areas of one cross the borders of another.
+    """
+    # The country is the coarsest, even where another level has one area, too.
+    ordered = sorted(levels, key=lambda level: (level.name != COUNTRY, len(level)))
+    result: list[tuple[Level, np.ndarray]] = []
+    problems = []
+    for number, level in enumerate(ordered):
+        parent = np.full(len(level), -1, np.int64)
+        if number:
+            above = ordered[number - 1]
+            pairs = Overlaps.of(level, above)
+            crossing = np.unique(pairs.fine[~pairs.inside])
+            if crossing.size:
+                found = (
+                    f"areas of {level.name} cross the borders of {above.name}: "
+                    f"{name_first(list(level.ids[crossing]))}"
+                )
+                remedy = "give levels that nest, to 1 % of each area's surface"
+                problems.append(Problem("output.reconcile.levels", found, remedy))
+            parent = pairs.parent(len(level))
+        result.append((level, parent))
+    if problems:
+        raise InputError(problems)
+    return result

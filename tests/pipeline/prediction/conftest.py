@@ -36,7 +36,7 @@ def write_level_files(world, directory):
     catchments.to_parquet(directory / "catchments.parquet")
 
 
-def level_config(world, out, **more):
+def _level_config(world, out, **more):
     areas = [
         {"path": "provinces.gpkg", "id": "key", "name": "title", "level": "province"},
         {"path": "catchments.parquet", "id": "no", "level": "catchment"},
@@ -51,7 +51,7 @@ def made(world, tmp_path_factory):
     directory = tmp_path_factory.mktemp("levels")
     write_level_files(world, directory)
     shutil.copytree(world.directory / "out", directory / "out")
-    config = level_config(world, directory / "out")
+    config = _level_config(world, directory / "out")
     summary = predict_stage(StageContext(config))
     tables = {
         name: pd.read_csv(directory / f"out/levels_{name}.csv", dtype={"id": str})
@@ -81,6 +81,11 @@ def _geometry(config, name):
         return gpd.GeoSeries([whole.union_all()], crs=whole.crs)
     path = next(spec.path for spec in config.output.areas if spec.level == name)
     return (gpd.read_parquet if path.endswith("parquet") else gpd.read_file)(path).geometry
+
+
+@pytest.fixture(scope="session")
+def level_config():
+    return _level_config
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,268 @@
+"""Maps and tables whose totals are the reported or given ones: ``output.reconcile``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config.level_schema import COUNTS, Reconcile
+from pipeline.config.response_words import ResponseWords
+from pipeline.core.progress import Progress
+from pipeline.prediction.area_factors import draw_factors
+from pipeline.prediction.level_draws import LevelDraws, draw_levels
+from pipeline.prediction.level_pixels import PixelReader, TilePixels
+from pipeline.prediction.level_rasters import open_layers
+from pipeline.prediction.level_tables import Observed, Summary
+from pipeline.prediction.map_result import MapResult
+from pipeline.prediction.products import RECONCILED, layers
+from pipeline.prediction.reconcile import Raked, Tier, rake
+from pipeline.store.level_areas import Level, Overlaps, nested_order
+
+N_NAMED = 5  # conflicts that are named
+ENDS = ("mean", "lower", "upper")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The factors of all parts of the raked areas, by number of area in the reader.
+
+    Attributes
+    ----------
+    parent : (n_area,) int64
+        Area above, -1 for none.
+    raked : (n_area,) bool
+        Whether the area's level is raked.
+    has_rest : (n_area,) bool
+        Whether a part of it lies in no area below.
+    factor : (n_draws, n_area) float64
+        Of that part, or of the whole area where nothing is below.
+    """
+
+    parent: np.ndarray
+    raked: np.ndarray
+    has_rest: np.ndarray
+    factor: np.ndarray
+
+    @classmethod
+    def of(cls, raked: Raked, reader: PixelReader) -> Nodes:
+        """Return the nodes of all tiers."""
+        starts = dict(zip((lv.name for lv in reader.levels), reader.starts, strict=False))
+        n_draws = raked.tiers[0].drawn.shape[0]
+        parent = np.full(reader.n_area, -1, np.int64)
+        chosen, rest = np.zeros(reader.n_area, bool), np.zeros(reader.n_area, bool)
+        factor = np.ones((n_draws, reader.n_area))
+        for number, tier in enumerate(raked.tiers):
+            at = slice(int(starts[tier.level.name]), int(starts[tier.level.name]) + len(tier.level))
+            chosen[at], factor[:, at] = True, tier.factor
+            rest[at] = (tier.rest > 0).any(axis=0)
+            if number:
+                above = int(starts[raked.tiers[number - 1].level.name])
+                parent[at] = np.where(tier.parent >= 0, above + tier.parent, -1)
+        return cls(parent, chosen, rest, factor)
+
+    def of_pixels(self, pixels: TilePixels, part: slice) -> np.ndarray:
+        """Return the factor of each pixel, (n_draws, n_part): that of its parts, by their shares.
+
+        What training areas cover and no raked area does keeps its rate.
+        """
+        keep = np.flatnonzero(self.raked[pixels.area])
+        area = pixels.area[keep]
+        share = pixels.fraction[keep][:, part].toarray()
+        local = {int(number): k for k, number in enumerate(area)}
+        own = share.copy()
+        for k, number in enumerate(area):
+            above = local.get(int(self.parent[number]))
+            if above is not None:
+                own[above] -= share[k]
+        own = np.where(self.has_rest[area][:, None], np.maximum(own, 0.0), 0.0)
+        total = own.sum(axis=0)
+        plain = np.maximum(pixels.covered[part] - total, 0.0)
+        plain = np.where(total + plain > 0, plain, 1.0)
+        # (n_draws, n_local) @ (n_local, n_part)
+        return (self.factor[:, area] @ own + plain) / (total + plain)
+
+
+def totals_of(spec: Reconcile, level: Level, observed: Mapping[str, Observed]) -> np.ndarray:
+    """Return the totals that a level is scaled to, (n_area,), NaN where there is none."""
+    if spec.to == COUNTS:
+        return observed[level.name].cases
+    return np.full(len(level), np.nan) if level.targets is None else level.targets
+
+
+def rake_levels(
+    spec: Reconcile,
+    reader: PixelReader,
+    draws: LevelDraws,
+    observed: Mapping[str, Observed],
+) -> Raked:
+    """Scale the draws of the areas to the totals of a configuration.
+
+    Raises
+    ------
+    InputError
+        If levels to reconcile do not nest.
+    """
+    places = {level.name: (level, n) for n, level in enumerate(reader.levels)}
+    tiers, people = [], []
+    for level, parent in nested_order([places[name][0] for name in spec.levels]):
+        number = places[level.name][1]
+        at = slice(int(reader.starts[number]), int(reader.starts[number + 1]))
+        target = totals_of(spec, level, observed)
+        rank = spec.levels.index(level.name)
+        tiers.append(Tier(level, draws.cases_drawn[:, at], target, parent, rank))
+        people.append(draws.people[at])
+    return rake(tiers, people)
+
+
+def reconcile(
+    made: MapResult,
+    reader: PixelReader,
+    draws: LevelDraws,
+    observed: Mapping[str, Observed],
+    summary: Summary,
+    progress: Progress,
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Write the reconciled rasters.
+
+    Parameters
+    ----------
+    made : MapResult
+    reader : PixelReader
+    draws : LevelDraws
+        The plain ones.
+    observed : mapping of str to Observed
+        By level.
+    summary : Summary
+    progress : Progress
+
+    Returns
+    -------
+    columns : dict of DataFrame
+        Reconciled columns of the table of each level.
+    report : dict
+        ``to``, ``levels``; ``factors``: the least, largest and middle factor by raked level;
+        ``conflicts``, as texts; ``miss``, the largest relative distance of a drawn total from the
+        one that it was scaled to.
+    """
+    spec = made.config.output.reconcile
+    if spec is None:
+        return {}, {}
+    raked = rake_levels(spec, reader, draws, observed)
+    nodes = Nodes.of(raked, reader)
+
+    of_counts = draw_factors(made.factors, reader)
+
+    def factors(pixels: TilePixels, part: slice) -> np.ndarray:
+        # The totals of draws, which were scaled, have what the counts of areas add to the surface.
+        scaled = nodes.of_pixels(pixels, part)
+        return scaled if of_counts is None else scaled * of_counts(pixels, part)
+
+    def summarised(_: TilePixels, __: slice, rate: np.ndarray) -> np.ndarray:
+        return np.stack([rate.mean(axis=1), *summary.ends(rate.T)])
+
+    wanted = [
+        layer for layer in layers(made.config, from_draws=True) if layer.product in RECONCILED
+    ]
+    tags = {**made.tags, "reconciled": f"to {spec.to} of {', '.join(spec.levels)}"}
+    with (
+        open_layers(wanted, reader.grid, made.directory, tags) as writers,
+        progress.task("reconcile", len(reader.tiles)) as task,
+    ):
+        scaled = draw_levels(
+            made.functions,
+            reader,
+            factors=factors,
+            per_pixel=summarised,
+            sink=lambda pixels, values: writers.write(pixels, dict(zip(ENDS, values, strict=True))),
+            advance=task.advance,
+            n_thread=made.n_thread,
+        )
+    columns = _columns(raked, reader, draws, scaled, summary)
+    return columns, _report(made, spec, raked, columns, progress)
+
+
+def _columns(
+    raked: Raked,
+    reader: PixelReader,
+    draws: LevelDraws,
+    scaled: LevelDraws,
+    summary: Summary,
+) -> dict[str, pd.DataFrame]:
+    tiers = {tier.level.name: tier for tier in raked.tiers}
+    finest = raked.tiers[-1]
+    result = {}
+    for number, level in enumerate(reader.levels):
+        at = slice(int(reader.starts[number]), int(reader.starts[number + 1]))
+        plain, target = draws.cases_drawn[:, at], np.full(len(level), np.nan)
+        if level.name in tiers:
+            total, target = tiers[level.name].total, tiers[level.name].target
+        else:
+            # Areas inside one raked area take its factor, so that they add up to it; others are
+            # sums of the scaled pixels.
+            parent = Overlaps.of(level, finest.level).parent(len(level))
+            total = scaled.cases_drawn[:, at].copy()
+            within = parent >= 0
+            total[:, within] = plain[:, within] * finest.factor[:, parent[within]]
+        people = draws.people[at]
+        blank = np.where(people > 0, 1.0, np.nan)
+        per_person = blank * summary.rate_per / np.where(people > 0, people, 1.0)
+        factor = np.full(plain.shape, np.nan)
+        np.divide(total, plain, out=factor, where=plain > 0)
+        found: dict[str, Any] = {"target_total": target}
+        for name, each in (
+            ("cases", total * blank),
+            ("rate", total * per_person),
+            ("factor", factor),
+        ):
+            found |= summary.columns(f"reconciled_{name}", each.mean(axis=0), each)
+        result[level.name] = pd.DataFrame(found)
+    return result
+
+
+def _report(
+    made: MapResult,
+    spec: Reconcile,
+    raked: Raked,
+    columns: dict[str, pd.DataFrame],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Log and return the effect of the totals."""
+    words = ResponseWords.of(made.config)
+    factors: dict[str, dict[str, Any]] = {}
+    miss = 0.0
+    for tier in raked.tiers:
+        own = columns[tier.level.name]["reconciled_factor"].to_numpy()
+        known = np.flatnonzero(np.isfinite(own))
+        if known.size:
+            low, high = known[own[known].argmin()], known[own[known].argmax()]
+            factors[tier.level.name] = {
+                "least": [str(tier.level.ids[low]), float(own[low])],
+                "largest": [str(tier.level.ids[high]), float(own[high])],
+                "middle": float(np.median(own[known])),
+            }
+        given = np.isfinite(tier.target) & (tier.target > 0)
+        if given.any():
+            off = np.abs(tier.total[:, given] / tier.target[given] - 1)
+            miss = max(miss, float(off.max()))
+    for name, each in factors.items():
+        progress.log(
+            f"predict: reconciled to {spec.to}: {words.total} of the level {name} change by "
+            f"factors of {each['least'][1]:.3g} ({each['least'][0]}) to "
+            f"{each['largest'][1]:.3g} ({each['largest'][0]}), half of them below "
+            f"{each['middle']:.3g}"
+        )
+    for conflict in raked.conflicts[:N_NAMED]:
+        progress.log(f"predict: warning: totals contradict: {conflict}")
+    if len(raked.conflicts) > N_NAMED:
+        progress.log(f"predict: warning: {len(raked.conflicts):,} totals contradict in all")
+    return {
+        "to": spec.to,
+        "levels": list(spec.levels),
+        "factors": factors,
+        "conflicts": [str(conflict) for conflict in raked.conflicts],
+        "miss": miss,
+    }
