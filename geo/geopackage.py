@@ -170,14 +170,35 @@ def graduated_style(
     return DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _fill(name: str, colour: str) -> ET.Element:
+def outline_style() -> str:
+    """Return a QGIS style that draws the borders of areas alone."""
+    root = ET.Element("qgis", version="3.22", styleCategories="Symbology")
+    renderer = ET.SubElement(root, "renderer-v2", type="singleSymbol", symbollevels="0")
+    ET.SubElement(renderer, "symbols").append(_fill("0", "#ffffff", "no"))
+    ET.SubElement(root, "layerGeometryType").text = "2"
+    ET.indent(root)
+    return DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def layer_style(path: Path, layer: str) -> str | None:
+    """Return the QGIS style with which a layer of a GeoPackage opens; None if it has none."""
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        query = "SELECT styleQML FROM layer_styles WHERE f_table_name = ? AND useAsDefault"
+        try:
+            found = db.execute(query, (layer,)).fetchone()
+        except sqlite3.OperationalError:  # no such table
+            return None
+    return None if found is None else str(found[0])
+
+
+def _fill(name: str, colour: str, style: str = "solid") -> ET.Element:
     symbol = ET.Element("symbol", name=name, type="fill", alpha="1", clip_to_extent="1")
     layer = ET.SubElement(
         symbol, "layer", {"class": "SimpleFill", "enabled": "1", "locked": "0", "pass": "0"}
     )
     options = {
         "color": rgba(colour),
-        "style": "solid",
+        "style": style,
         "outline_color": OUTLINE,
         "outline_style": "solid",
         "outline_width": "0.1",

@@ -21,6 +21,11 @@ from pipeline.config.schema import Config
 if TYPE_CHECKING:
     import numpy as np
 
+#: Suffixes of the styles beside each raster: of QGIS, and of servers and other programs.
+STYLES = (".qml", ".sld")
+#: Suffixes of files that users may edit where they lie: of these only the presence is checked.
+EDITABLE = (*STYLES, ".qgz")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
@@ -29,19 +34,22 @@ class Product:
     Attributes
     ----------
     file : str
-        Name of the file.
+        Name of the file, with its folder in ``output.dir`` if it has one.
     description : str
         Its content.
     stage : str
         The stage that writes it; empty for the run itself.
     announced : bool
         Whether the command line lists it when a run ends.
+    roles : tuple of str
+        Its roles in the STAC catalogue: ``data``, ``metadata``, ``overview``, ``thumbnail``.
     """
 
     file: str
     description: str
     stage: str = "predict"
     announced: bool = False
+    roles: tuple[str, ...] = ("data",)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -140,6 +148,8 @@ class RasterProduct(Product):
         Rasters with the same word here share one colour scale; one of its own if empty.
     of_pixels : bool
         Whether ``values`` needs ``context.pixels``.
+    group : str
+        Where the QGIS project lists it.
     """
 
     unit: str
@@ -152,12 +162,13 @@ class RasterProduct(Product):
     ramp: str = "level"
     stretch: str = ""
     of_pixels: bool = False
+    group: str = "Other maps"
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """Glob patterns of the rasters and their styles."""
         raster = self.file.replace("{threshold}", "*")
-        return raster, raster.removesuffix(".tif") + ".qml"
+        return raster, *(raster.removesuffix(".tif") + style for style in STYLES)
 
 
 @dataclass(frozen=True)
@@ -241,6 +252,7 @@ DATA_SUPPORT = RasterProduct(
     values=_data_support,
     wanted=lambda config: config.labels is None and config.model.kind == "vbagg",
     of_pixels=True,
+    group="Support",
     **_PROBABILITY,
 )
 RATE_MEAN = RasterProduct(
@@ -248,6 +260,7 @@ RATE_MEAN = RasterProduct(
     description="mean {quantity}",
     values=lambda p, _, at: at.rate_per * p.mean,
     announced=True,
+    group="Rates",
     **_RATE,
 )
 RATE_SD = RasterProduct(
@@ -256,12 +269,14 @@ RATE_SD = RasterProduct(
     unit="{rate_unit}",
     values=lambda p, _, at: at.rate_per * p.sd,
     ramp="spread",
+    group="Uncertainty",
 )
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
     description="probability to be positive",
     values=lambda p, _, __: p.mean,
     announced=True,
+    group="Probability",
     **_OF_LABELS,
 )
 PROBABILITY_SD = RasterProduct(
@@ -273,6 +288,7 @@ PROBABILITY_SD = RasterProduct(
     low=0.0,
     ramp="spread",
     announced=True,
+    group="Uncertainty",
 )
 AREAS_GPKG = Product(
     file="areas.gpkg",
@@ -281,16 +297,41 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
-PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
+PREVIEW = Product(
+    file="preview.png",
+    description="the maps and the fit in one picture",
+    roles=("overview", "thumbnail"),
+)
 EVALUATION = Product(
     file="evaluation.json",
     description="scores in sample, held out, and against the truth where it is known",
     stage="evaluate",
+    roles=("metadata",),
+)
+STAC_COLLECTION = Product(
+    file="stac/collection.json",
+    description="STAC collection of the map: what it is, where, when, and its items",
+    stage="report",
+    roles=("metadata",),
+)
+STAC_ITEM = Product(
+    file="stac/item.json",
+    description="STAC item of the run: every file with its checksum, bands, statistics, lineage",
+    stage="report",
+    roles=("metadata",),
+)
+QGIS_PROJECT = Product(
+    file="disagg.qgz",
+    description="QGIS project of all maps and the areas, styled and grouped",
+    stage="report",
+    announced=True,
+    roles=("metadata",),
 )
 RUN_RECORD = Product(
     file="run.json",
     description="versions, configuration, fingerprints of all inputs, timings",
     stage="",
+    roles=("metadata",),
 )
 
 #: All files of a run. Intervals are of the rate (or probability), without observation noise.
@@ -302,6 +343,7 @@ PRODUCTS: list[Product] = [
         description="lower end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.lower),
         announced=True,
+        group="Uncertainty",
         **_RATE,
     ),
     RasterProduct(
@@ -309,12 +351,14 @@ PRODUCTS: list[Product] = [
         description="upper end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.upper),
         announced=True,
+        group="Uncertainty",
         **_RATE,
     ),
     RasterProduct(
         file="rate_median.tif",
         description="median {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(0.5),
+        group="Rates",
         **_RATE,
     ),
     RasterProduct(
@@ -324,6 +368,7 @@ PRODUCTS: list[Product] = [
         values=lambda p, people, _: p.mean * people,
         wanted=_has_cases,
         exposure="inside",
+        group="Cases",
     ),
     RasterProduct(
         file="cases_outside_mean.tif",
@@ -332,12 +377,14 @@ PRODUCTS: list[Product] = [
         values=lambda p, people, _: p.mean * people,
         wanted=lambda config: _has_cases(config) and config.output.mask == "all",
         exposure="outside",
+        group="Cases",
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",
         description="probability that the {quantity} is above {threshold} {rate_unit}",
         values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
         thresholds=lambda config: config.output.exceedance,
+        group="Exceedance",
         **_PROBABILITY,
     ),
     DATA_SUPPORT,
@@ -347,18 +394,23 @@ PRODUCTS: list[Product] = [
         file="probability_lower.tif",
         description="lower end of the central {interval} interval of the probability",
         values=lambda p, _, at: p.quantile(at.lower),
+        group="Uncertainty",
         **_OF_LABELS,
     ),
     RasterProduct(
         file="probability_upper.tif",
         description="upper end of the central {interval} interval of the probability",
         values=lambda p, _, at: p.quantile(at.upper),
+        group="Uncertainty",
         **_OF_LABELS,
     ),
     AREAS_GPKG,
     AREAS_CSV,
     PREVIEW,
     EVALUATION,
+    QGIS_PROJECT,
+    STAC_COLLECTION,
+    STAC_ITEM,
     RUN_RECORD,
 ]
 
@@ -419,7 +471,7 @@ def product_functions(stage: str) -> list[Callable[..., Any]]:
 def announced_files(directory: Path) -> list[str]:
     """Return the names of the files that the command line lists when a run ends."""
     return [
-        path.name
+        path.relative_to(directory).as_posix()
         for product in PRODUCTS
         if product.announced
         for path in sorted(directory.glob(product.patterns[0]))

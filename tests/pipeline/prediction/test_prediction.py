@@ -108,7 +108,7 @@ def test_maps_are_cogs_that_say_what_they_are(results):
 def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
-    wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml")}
+    wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml", ".sld")}
     assert names == wanted | {"areas.gpkg", "areas.csv", "preview.png", "work"}
     assert set(summary["files"]) == names - {"work"}
     assert summary["n_areas"] == 12
