@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS layer_styles (
   owner TEXT(30), ui TEXT(30), update_time DATETIME DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ','now')));
 """
 
+_NO_TIME = "1970-01-01T00:00:00.000Z"
+
 
 @dataclass(frozen=True)
 class LayerDescription:
@@ -91,8 +93,13 @@ def _write(database: sqlite3.Connection, layer: str, described: LayerDescription
         "VALUES (?, ?, ?, ?)",
         [(layer, column, alias, alias) for column, alias in described.aliases.items()],
     )
-    if not described.style:
-        return
+    if described.style:
+        _write_style(database, layer, described)
+    # The same map has the same bytes, whenever it is made.
+    database.execute("UPDATE gpkg_contents SET last_change = ?", (_NO_TIME,))
+
+
+def _write_style(database: sqlite3.Connection, layer: str, described: LayerDescription) -> None:
     (geometry,) = database.execute(
         "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?", (layer,)
     ).fetchone()
@@ -103,12 +110,11 @@ def _write(database: sqlite3.Connection, layer: str, described: LayerDescription
         "WHERE table_name = ?",
         (layer,),
     )
-    # The same map has the same bytes, whenever it is made.
     database.execute(
         "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, "
         "f_geometry_column, styleName, styleQML, styleSLD, useAsDefault, description, owner, "
-        "update_time) VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '', '1970-01-01T00:00:00.000Z')",
-        (layer, geometry, layer, described.style, described.description),
+        "update_time) VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '', ?)",
+        (layer, geometry, layer, described.style, described.description, _NO_TIME),
     )
 
 
