@@ -22,6 +22,12 @@ _CONVENTIONS = (
 )
 
 
+def crs_code(crs: CRS) -> str | None:
+    """Return the code of a CRS, ``EPSG:4326``; None if no authority has one for just this CRS."""
+    found = crs.to_authority(min_confidence=90)  # 90: of another name
+    return None if found is None else ":".join(found)
+
+
 def grid_mapping(crs: CRS, grid: Grid | None = None) -> dict[str, Any]:
     """Return the attributes of a variable that holds a CRS (CF, section 5.6).
 
@@ -54,7 +60,7 @@ def axis_attributes(crs: CRS, axis: str) -> dict[str, str]:
 
 def geozarr_attributes(grid: Grid) -> dict[str, Any]:
     """Return the attributes of a Zarr group of arrays (y, x) on a grid: GeoZarr."""
-    code = grid.crs.to_authority()
+    code = crs_code(grid.crs)
     return {
         "zarr_conventions": [
             {
@@ -67,7 +73,7 @@ def geozarr_attributes(grid: Grid) -> dict[str, Any]:
             }
             for name, repository, uuid, about in _CONVENTIONS
         ],
-        **({} if code is None else {"proj:code": ":".join(code)}),
+        **({} if code is None else {"proj:code": code}),
         "proj:wkt2": grid.crs.to_wkt(),
         "spatial:dimensions": ["y", "x"],
         "spatial:shape": list(grid.shape),

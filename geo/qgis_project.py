@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyproj import CRS
 
+from geo.conventions import crs_code
 from geo.grid import Bounds
 from geo.styles import DOCTYPE
 
@@ -198,10 +199,9 @@ def _labels(expression: str) -> ET.Element:
 
 def _srs(crs: CRS) -> ET.Element:
     found = ET.Element("spatialrefsys", nativeFormat="Wkt")
-    code = crs.to_authority()
     for name, text in (
         ("wkt", crs.to_wkt()),
-        ("authid", "" if code is None else ":".join(code)),
+        ("authid", crs_code(crs) or ""),
         ("description", crs.name),
         ("geographicflag", "true" if crs.is_geographic else "false"),
     ):

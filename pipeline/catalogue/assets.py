@@ -10,6 +10,7 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
+from geo.conventions import crs_code
 from pipeline.prediction.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -137,7 +138,7 @@ def _band(path: Path) -> dict[str, Any]:
 def projection(crs: str) -> dict[str, Any]:
     """Return the fields of a CRS: its code, or its WKT if no authority has one for it."""
     known = CRS.from_user_input(crs)
-    code = known.to_authority()
+    code = crs_code(known)
     if code is not None:
-        return {"proj:code": ":".join(code)}
+        return {"proj:code": code}
     return {"proj:code": None, "proj:wkt2": known.to_wkt()}

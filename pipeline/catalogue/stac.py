@@ -137,11 +137,13 @@ def _item(
         stac_extensions=[_PROCESSING],
         assets=assets,
     )
-    for extension in (ProjectionExtension, RasterExtension, FileExtension):
+    fields = [each.extra_fields for each in assets.values()]
+    if any("bands" in each for each in fields):
+        RasterExtension.add_to(item)
+    placed = next((each for each in fields if "proj:code" in each), {})
+    item.properties |= {key: placed[key] for key in _SHARED if key in placed}
+    for extension in (ProjectionExtension, FileExtension):
         extension.add_to(item)
-    rasters = [each.extra_fields for each in assets.values() if "bands" in each.extra_fields]
-    if rasters:
-        item.properties |= {key: rasters[0][key] for key in _SHARED if key in rasters[0]}
     version = content_version(assets)
     ItemVersionExtension.ext(item, add_if_missing=True).apply(version=version, deprecated=False)
     return item
