@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS layer_styles (
   owner TEXT(30), ui TEXT(30), update_time DATETIME DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ','now')));
 """
 
+_NO_TIME = "1970-01-01T00:00:00.000Z"
+
 
 @dataclass(frozen=True)
 class LayerDescription:
@@ -91,8 +93,13 @@ def _write(database: sqlite3.Connection, layer: str, described: LayerDescription
         "VALUES (?, ?, ?, ?)",
         [(layer, column, alias, alias) for column, alias in described.aliases.items()],
     )
-    if not described.style:
-        return
+    if described.style:
+        _write_style(database, layer, described)
+    # The same map has the same bytes, whenever it is made.
+    database.execute("UPDATE gpkg_contents SET last_change = ?", (_NO_TIME,))
+
+
+def _write_style(database: sqlite3.Connection, layer: str, described: LayerDescription) -> None:
     (geometry,) = database.execute(
         "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?", (layer,)
     ).fetchone()
@@ -103,12 +110,11 @@ def _write(database: sqlite3.Connection, layer: str, described: LayerDescription
         "WHERE table_name = ?",
         (layer,),
     )
-    # The same map has the same bytes, whenever it is made.
     database.execute(
         "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, "
         "f_geometry_column, styleName, styleQML, styleSLD, useAsDefault, description, owner, "
-        "update_time) VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '', '1970-01-01T00:00:00.000Z')",
-        (layer, geometry, layer, described.style, described.description),
+        "update_time) VALUES ('', '', ?, ?, ?, ?, '', 1, ?, '', ?)",
+        (layer, geometry, layer, described.style, described.description, _NO_TIME),
     )
 
 
@@ -170,14 +176,35 @@ def graduated_style(
     return DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _fill(name: str, colour: str) -> ET.Element:
+def outline_style() -> str:
+    """Return a QGIS style that draws the borders of areas alone."""
+    root = ET.Element("qgis", version="3.22", styleCategories="Symbology")
+    renderer = ET.SubElement(root, "renderer-v2", type="singleSymbol", symbollevels="0")
+    ET.SubElement(renderer, "symbols").append(_fill("0", "#ffffff", "no"))
+    ET.SubElement(root, "layerGeometryType").text = "2"
+    ET.indent(root)
+    return DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def layer_style(path: Path, layer: str) -> str | None:
+    """Return the QGIS style with which a layer of a GeoPackage opens; None if it has none."""
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        query = "SELECT styleQML FROM layer_styles WHERE f_table_name = ? AND useAsDefault"
+        try:
+            found = db.execute(query, (layer,)).fetchone()
+        except sqlite3.OperationalError:  # no such table
+            return None
+    return None if found is None else str(found[0])
+
+
+def _fill(name: str, colour: str, style: str = "solid") -> ET.Element:
     symbol = ET.Element("symbol", name=name, type="fill", alpha="1", clip_to_extent="1")
     layer = ET.SubElement(
         symbol, "layer", {"class": "SimpleFill", "enabled": "1", "locked": "0", "pass": "0"}
     )
     options = {
         "color": rgba(colour),
-        "style": "solid",
+        "style": style,
         "outline_color": OUTLINE,
         "outline_style": "solid",
         "outline_width": "0.1",

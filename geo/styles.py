@@ -1,4 +1,4 @@
-"""QGIS styles of rasters: a ``.qml`` beside each."""
+"""Styles of rasters: a ``.qml`` for QGIS and an ``.sld`` for servers and others beside each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DOCTYPE = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
 
 
 def write_style(path: str | Path, scale: Scale, unit: str = "") -> Path:
-    """Write the QGIS style of a GeoTIFF: one band in false colours, missing pixels transparent.
+    """Write the styles of a GeoTIFF: one band in false colours, missing pixels transparent.
 
     Parameters
     ----------
     path : str or Path
-        The GeoTIFF; the style has its name with ``.qml``.
+        The GeoTIFF; its styles have its name with ``.qml`` and ``.sld``.
     scale : Scale
         Colours; its breaks are the entries of the legend.
     unit : str
@@ -27,16 +27,51 @@ def write_style(path: str | Path, scale: Scale, unit: str = "") -> Path:
     Returns
     -------
     Path
-        The style file.
+        The QGIS style.
     """
     style = Path(path).with_suffix(".qml")
-    draft = style.with_name(f".{style.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        draft.write_text(raster_style(scale, unit), encoding="utf-8")
-        os.replace(draft, style)
-    finally:
-        draft.unlink(missing_ok=True)
+    for file, text in (
+        (style, raster_style(scale, unit)),
+        (style.with_suffix(".sld"), raster_sld(style.stem, scale, unit)),
+    ):
+        draft = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, file)
+        finally:
+            draft.unlink(missing_ok=True)
     return style
+
+
+def raster_sld(name: str, scale: Scale, unit: str = "") -> str:
+    """Return the text of a raster's style as a Styled Layer Descriptor 1.0 (OGC 02-070).
+
+    Colours are interpolated between the breaks, as in the QGIS style; pixels without a value are
+    not drawn. The name is that of the layer, which a server asks for.
+    """
+    root = ET.Element(
+        "StyledLayerDescriptor",
+        {
+            "version": "1.0.0",
+            "xmlns": "http://www.opengis.net/sld",
+            "xmlns:ogc": "http://www.opengis.net/ogc",
+            "xmlns:xlink": "http://www.w3.org/1999/xlink",
+        },
+    )
+    layer = ET.SubElement(root, "NamedLayer")
+    ET.SubElement(layer, "Name").text = name
+    style = ET.SubElement(layer, "UserStyle")
+    ET.SubElement(style, "Name").text = name
+    rule = ET.SubElement(ET.SubElement(style, "FeatureTypeStyle"), "Rule")
+    symbolizer = ET.SubElement(rule, "RasterSymbolizer")
+    channels = ET.SubElement(symbolizer, "ChannelSelection")
+    ET.SubElement(ET.SubElement(channels, "GrayChannel"), "SourceChannelName").text = "1"
+    colours = ET.SubElement(symbolizer, "ColorMap", type="ramp")
+    for value, colour, label in zip(scale.breaks, scale.colours, scale.labels(unit), strict=True):
+        entry = {"color": colour, "quantity": f"{value:.10g}", "label": label, "opacity": "1"}
+        ET.SubElement(colours, "ColorMapEntry", entry)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def raster_style(scale: Scale, unit: str = "") -> str:

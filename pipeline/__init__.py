@@ -8,10 +8,11 @@ from typing import Any
 # Imported on first use: `disagg --help` must not wait for NumPy, Zarr and GDAL.
 _LAZY = {
     "BagStore": "pipeline.store.bag_store",
+    "open_labelled": "pipeline.store.labels",
     "fit": "pipeline.training.fit",
     "predict_raster": "pipeline.prediction.stage",
 }
-__all__ = ["BagStore", "fit", "predict_raster"]
+__all__ = ["BagStore", "fit", "open_labelled", "predict_raster"]
 
 
 def __getattr__(name: str) -> Any:

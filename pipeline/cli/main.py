@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +30,7 @@ from pipeline.cli.console import (
     with_output_options,
 )
 from pipeline.cli.plan import Within, describe, plan, propose_within
+from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
 from pipeline.cli.versions import ConfigFile, Period, add_commands
 from pipeline.core.signals import signals_raise
 
@@ -137,20 +138,36 @@ Examples:
   disagg run demo/disagg.yaml
   disagg run demo/disagg.yaml --within 2h
   disagg run demo/disagg.yaml --json --quiet > result.json
+  disagg run --from demo/out/run.json --into again
 """
 
 
 @app.command(name="run", help=_RUN)
 @with_output_options
 def _run(
-    config: ConfigFile,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")
+    ] = None,
     force: Force = False,
     within: Within = None,
     *,
     period: Period = None,
+    record: Record = None,
+    into: Into = None,
     output: Output,
 ) -> None:
-    _run_stages(config, ("ingest", "fit", "predict", "evaluate"), force, output, period, within)
+    given = {"CONFIG": config, "--within": within, "--period": period}
+    with reported_errors(output, "disagg run"):
+        check_repeat_options(record, into, given)
+    _run_stages(
+        record or config or Path(),
+        ("ingest", "fit", "predict", "evaluate"),
+        force,
+        output,
+        period,
+        within,
+        load=None if record is None else lambda: load_repetition(record, into, output),
+    )
 
 
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
@@ -300,15 +317,17 @@ def _run_stages(
     output: Output,
     period: str | None = None,
     within: str | None = None,
+    load: Callable[[], Config] | None = None,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
+    command += "" if load is None else " --from"
     at: list[str] = []
 
     def stage() -> str:
         return f" during {at[-1]}" if at else ""
 
     with reported_errors(output, f"disagg {command} {path}", stage):
-        config = _load(path, period, with_inputs="ingest" in names)
+        config = _load(path, period, with_inputs="ingest" in names) if load is None else load()
         from pipeline.prediction.products import announced_files
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import run_stages, stale_stages, summarise_stages

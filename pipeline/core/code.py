@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ def library_versions() -> dict[str, str]:
         "GDAL": rasterio.__gdal_version__,
         "GEOS": shapely.geos_version_string,
         "PROJ": pyproj.proj_version_str,
+    }
+
+
+def run_versions() -> dict[str, str]:
+    """Return the versions that a run records: Python, disagg and the libraries."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "disagg": installed_version("disagg"),
+        **library_versions(),
     }
 
 

@@ -31,6 +31,7 @@ from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
 
 PIXEL_BYTES = 40  # of weight, coordinates and index in the bag store; a covariate adds 4
 TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
+METADATA_BYTES = 45_000  # JSON of the arrays and coordinates, and one copy of all of it
 # What the aligned grid's compression (zstd 1) leaves of float32 values: measured on the simulated
 # countries (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at
 # most.
@@ -183,7 +184,8 @@ def store_bytes(n_pix: int, n_bag: int, n_feat: int) -> int:
     table = min(n_bag, TABLE_CHUNK)
     rows = math.ceil(n_bag / table) * table
     # offsets, block offsets (a bag in four), y, weight, id offsets, ids of some 8 bytes.
-    return chunks * (4 * n_feat + PIXEL_BYTES) + rows * (16 * n_feat + 4 * 8 + 2 + 8)
+    tables = rows * (16 * n_feat + 4 * 8 + 2 + 2 * 8)  # ids twice: as bytes, and as a coordinate
+    return chunks * (4 * n_feat + PIXEL_BYTES) + tables + METADATA_BYTES
 
 
 def _steps(config: Config, block_bags: np.ndarray) -> int:

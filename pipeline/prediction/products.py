@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
+#: Suffixes of the styles beside each raster: of QGIS, and of servers and other programs.
+STYLES = (".qml", ".sld")
+#: Suffixes of files that users may edit where they lie: of these only the presence is checked.
+EDITABLE = (*STYLES, ".qgz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +36,23 @@ class Product:
     Attributes
     ----------
     file : str
-        Name of the file; of several, with a placeholder such as ``{level}``.
+        Name of the file, with its folder in ``output.dir`` if it has one; of several, with a
+        placeholder such as ``{level}``.
     description : str
         Its content.
     stage : str
         The stage that writes it; empty for the run itself.
     announced : bool
         Whether the command line lists it when a run ends.
+    roles : tuple of str
+        Its roles in the STAC catalogue: ``data``, ``metadata``, ``overview``, ``thumbnail``.
     """
 
     file: str
     description: str
     stage: str = "predict"
     announced: bool = False
+    roles: tuple[str, ...] = ("data",)
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -149,6 +157,8 @@ class RasterProduct(Product):
     from_draws : bool
         Whether the raster is written after the others, with the tables of levels: ``values`` then
         gets arrays by name (:mod:`pipeline.prediction.level_rasters`) instead of a prediction.
+    group : str
+        Where the QGIS project lists it.
     """
 
     unit: str
@@ -163,12 +173,13 @@ class RasterProduct(Product):
     of_pixels: bool = False
     conditioned: bool = False
     from_draws: bool = False
+    group: str = "Other maps"
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """Glob patterns of the rasters and their styles."""
         raster = self.file.replace("{threshold}", "*")
-        return raster, raster.removesuffix(".tif") + ".qml"
+        return raster, *(raster.removesuffix(".tif") + style for style in STYLES)
 
 
 @dataclass(frozen=True)
@@ -247,6 +258,7 @@ DATA_SUPPORT = RasterProduct(
     values=_data_support,
     wanted=lambda config: config.labels is None and config.model.kind == "vbagg",
     of_pixels=True,
+    group="Support",
     **_PROBABILITY,
 )
 RATE_MEAN = RasterProduct(
@@ -254,6 +266,7 @@ RATE_MEAN = RasterProduct(
     description="mean {quantity}",
     values=lambda p, _, at: at.rate_per * p.mean,
     announced=True,
+    group="Rates",
     **_RATE,
 )
 RATE_SD = RasterProduct(
@@ -262,12 +275,14 @@ RATE_SD = RasterProduct(
     unit="{rate_unit}",
     values=lambda p, _, at: at.rate_per * p.sd,
     ramp="spread",
+    group="Uncertainty",
 )
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
     description="probability to be positive",
     values=lambda p, _, __: p.mean,
     announced=True,
+    group="Probability",
     **_OF_LABELS,
 )
 PROBABILITY_SD = RasterProduct(
@@ -279,6 +294,7 @@ PROBABILITY_SD = RasterProduct(
     low=0.0,
     ramp="spread",
     announced=True,
+    group="Uncertainty",
 )
 AREAS_GPKG = Product(
     file="areas.gpkg",
@@ -362,15 +378,41 @@ RECONCILED = [
     ),
 ]
 PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
+PREVIEW = Product(
+    file="preview.png",
+    description="the maps and the fit in one picture",
+    roles=("overview", "thumbnail"),
+)
 EVALUATION = Product(
     file="evaluation.json",
     description="scores in sample, held out, and against the truth where it is known",
     stage="evaluate",
+    roles=("metadata",),
+)
+STAC_COLLECTION = Product(
+    file="stac/collection.json",
+    description="STAC collection of the map: what it is, where, when, and its items",
+    stage="report",
+    roles=("metadata",),
+)
+STAC_ITEM = Product(
+    file="stac/item.json",
+    description="STAC item of the run: every file with its checksum, bands, statistics, lineage",
+    stage="report",
+    roles=("metadata",),
+)
+QGIS_PROJECT = Product(
+    file="disagg.qgz",
+    description="QGIS project of all maps and the areas, styled and grouped",
+    stage="report",
+    announced=True,
+    roles=("metadata",),
 )
 RUN_RECORD = Product(
     file="run.json",
     description="versions, configuration, fingerprints of all inputs, timings",
     stage="",
+    roles=("metadata",),
 )
 
 #: All files of a run. Intervals are of the rate (or probability), without observation noise.
@@ -382,6 +424,7 @@ PRODUCTS: list[Product] = [
         description="lower end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.lower),
         announced=True,
+        group="Uncertainty",
         **_RATE,
     ),
     RasterProduct(
@@ -389,12 +432,14 @@ PRODUCTS: list[Product] = [
         description="upper end of the central {interval} interval of the {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(at.upper),
         announced=True,
+        group="Uncertainty",
         **_RATE,
     ),
     RasterProduct(
         file="rate_median.tif",
         description="median {quantity}",
         values=lambda p, _, at: at.rate_per * p.quantile(0.5),
+        group="Rates",
         **_RATE,
     ),
     RasterProduct(
@@ -405,6 +450,7 @@ PRODUCTS: list[Product] = [
         wanted=_has_cases,
         exposure="inside",
         conditioned=True,
+        group="Cases",
     ),
     RasterProduct(
         file="cases_outside_mean.tif",
@@ -413,12 +459,14 @@ PRODUCTS: list[Product] = [
         values=lambda p, people, _: p.mean * people,
         wanted=lambda config: _has_cases(config) and config.output.mask == "all",
         exposure="outside",
+        group="Cases",
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",
         description="probability that the {quantity} is above {threshold} {rate_unit}",
         values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
         thresholds=lambda config: config.output.exceedance,
+        group="Exceedance",
         **_PROBABILITY,
     ),
     DATA_SUPPORT,
@@ -428,12 +476,14 @@ PRODUCTS: list[Product] = [
         file="probability_lower.tif",
         description="lower end of the central {interval} interval of the probability",
         values=lambda p, _, at: p.quantile(at.lower),
+        group="Uncertainty",
         **_OF_LABELS,
     ),
     RasterProduct(
         file="probability_upper.tif",
         description="upper end of the central {interval} interval of the probability",
         values=lambda p, _, at: p.quantile(at.upper),
+        group="Uncertainty",
         **_OF_LABELS,
     ),
     AREAS_GPKG,
@@ -448,6 +498,9 @@ PRODUCTS: list[Product] = [
     *RECONCILED,
     PREVIEW,
     EVALUATION,
+    QGIS_PROJECT,
+    STAC_COLLECTION,
+    STAC_ITEM,
     RUN_RECORD,
 ]
 
@@ -518,7 +571,7 @@ def product_functions(stage: str) -> list[Callable[..., Any]]:
 def announced_files(directory: Path) -> list[str]:
     """Return the names of the files that the command line lists when a run ends."""
     return [
-        path.name
+        path.relative_to(directory).as_posix()
         for product in PRODUCTS
         if product.announced
         for path in sorted(directory.glob(product.patterns[0]))

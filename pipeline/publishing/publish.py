@@ -11,6 +11,7 @@ from typing import Any, Literal
 from geo.errors import InputError, Problem
 from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
+from pipeline.prediction.products import EDITABLE
 from pipeline.publishing.gates import Check, check_gates
 from pipeline.publishing.versions import (
     Version,
@@ -214,7 +215,7 @@ def _fingerprint(config: Config, files: dict[str, Path]) -> str:
         path: fingerprint
         for name in _SHOWN
         for path, fingerprint in record[name]["outputs"].items()
-        if path in files and not path.endswith(".qml")
+        if path in files and not path.endswith(EDITABLE)
     }
     return text_digest(json.dumps([config.name, config.period, shown], sort_keys=True))
 

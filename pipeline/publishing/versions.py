@@ -26,6 +26,7 @@ from typing import Any, cast
 
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
+from pipeline.prediction.products import EDITABLE
 from pipeline.storage.files import fsync, write_json
 from pipeline.storage.local_commit import read_marker, staged
 from pipeline.storage.lock import SHORT_S, Lock, writable
@@ -225,7 +226,7 @@ def versions_locked(directory: Path) -> Iterator[None]:
 
 def _read(path: Path) -> Version | None:
     try:
-        marker = read_marker(path, KIND, VERSION, free=".qml")
+        marker = read_marker(path, KIND, VERSION, free=EDITABLE)
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     except (StoreError, OSError, ValueError):
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from geo.trust import trusting
 from pipeline.config.schema import Config
+from pipeline.prediction.products import EDITABLE
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage
 
@@ -68,7 +69,7 @@ class Fingerprints:
 
 
 def output_fingerprint(path: Path, storage: Storage | None = None) -> str:
-    """Fingerprint an output; of a style (.qml), which users may edit, only its presence."""
-    if path.suffix == ".qml" and path.is_file():
+    """Fingerprint an output; of what users may edit, as a style, only its presence."""
+    if path.suffix in EDITABLE and path.is_file():
         return "present"
     return fingerprint_file(path, storage)

@@ -7,7 +7,6 @@ key of the configuration, other code or libraries, or a missing or damaged outpu
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +18,7 @@ from pipeline.core.code import (
     code_hashes,
     code_inputs,
     describe_changes,
-    installed_version,
-    library_versions,
+    run_versions,
 )
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.stages import STAGES, Stage
@@ -85,15 +83,12 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
         "version": 1,
         "name": config.name,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "disagg": installed_version("disagg"),
-            **library_versions(),
-        },
+        "versions": run_versions(),
         "code": code_hashes(),
         "config_file": None if config.source is None else str(config.source),
         "config": redacted_values(config.model_dump(mode="json")),
+        # Which of its keys were set: to repeat the run (`disagg run --from run.json`).
+        "given": redacted_values(config.model_dump(mode="json", exclude_unset=True)),
         # What `auto` stood for, and everything else that --within may choose.
         "settings": _settings(record),
         "fingerprints": dict(fingerprints),

@@ -107,7 +107,7 @@ def read_marker(
     kind: str,
     version: int | tuple[int, ...],
     *,
-    free: str = "\0",
+    free: str | tuple[str, ...] = "\0",
 ) -> Marker:
     """Read the marker of a complete store and check the store against it.
 

@@ -28,6 +28,12 @@ from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import read_marker
 from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import open_finished, zarr_at
+from pipeline.store.labels import (
+    GRID_DIMENSIONS,
+    grid_attributes,
+    grid_coordinates,
+    label_group,
+)
 from pipeline.store.tile_index import TileIndex
 
 FORMAT, VERSION = "disagg-grid", 1
@@ -180,11 +186,10 @@ def write_aligned_grid(
     covariates, population = layers.covariates, layers.population
     names = tuple(covariates)
     group = zarr.create_group(zarr_at(path), zarr_format=3)
+    exposure = "people" if population is not None else "km2"
     arrays = {
-        "covariates": _create(group, "covariates", (len(names), *grid.shape), "float32"),
-        "population": _create(group, "population", grid.shape, "float64"),
-        "coverage": _create(group, "coverage", grid.shape, "float32"),
-        "overlap": _create(group, "overlap", grid.shape, "float32"),
+        name: _create(group, name, (*([len(names)] * (len(dims) - 2)), *grid.shape), exposure)
+        for name, dims in GRID_DIMENSIONS.items()
     }
     group.attrs.update(
         {
@@ -192,11 +197,13 @@ def write_aligned_grid(
             "version": VERSION,
             "grid": grid.to_dict(),
             "covariates": list(names),
-            "exposure": "people" if population is not None else "km2",
+            "exposure": exposure,
             "tile": TILE,
             "coords_crs": positions_about(grid, _pixels_of(members)).crs.to_wkt(),
         }
     )
+    units = [layer.source.unit or "" for layer in covariates.values()]
+    label_group(group, grid_coordinates(grid, names, units), grid)
     summary = GridSummary(
         path,
         names,
@@ -353,15 +360,17 @@ def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, 
     return x, people
 
 
-def _create(group: zarr.Group, name: str, shape: Sequence[int], dtype: str) -> Any:
+def _create(group: zarr.Group, name: str, shape: Sequence[int], exposure: str) -> Any:
     head = tuple(max(1, n) for n in shape[:-2])  # there may be no usable covariate
     return group.create_array(
         name,
         shape=tuple(shape),
-        dtype=dtype,
+        dtype="float64" if name == "population" else "float32",
         chunks=(*head, CHUNK, CHUNK),
         shards=(*head, TILE, TILE),
         serializer=BytesCodec(endian="little"),
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
         fill_value=0.0 if name in ("coverage", "overlap") else np.nan,
+        dimension_names=GRID_DIMENSIONS[name],
+        attributes=grid_attributes(name, exposure),
     )

@@ -19,6 +19,7 @@ from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.storage.location import Location
 from pipeline.storage.object_commit import zarr_at
+from pipeline.store.labels import BAG_DIMENSIONS, bag_attributes, bag_coordinates, label_group
 
 FORMAT = "disagg-bags"
 VERSION = 2
@@ -31,12 +32,6 @@ _PIXEL_ARRAYS: dict[str, tuple[str, float | int]] = {
     "weight": ("float64", np.nan),
     "coords": ("float64", np.nan),
     "pixel": ("int64", -1),
-}
-_DIMENSIONS = {
-    "x": ("pixel", "covariate"),
-    "weight": ("pixel",),
-    "coords": ("pixel", "axis"),
-    "pixel": ("pixel",),
 }
 
 
@@ -281,6 +276,7 @@ def write_bags(
     with staged(path, FORMAT, VERSION, fingerprint) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
         widths = {"x": (n_feat,), "coords": (bags.n_axis,)}
+        unit = str(bags.attrs.get("weight_unit", "people"))
         arrays: dict[str, Any] = {}
         for name, (dtype, fill) in _PIXEL_ARRAYS.items():
             width = widths.get(name, ())
@@ -296,22 +292,25 @@ def write_bags(
                 # Chunks that equal the fill value are written, too, so that an absent shard
                 # is always damage. The setting is not in the file: tasks use these arrays.
                 config={"write_empty_chunks": True},
-                dimension_names=_DIMENSIONS[name],
+                dimension_names=BAG_DIMENSIONS[name],
+                attributes=bag_attributes(name, unit),
             )
         write = partial(_write_shard, arrays, stored, bags.rows, advance)
         parts = run_tasks(write, shard_ranges(n_pix, shard_pixels), workers)
         weight, moments = _merge_pieces(parts, len(sizes), n_feat)
         mean, sd = scaling_of(sizes[order], moments)
         trials = {} if bags.trials is None else {"trials": np.asarray(bags.trials, float)[order]}
+        ids = [bags.ids[k] for k in order]
         _write_tables(
             group,
+            unit,
             offsets=stored.offsets,
             block_offsets=cut_blocks(sizes[order], layout.block_pixels, layout.block_bags),
             y=np.asarray(bags.y, dtype=np.float64)[order],
             **trials,
             bag_weight=weight,
             moments=moments,
-            **_encode_ids([bags.ids[k] for k in order]),
+            **_encode_ids(ids),
         )
         group.attrs.update(
             {
@@ -331,6 +330,11 @@ def write_bags(
                 "scaling": {"mean": mean.tolist(), "sd": sd.tolist()},
             }
         )
+        units = list(bags.units or [""] * n_feat)
+        coordinates = bag_coordinates(
+            ids, covariates, units, bags.grid, bags.coords_crs, bags.n_axis
+        )
+        label_group(group, coordinates)
     return True
 
 
@@ -394,7 +398,7 @@ def _merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.n
     return total, merged
 
 
-def _write_tables(group: zarr.Group, **tables: np.ndarray) -> None:
+def _write_tables(group: zarr.Group, unit: str, **tables: np.ndarray) -> None:
     for name, value in tables.items():
         group.create_array(
             name,
@@ -403,6 +407,8 @@ def _write_tables(group: zarr.Group, **tables: np.ndarray) -> None:
             serializer=BytesCodec(endian=None if value.dtype == np.uint8 else "little"),
             compressors=[Crc32cCodec()],
             config={"write_empty_chunks": True},
+            dimension_names=BAG_DIMENSIONS[name],
+            attributes=bag_attributes(name, unit),
         )
 
 

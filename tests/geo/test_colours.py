@@ -18,7 +18,7 @@ from geo.colours import RAMPS, Scale, ramp_colours
 from geo.geopackage import LayerDescription, describe_layer, graduated_style
 from geo.geotiff import TiledWriter
 from geo.grid import Grid
-from geo.styles import raster_style, write_style
+from geo.styles import raster_sld, raster_style, write_style
 
 
 def _lightness(colour: str) -> float:
@@ -147,8 +147,27 @@ def test_the_style_is_what_qgis_reads(tmp_path):
     stops = shader.find("colorramp/prop[@k='stops']").get("v")
     assert stops == "0.333333;0,255,0,255"
     assert renderer.find("minMaxOrigin/limits").text == "None"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.qml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.qml", "a.sld"]
     assert raster_style(scale) != raster_style(scale, "t")
+
+
+def test_the_sld_has_the_colours_of_the_qgis_style(tmp_path):
+    scale = Scale((0.0, 12.5, 30.0), ("#ff0000", "#00ff00", "#0000ff"), above=True)
+    style = write_style(tmp_path / "rate & more.tif", scale, "cases < all")
+    qml = ET.fromstring(style.read_text(encoding="utf-8").split("\n", 1)[1])
+    sld = ET.parse(style.with_suffix(".sld")).getroot()
+    space = "{http://www.opengis.net/sld}"
+    assert (sld.tag, sld.get("version")) == (f"{space}StyledLayerDescriptor", "1.0.0")
+    assert sld.find(f"{space}NamedLayer/{space}Name").text == "rate & more"
+    (colours,) = sld.iter(f"{space}ColorMap")
+    assert colours.get("type") == "ramp"  # interpolated, as QGIS does
+    found = [(float(e.get("quantity")), e.get("color"), e.get("label")) for e in colours]
+    assert found == [
+        (float(i.get("value")), i.get("color"), i.get("label")) for i in qml.iter("item")
+    ]
+    assert found[0] == (0, "#ff0000", "0 cases < all")
+    assert {e.get("opacity") for e in colours} == {"1"}
+    assert raster_sld("a", scale) != raster_sld("a", scale, "t")
 
 
 def _package(path):

@@ -110,9 +110,9 @@ def test_maps_are_cogs_that_say_what_they_are(results):
 def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
-    wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml")}
+    wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml", ".sld")}
     levels = {"levels.gpkg", "levels.xlsx", "targeting.csv", "targeting.png"}
-    levels |= {"targeting_rank.tif", "targeting_rank.qml"}
+    levels |= {f"targeting_rank{end}" for end in (".tif", ".qml", ".sld")}
     levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
     assert names == wanted | levels | {"areas.gpkg", "areas.csv", "preview.png", "work"}
     assert set(summary["files"]) == names - {"work"}

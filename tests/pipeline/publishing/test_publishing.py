@@ -291,14 +291,15 @@ def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
         publish(config)
 
 
-def test_a_style_may_be_edited_in_the_version_that_readers_have(tmp_path):
-    source = tmp_path / "a.qml"
+@pytest.mark.parametrize("name", ["rate_mean.qml", "rate_mean.sld", "disagg.qgz"])
+def test_a_style_may_be_edited_in_the_version_that_readers_have(tmp_path, name):
+    source = tmp_path / "a"
     source.write_text("<qgis/>")
-    version = add_version(tmp_path / "maps", {"rate_mean.qml": source}, {}, "f")
+    version = add_version(tmp_path / "maps", {name: source}, {}, "f")
     make_current(tmp_path / "maps", version)
-    (tmp_path / "maps" / "current" / "rate_mean.qml").write_text("<qgis>my colours</qgis>")
+    (tmp_path / "maps" / "current" / name).write_text("<qgis>my colours</qgis>")
     assert current_version(tmp_path / "maps") == version
-    (tmp_path / "maps" / "current" / "rate_mean.qml").unlink()
+    (tmp_path / "maps" / "current" / name).unlink()
     assert current_version(tmp_path / "maps") is None
 
 

@@ -1,0 +1,83 @@
+"""Attributes by which other programs know a grid and its CRS: CF and GeoZarr.
+
+CF (climate and forecast conventions 1.11, sections 4 and 5.6) describes coordinates and the grid
+mapping, as xarray, rioxarray and GDAL read them. GeoZarr is the Zarr conventions ``proj:`` and
+``spatial:``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyproj import CRS
+
+from geo.grid import Grid
+
+#: Variable that holds the CRS, where rioxarray and GDAL look for it.
+GRID_MAPPING = "spatial_ref"
+
+_CONVENTIONS = (
+    ("proj:", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f", "coordinate reference system"),
+    ("spatial:", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4", "coordinates of a grid"),
+)
+
+
+def crs_code(crs: CRS) -> str | None:
+    """Return the code of a CRS, ``EPSG:4326``; None if no authority has one for just this CRS."""
+    found = crs.to_authority(min_confidence=90)  # 90: of another name
+    return None if found is None else ":".join(found)
+
+
+def grid_mapping(crs: CRS, grid: Grid | None = None) -> dict[str, Any]:
+    """Return the attributes of a variable that holds a CRS (CF, section 5.6).
+
+    Parameters
+    ----------
+    crs : pyproj.CRS
+        If CF knows no name for its projection, ``crs_wkt`` alone describes it.
+    grid : Grid, optional
+        Adds GDAL's ``GeoTransform``: x of the left edge, width, 0, y of the top, 0, -height.
+    """
+    found: dict[str, Any] = {**crs.to_cf(), GRID_MAPPING: crs.to_wkt()}
+    if grid is not None:
+        t = grid.transform
+        found["GeoTransform"] = " ".join(f"{v:.17g}" for v in t.to_gdal())
+    return found
+
+
+def axis_attributes(crs: CRS, axis: str) -> dict[str, str]:
+    """Return the attributes of the coordinates along ``X`` or ``Y``: name, unit (CF, section 4).
+
+    A CRS whose axes CF has no name for, as one of a pole, has the names of a projection.
+    """
+    for each in crs.cs_to_cf():
+        if each.get("axis") == axis:
+            return {key: str(value) for key, value in each.items()}
+    unit = crs.axis_info[0].unit_name
+    name = f"projection_{axis.lower()}_coordinate"
+    return {"axis": axis, "standard_name": name, "units": unit}
+
+
+def geozarr_attributes(grid: Grid) -> dict[str, Any]:
+    """Return the attributes of a Zarr group of arrays (y, x) on a grid: GeoZarr."""
+    code = crs_code(grid.crs)
+    return {
+        "zarr_conventions": [
+            {
+                "schema_url": f"https://raw.githubusercontent.com/zarr-conventions/{repository}"
+                "/refs/tags/v1/schema.json",
+                "spec_url": f"https://github.com/zarr-conventions/{repository}/blob/v1/README.md",
+                "uuid": uuid,
+                "name": name,
+                "description": about,
+            }
+            for name, repository, uuid, about in _CONVENTIONS
+        ],
+        **({} if code is None else {"proj:code": code}),
+        "proj:wkt2": grid.crs.to_wkt(),
+        "spatial:dimensions": ["y", "x"],
+        "spatial:shape": list(grid.shape),
+        "spatial:transform": [float(v) for v in tuple(grid.transform)[:6]],
+        "spatial:bbox": list(grid.bounds),
+        "spatial:registration": "pixel",
+    }

@@ -1,0 +1,130 @@
+"""The QGIS project of a run: all maps and the areas, styled, grouped and labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyogrio
+import rasterio
+from pyproj import CRS
+
+from geo.geopackage import layer_style, outline_style
+from geo.grid import Bounds
+from geo.qgis_project import ProjectGroup, ProjectLayer, project_file
+from pipeline.config.schema import Config
+from pipeline.core.code import installed_version
+from pipeline.prediction.area_description import column_aliases
+from pipeline.prediction.products import AREAS_GPKG, AREAS_LAYER, QGIS_PROJECT, Layer, layers
+from pipeline.storage.files import atomic_write
+
+#: Columns that hold the names of areas, the most usual first; a column that ends so counts, too.
+_NAMES = ("name", "nom", "nombre", "nome", "label")
+
+
+def write_project(config: Config, out: Path) -> str | None:
+    """Write the QGIS project of a run into its directory.
+
+    Parameters
+    ----------
+    config : Config
+    out : Path
+        Directory with the finished maps; those that it lacks are left out.
+
+    Returns
+    -------
+    str or None
+        Name of the file; None if the directory has neither maps nor areas.
+    """
+    maps = [layer for layer in layers(config) if (out / f"{layer.name}.tif").is_file()]
+    areas = (out / AREAS_GPKG.file).is_file()
+    if not maps and not areas:
+        (out / QGIS_PROJECT.file).unlink(missing_ok=True)
+        return None
+    crs, view = _frame(out / f"{maps[0].name}.tif" if maps else out / AREAS_GPKG.file)
+    groups = [ProjectGroup("Areas", _areas(config, out, bool(maps)))] if areas else []
+    for name in dict.fromkeys(layer.product.group for layer in maps):
+        members = [layer for layer in maps if layer.product.group == name]
+        found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
+        groups.append(ProjectGroup(name, found))
+    title = config.name if config.period is None else f"{config.name}, {config.period}"
+    with atomic_write(out / QGIS_PROJECT.file) as file:
+        file.write(project_file(title, groups, crs, view))
+    return QGIS_PROJECT.file
+
+
+def name_column(columns: Iterable[str], id_column: str) -> str:
+    """Return the column with the names of areas: ``name``, ``..._name``; else that of the ids."""
+    given = list(columns)
+    for wanted in _NAMES:
+        for column in given:
+            if column.lower() == wanted:
+                return column
+    for wanted in _NAMES:
+        for column in given:
+            if column.lower().endswith(f"_{wanted}") or column.lower().startswith(f"{wanted}_"):
+                return column
+    # write_areas renames an id column that GeoPackage reserves.
+    return id_column if id_column in given else given[0]
+
+
+def _frame(path: Path) -> tuple[CRS, Bounds]:
+    """Return the CRS and the extent of a file of the run."""
+    if path.suffix == ".tif":
+        with rasterio.open(path) as source:
+            return CRS.from_wkt(source.crs.to_wkt()), tuple(source.bounds)
+    about = pyogrio.read_info(path, layer=AREAS_LAYER, force_total_bounds=True)
+    return CRS.from_user_input(about["crs"]), tuple(about["total_bounds"])
+
+
+def _raster(layer: Layer, out: Path, crs: CRS, *, shown: bool) -> ProjectLayer:
+    unit = "" if layer.unit == "1" else f" ({layer.unit})"
+    return ProjectLayer(
+        id=_id(layer.name),
+        name=f"{layer.description[:1].upper()}{layer.description[1:]}{unit}",
+        source=f"./{layer.name}.tif",
+        kind="raster",
+        crs=crs,
+        style=(out / f"{layer.name}.qml").read_text(encoding="utf-8"),
+        visible=shown,
+        expanded=shown,
+        about=f"{layer.name}.tif, disagg {installed_version('disagg')}",
+    )
+
+
+def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
+    """Return the borders with names, over the maps, and the areas coloured by their rate."""
+    path = out / AREAS_GPKG.file
+    crs, _ = _frame(path)
+    columns = list(pyogrio.read_info(path, layer=AREAS_LAYER)["fields"])
+    label = '"' + name_column(columns, config.areas.id).replace('"', '""') + '"'
+    value = "probability" if config.labels is not None else "fitted_rate"
+    about = column_aliases(config, columns).get(value, value)
+    source = f"./{AREAS_GPKG.file}|layername={AREAS_LAYER}"
+    borders = ProjectLayer(
+        id="area_borders",
+        name="Borders and names",
+        source=source,
+        kind="vector",
+        crs=crs,
+        style=outline_style(),
+        label=label,
+        visible=over_maps,
+    )
+    coloured = ProjectLayer(
+        id="areas_fitted",
+        name=f"Areas: {about}",
+        source=source,
+        kind="vector",
+        crs=crs,
+        style=layer_style(path, AREAS_LAYER) or outline_style(),
+        label=label,
+        visible=not over_maps,
+        expanded=True,
+    )
+    return [borders, coloured]
+
+
+def _id(name: str) -> str:
+    # QGIS replaces an id of ten characters or fewer, and then does not find the layer.
+    return "disagg_raster_" + "".join(c if c.isalnum() else "_" for c in name)

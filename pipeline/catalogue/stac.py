@@ -1,0 +1,207 @@
+"""The STAC catalogue of a run: a static collection with one item, whose assets are its files.
+
+Links are relative, so that the directory may be moved, published or served as it is. The
+catalogue is of STAC 1.1 with the extensions projection, raster, file, version and processing.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyogrio
+import rasterio
+from pyproj import CRS
+
+from geo.footprint import Footprint, footprint
+from pipeline.catalogue.assets import asset_key, asset_of, run_files
+from pipeline.catalogue.dates import days_of
+from pipeline.config.model_factory import model_settings
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.core.code import installed_version, library_versions
+from pipeline.core.progress import Progress
+from pipeline.prediction.products import (
+    AREAS_GPKG,
+    AREAS_LAYER,
+    STAC_COLLECTION,
+    STAC_ITEM,
+    rate_unit,
+)
+from pipeline.storage.files import text_digest, write_json
+
+if TYPE_CHECKING:
+    import pystac
+
+_PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
+#: Fields of a raster that all of a run share: they are the item's, too.
+_SHARED = ("proj:code", "proj:wkt2", "proj:shape", "proj:transform", "proj:bbox")
+
+
+def write_stac(config: Config, out: Path, model: Any, progress: Progress) -> list[str]:
+    """Write the catalogue of a run into its directory.
+
+    Parameters
+    ----------
+    config : Config
+    out : Path
+        Directory with the finished results.
+    model : fitted model or None
+        Its settings are then in the item, as in the rasters' tags.
+    progress : Progress
+
+    Returns
+    -------
+    list of str
+        Names of the files, the collection's first.
+    """
+    import pystac
+
+    files = run_files(out)
+    assets = {}
+    with progress.task("catalogue", len(files)) as task:
+        for path, product in files.items():
+            assets[asset_key(path.relative_to(out))] = asset_of(out, path, product)
+            task.advance(1)
+    rasters = [path for path in files if path.suffix == ".tif"]
+    written = datetime.fromtimestamp(
+        max(int(p.stat().st_mtime) for p in rasters or [out / AREAS_GPKG.file]), UTC
+    )
+    place = _place(rasters, out / AREAS_GPKG.file)
+    item = _item(config, assets, place, written)
+    if model is not None:
+        item.properties["disagg:model"] = model_settings(config, model)
+    collection = _collection(config, item)
+    collection.add_item(item, set_parent=True)
+    # Links are relative to these; they themselves are not written.
+    collection.set_self_href(str(out / STAC_COLLECTION.file))
+    item.set_self_href(str(out / STAC_ITEM.file))
+    collection.catalog_type = pystac.CatalogType.SELF_CONTAINED
+    for name, each in ((STAC_COLLECTION.file, collection), (STAC_ITEM.file, item)):
+        write_json(out / name, each.to_dict(include_self_link=False))
+    return [STAC_COLLECTION.file, STAC_ITEM.file]
+
+
+def slug(name: str) -> str:
+    """Return a name as an id: small letters, figures, dots and hyphens."""
+    return re.sub(r"[^\w.]+", "-", name.lower()).strip("-") or "map"
+
+
+def content_version(assets: dict[str, pystac.Asset]) -> str:
+    """Return the version of a run's files: the same for the same bytes, 12 digits.
+
+    Styles and the project, which users may edit, and the evaluation do not count: the version is
+    that of the maps and tables.
+    """
+    counted = [
+        f"{key} {asset.extra_fields['file:checksum']}"
+        for key, asset in sorted(assets.items())
+        if "data" in (asset.roles or []) and "file:checksum" in asset.extra_fields
+    ]
+    return text_digest("\n".join(counted), 12)
+
+
+def _item(
+    config: Config, assets: dict[str, pystac.Asset], place: Footprint, written: datetime
+) -> pystac.Item:
+    import pystac
+    from pystac.extensions.file import FileExtension
+    from pystac.extensions.projection import ProjectionExtension
+    from pystac.extensions.raster import RasterExtension
+    from pystac.extensions.version import ItemVersionExtension
+
+    days = days_of(config.period)
+    item = pystac.Item(
+        id=slug(config.name if config.period is None else f"{config.name}-{config.period}"),
+        geometry=place.geometry,
+        bbox=place.bbox,
+        # Counts of a named period have its days; others have no date but the maps' own.
+        datetime=None if days else written,
+        start_datetime=days[0] if days else None,
+        end_datetime=days[1] if days else None,
+        properties={
+            "title": _title(config),
+            "description": _about(config),
+            "created": pystac.utils.datetime_to_str(written),
+            "processing:level": "L4",
+            "processing:lineage": _lineage(config),
+            "processing:software": {
+                "disagg": installed_version("disagg"),
+                "python": platform.python_version(),
+                **library_versions(),
+            },
+        },
+        stac_extensions=[_PROCESSING],
+        assets=assets,
+    )
+    fields = [each.extra_fields for each in assets.values()]
+    if any("bands" in each for each in fields):
+        RasterExtension.add_to(item)
+    placed = next((each for each in fields if "proj:code" in each), {})
+    item.properties |= {key: placed[key] for key in _SHARED if key in placed}
+    for extension in (ProjectionExtension, FileExtension):
+        extension.add_to(item)
+    version = content_version(assets)
+    ItemVersionExtension.ext(item, add_if_missing=True).apply(version=version, deprecated=False)
+    return item
+
+
+def _collection(config: Config, item: pystac.Item) -> pystac.Collection:
+    import pystac
+
+    times = item.common_metadata
+    when = [times.start_datetime or item.datetime, times.end_datetime or item.datetime]
+    collection = pystac.Collection(
+        id=slug(config.name),
+        title=config.name,
+        description=_about(config),
+        extent=pystac.Extent(
+            pystac.SpatialExtent([item.bbox or []]), pystac.TemporalExtent([when])
+        ),
+        license="other",  # that of the counts, which the run does not know
+        keywords=["disease mapping", "disaggregation", ResponseWords.of(config).quantity],
+        catalog_type=pystac.CatalogType.SELF_CONTAINED,
+    )
+    collection.summaries.add("processing:level", [item.properties["processing:level"]])
+    if "proj:code" in item.properties:
+        collection.summaries.add("proj:code", [item.properties["proj:code"]])
+    return collection
+
+
+def _place(rasters: list[Path], areas: Path) -> Footprint:
+    """Return the footprint of the maps; of the areas where a model maps no pixel."""
+    if rasters:
+        with rasterio.open(rasters[0]) as source:
+            return footprint(CRS.from_wkt(source.crs.to_wkt()), tuple(source.bounds))
+    about = pyogrio.read_info(areas, layer=AREAS_LAYER, force_total_bounds=True)
+    return footprint(CRS.from_user_input(about["crs"]), tuple(about["total_bounds"]))
+
+
+def _title(config: Config) -> str:
+    return config.name if config.period is None else f"{config.name}, {config.period}"
+
+
+def _about(config: Config) -> str:
+    quantity = ResponseWords.of(config).quantity
+    unit = "" if config.labels is not None else f" ({rate_unit(config)})"
+    what = "labels" if config.labels is not None else "counts"
+    return (
+        f"{quantity[:1].upper()}{quantity[1:]}{unit} in every pixel, with its uncertainty, from "
+        f"{what} of areas"
+    )
+
+
+def _lineage(config: Config) -> str:
+    names = ", ".join(config.covariates)
+    model = config.model
+    response = "labels" if config.labels is not None else f"{model.likelihood} responses"
+    return (
+        f"Areas and their {response}, covariates ({names}) and "
+        f"{'population' if config.population else 'surface'} aligned to one grid; model "
+        f"{model.kind} fitted to areas as sums over their pixels; pixels and areas predicted from "
+        "its posterior; evaluated by cross-validation. run.json has the whole configuration and "
+        "the fingerprints of all inputs."
+    )

@@ -1,0 +1,38 @@
+"""Write the catalogue of a finished run: the QGIS project, then the STAC item that lists it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.catalogue.project import write_project
+from pipeline.catalogue.stac import write_stac
+from pipeline.config.schema import Config
+from pipeline.core.progress import Progress, Silent
+
+
+def write_catalogue(
+    config: Config, out: Path, model: Any = None, progress: Progress | None = None
+) -> list[str]:
+    """Write ``disagg.qgz`` and ``stac/`` into the directory of a finished run.
+
+    To be called after everything else but ``run.json`` is there: the item has the checksum of
+    each file.
+
+    Parameters
+    ----------
+    config : Config
+    out : Path
+        Directory of the results, ``output.dir``.
+    model : fitted model, optional
+        Its settings are then in the STAC item.
+    progress : Progress, optional
+
+    Returns
+    -------
+    list of str
+        Names of the files written, relative to the directory.
+    """
+    project = write_project(config, out)
+    names = [] if project is None else [project]
+    return names + write_stac(config, out, model, progress or Silent())

@@ -1,0 +1,459 @@
+"""The catalogue of a run: its STAC item by pystac, its QGIS project by its XML and its sources."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import shutil
+import socket
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyogrio
+import pystac
+import pytest
+import rasterio
+import rioxarray
+from odc.geo.xr import ODCExtensionDa  # noqa: F401 (registers .odc)
+from pyproj import CRS
+from pystac.extensions.file import FileExtension
+from pystac.extensions.projection import ProjectionExtension
+from pystac.extensions.raster import RasterExtension
+from pystac.extensions.version import ItemVersionExtension
+from pystac.validation.stac_validator import JsonSchemaSTACValidator
+
+from pipeline.catalogue.dates import days_of
+from pipeline.catalogue.project import name_column
+from pipeline.catalogue.stac import slug
+from pipeline.catalogue.write import write_catalogue
+from pipeline.config.context import StageContext
+from pipeline.core.code import installed_version
+from pipeline.prediction.stage import predict_stage
+from tests.progress import Notes
+
+# affine warns of its own operator, which rioxarray uses.
+pytestmark = pytest.mark.filterwarnings("ignore:Use `@` matmul:PendingDeprecationWarning")
+
+#: What the extensions require of the fields that the catalogue uses, from their tables of fields.
+_HERE = "https://stac-extensions.github.io"
+_ASSETS = {"properties": {"assets": {"additionalProperties": {"$ref": "#/definitions/asset"}}}}
+_NUMBERS = {"type": "array", "items": {"type": "number"}}
+REQUIRED = {
+    f"{_HERE}/file/v2.1.0/schema.json": {
+        **_ASSETS,
+        "definitions": {
+            "asset": {
+                "dependentRequired": {"file:checksum": ["file:size"]},
+                "properties": {
+                    "file:size": {"type": "integer", "minimum": 0},
+                    "file:checksum": {"type": "string", "pattern": "^1220[0-9a-f]{64}$"},
+                },
+            }
+        },
+    },
+    f"{_HERE}/projection/v2.0.0/schema.json": {
+        "properties": {
+            "properties": {
+                "required": ["proj:code"],
+                "properties": {
+                    "proj:code": {"type": ["string", "null"], "pattern": "^[A-Z]+:[0-9]+$"},
+                    "proj:wkt2": {"type": ["string", "null"]},
+                    "proj:shape": {"type": "array", "items": {"type": "integer"}, "minItems": 2},
+                    "proj:transform": {**_NUMBERS, "minItems": 6, "maxItems": 9},
+                    "proj:bbox": {**_NUMBERS, "minItems": 4, "maxItems": 4},
+                },
+            }
+        }
+    },
+    f"{_HERE}/raster/v1.1.0/schema.json": {
+        **_ASSETS,
+        "definitions": {
+            "asset": {
+                "properties": {
+                    "raster:bands": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {
+                            "required": ["data_type", "nodata"],
+                            "properties": {
+                                "data_type": {"enum": ["float32", "float64"]},
+                                "nodata": {
+                                    "anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]
+                                },
+                                "sampling": {"enum": ["area", "point"]},
+                                "unit": {"type": "string"},
+                                "spatial_resolution": {"type": "number"},
+                                "statistics": {
+                                    "additionalProperties": {"type": "number"},
+                                    "minProperties": 1,
+                                },
+                            },
+                            "additionalProperties": False,
+                        },
+                    }
+                }
+            }
+        },
+    },
+    f"{_HERE}/version/v1.2.0/schema.json": {
+        "properties": {
+            "properties": {
+                "required": ["version"],
+                "properties": {"version": {"type": "string"}, "deprecated": {"type": "boolean"}},
+            }
+        }
+    },
+    f"{_HERE}/processing/v1.2.0/schema.json": {
+        "properties": {
+            "properties": {
+                "required": ["processing:software", "processing:lineage", "processing:level"],
+                "properties": {
+                    "processing:software": {"additionalProperties": {"type": "string"}},
+                    "processing:lineage": {"type": "string"},
+                    "processing:level": {"pattern": "^(RAW|L[0-4][A-D]?)$"},
+                },
+            }
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(world, tmp_path_factory):
+    """A finished directory with its catalogue, the configuration, and the names written."""
+    out = tmp_path_factory.mktemp("dataset") / "a run, été"
+    shutil.copytree(world.directory / "out", out)
+    config = world.with_config(output={"dir": str(out)})
+    predict_stage(StageContext(config))
+    (out / "evaluation.json").write_text("{}")
+    (out / "notes.txt").write_text("of a user: not of the run")
+    notes = Notes()
+    names = write_catalogue(config, out, world.model, notes)
+    return out, config, names
+
+
+@pytest.fixture
+def validator(monkeypatch):
+    """pystac's validator with our own requirements of the extensions, and no network."""
+
+    def refuse(*_, **__):
+        pytest.fail("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    found = JsonSchemaSTACValidator()
+    for address, schema in REQUIRED.items():
+        meta = "https://json-schema.org/draft/2020-12/schema"
+        found.schema_cache[address] = {"$schema": meta, "$id": address, **schema}
+    return found
+
+
+def read_item(out: Path) -> pystac.Item:
+    collection = pystac.Collection.from_file(str(out / "stac/collection.json"))
+    (item,) = collection.get_items()
+    return item
+
+
+def read_project(out: Path) -> ET.Element:
+    with zipfile.ZipFile(out / "disagg.qgz") as archive:
+        assert archive.namelist() == ["disagg.qgs"]
+        return ET.fromstring(archive.read("disagg.qgs"))
+
+
+def test_the_files_are_named(dataset):
+    out, _, names = dataset
+    assert names == ["disagg.qgz", "stac/collection.json", "stac/item.json"]
+    assert all((out / name).is_file() for name in names)
+    assert sorted(p.name for p in (out / "stac").iterdir()) == ["collection.json", "item.json"]
+
+
+def test_collection_and_item_are_valid(dataset, validator):
+    out, _, _ = dataset
+    collection = pystac.Collection.from_file(str(out / "stac/collection.json"))
+    assert collection.validate(validator)
+    item = read_item(out)
+    checked = item.validate(validator)
+    assert [each for each in checked if each in REQUIRED] == item.stac_extensions
+    assert set(item.stac_extensions) == set(REQUIRED)
+    # The check can fail.
+    item.properties["processing:level"] = "best"
+    with pytest.raises(pystac.STACValidationError):
+        item.validate(validator)
+    item.properties["processing:level"] = "L4"
+    item.bbox = None
+    with pytest.raises(pystac.STACValidationError):
+        item.validate(validator)
+
+
+def test_every_file_of_the_run_is_an_asset_with_its_checksum(dataset):
+    out, _, _ = dataset
+    item = read_item(out)
+    here = {p for p in out.iterdir() if p.is_file()} - {out / "notes.txt"}
+    found = {Path(a.get_absolute_href()) for a in item.assets.values()}
+    assert found == here | {out / "run.json"}  # which the run writes last
+    for key, asset in item.assets.items():
+        assert asset.href.startswith("../")
+        assert asset.title
+        assert asset.roles
+        assert asset.media_type
+        if key == "run.json":
+            assert not asset.ext.has("file") or FileExtension.ext(asset).checksum is None
+            continue
+        path, details = Path(asset.get_absolute_href()), FileExtension.ext(asset)
+        digest = hashlib.sha256(path.read_bytes()).digest()
+        assert bytes.fromhex(details.checksum) == bytes([0x12, 0x20]) + digest
+        assert details.size == path.stat().st_size
+    roles = {key: asset.roles for key, asset in item.assets.items()}
+    assert roles["rate_mean"] == ["data"]
+    assert roles["rate_mean.sld"] == ["metadata", "style"]
+    assert roles["preview.png"] == ["overview", "thumbnail"]
+    assert item.assets["exceedance_62.5"].title == (
+        "Probability that the rate is above 62.5 cases per 1,000 people"
+    )
+
+
+def test_bands_have_the_numbers_of_their_pixels(dataset):
+    out, _, _ = dataset
+    for key, asset in read_item(out).assets.items():
+        if asset.media_type is None or "geotiff" not in asset.media_type:
+            continue
+        # By rioxarray, and by NumPy: another way than the sums that wrote the tags.
+        data = rioxarray.open_rasterio(asset.get_absolute_href(), masked=True).squeeze("band")
+        values = data.values.astype(np.float64)
+        known = values[np.isfinite(values)]
+        (band,) = RasterExtension.ext(asset).bands
+        wanted = {
+            "minimum": known.min(),
+            "maximum": known.max(),
+            "mean": known.mean(),
+            "stddev": known.std(),
+            "valid_percent": 100 * known.size / values.size,
+        }
+        assert band.statistics.to_dict() == pytest.approx(wanted, rel=1e-6), key
+        assert band.nodata == "nan"
+        assert band.data_type == "float32"
+        with rasterio.open(asset.get_absolute_href()) as source:
+            assert band.unit == (source.units[0] if source.units[0] != "1" else None)
+            (own,) = asset.extra_fields["bands"]
+            assert own["description"] == source.descriptions[0]
+        assert own["statistics"] == band.statistics.to_dict()  # of STAC 1.1 and of the extension
+        assert data.rio.crs == CRS.from_user_input(ProjectionExtension.ext(asset).code)
+        assert data.odc.geobox.shape == tuple(ProjectionExtension.ext(asset).shape)
+        assert tuple(data.odc.geobox.transform)[:6] == pytest.approx(
+            ProjectionExtension.ext(asset).transform
+        )
+
+
+def test_the_item_says_where_it_is_and_what_made_it(dataset, world):
+    out, config, _ = dataset
+    item = read_item(out)
+    with rasterio.open(out / "rate_mean.tif") as source:
+        west, south, east, north = rasterio.warp.transform_bounds(
+            source.crs, "EPSG:4326", *source.bounds, densify_pts=21
+        )
+    assert item.bbox == pytest.approx([west, south, east, north], abs=1e-6)
+    assert ProjectionExtension.ext(item).code == "EPSG:32738"
+    software = item.properties["processing:software"]
+    assert software["disagg"] == installed_version("disagg")
+    assert software["GDAL"] == rasterio.__gdal_version__
+    assert "wave, north" in item.properties["processing:lineage"]
+    assert item.properties["disagg:model"]["kind"] == config.model.kind
+    assert item.datetime is not None  # the counts are of no period
+
+
+def test_the_version_is_that_of_the_maps_and_tables(dataset, world, tmp_path):
+    out, config, _ = dataset
+    first = ItemVersionExtension.ext(read_item(out)).version
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    # A style that a user changed is no other version of the map.
+    (again / "rate_mean.qml").write_text((out / "rate_mean.qml").read_text() + "<!-- mine -->")
+    write_catalogue(config, again)
+    assert ItemVersionExtension.ext(read_item(again)).version == first
+    rows = (again / "areas.csv").read_text()
+    (again / "areas.csv").write_text(rows.replace("1", "2", 1))
+    write_catalogue(config, again)
+    assert ItemVersionExtension.ext(read_item(again)).version != first
+
+
+def test_a_directory_that_moves_takes_its_catalogue_along(dataset, tmp_path):
+    out, _, _ = dataset
+    moved = tmp_path / "moved"
+    shutil.copytree(out, moved)
+    item = read_item(moved)
+    assert Path(item.assets["rate_mean"].get_absolute_href()) == moved / "rate_mean.tif"
+    assert str(out) not in (moved / "stac/item.json").read_text()
+    assert str(out) not in (moved / "stac/collection.json").read_text()
+
+
+def test_a_period_is_the_time_of_the_item(dataset, world, tmp_path):
+    out, config, _ = dataset
+    again = tmp_path / "period"
+    shutil.copytree(out, again)
+    dated = config.model_copy(update={"period": "2026-Q1"})
+    write_catalogue(dated, again)
+    item = read_item(again)
+    assert item.id == "little-2026-q1"
+    assert item.datetime is None
+    assert item.properties["start_datetime"] == "2026-01-01T00:00:00Z"
+    assert item.properties["end_datetime"] == "2026-03-31T23:59:59Z"
+    collection = json.loads((again / "stac/collection.json").read_text())
+    assert collection["extent"]["temporal"]["interval"] == [
+        ["2026-01-01T00:00:00Z", "2026-03-31T23:59:59Z"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("period", "first", "last"),
+    [
+        ("2025", "2025-01-01", "2025-12-31"),
+        ("2024-02", "2024-02-01", "2024-02-29"),
+        ("202412", "2024-12-01", "2024-12-31"),
+        ("2026-03-15", "2026-03-15", "2026-03-15"),
+        ("2026Q4", "2026-10-01", "2026-12-31"),
+        ("2026-W01", "2025-12-29", "2026-01-04"),
+    ],
+)
+def test_the_days_of_a_period(period, first, last):
+    start, end = days_of(period)
+    assert (start.date().isoformat(), end.date().isoformat()) == (first, last)
+    assert (end.hour, end.second) == (23, 59)
+
+
+@pytest.mark.parametrize("period", [None, "", "2026-13", "2026-W60", "2026-02-30", "spring"])
+def test_other_names_of_periods_have_no_days(period):
+    assert days_of(period) is None
+
+
+def test_names_become_ids():
+    assert slug("Malaria in Madagascar, 2020/21") == "malaria-in-madagascar-2020-21"
+    assert slug("***") == "map"
+
+
+def test_the_project_has_every_map_in_its_group(dataset):
+    out, _, _ = dataset
+    tree = read_project(out).find("layer-tree-group")
+    groups = {
+        group.get("name"): [layer.get("source") for layer in group]
+        for group in tree.findall("layer-tree-group")
+    }
+    assert list(groups) == ["Areas", "Rates", "Uncertainty", "Cases", "Exceedance", "Support"]
+    assert groups["Rates"] == ["./rate_mean.tif", "./rate_median.tif"]
+    assert groups["Exceedance"] == ["./exceedance_50.tif", "./exceedance_62.5.tif"]
+    listed = {source for sources in groups.values() for source in sources}
+    assert listed == {f"./{p.name}" for p in out.glob("*.tif")} | {"./areas.gpkg|layername=areas"}
+    drawn = [x.get("source") for x in tree.iter("layer-tree-layer") if "Un" not in x.get("checked")]
+    assert drawn == ["./areas.gpkg|layername=areas", "./rate_mean.tif"]
+
+
+def test_every_source_of_the_project_opens(dataset):
+    out, _, _ = dataset
+    root = read_project(out)
+    assert root.find("properties/Paths/Absolute").text == "false"
+    crs = CRS.from_wkt(root.find("projectCrs/spatialrefsys/wkt").text)
+    assert root.find("projectCrs/spatialrefsys/authid").text == "EPSG:32738"
+    layers = root.findall("projectlayers/maplayer")
+    ids = [layer.find("id").text for layer in layers]
+    assert len(set(ids)) == len(ids) == len(root.findall(".//layer-tree-layer"))
+    assert {x.get("id") for x in root.iter("layer-tree-layer")} == set(ids)
+    assert all(len(each) > 10 for each in ids)  # QGIS makes others of shorter ones
+    for layer in layers:
+        name, _, table = layer.find("datasource").text.partition("|layername=")
+        path = out / name
+        if layer.get("type") == "raster":
+            with rasterio.open(path) as source:
+                assert CRS.from_wkt(source.crs.to_wkt()).equals(crs, ignore_axis_order=True)
+                bounds = source.bounds
+        else:
+            info = pyogrio.read_info(path, layer=table)
+            assert CRS.from_user_input(info["crs"]).equals(crs, ignore_axis_order=True)
+            assert info["features"] == 12
+    shown = [
+        float(root.find(f"mapcanvas/extent/{k}").text) for k in ("xmin", "ymin", "xmax", "ymax")
+    ]
+    margin = np.array([-0.03, -0.03, 0.03, 0.03]) * np.tile(
+        [bounds.right - bounds.left, bounds.top - bounds.bottom], 2
+    )
+    np.testing.assert_allclose(shown, np.array(bounds) + margin, rtol=1e-12)
+    view = root.find("ProjectViewSettings/DefaultViewExtent")
+    assert [float(view.get(k)) for k in ("xmin", "ymin", "xmax", "ymax")] == shown
+
+
+def test_the_project_has_the_colours_of_the_styles(dataset):
+    out, _, _ = dataset
+    root = read_project(out)
+    scales = {}
+    for layer in root.findall("projectlayers/maplayer[@type='raster']"):
+        path = out / layer.find("datasource").text
+        style = ET.fromstring(path.with_suffix(".qml").read_text(encoding="utf-8"))
+        items = [dict(item.attrib) for item in layer.iter("item")]
+        assert items == [dict(item.attrib) for item in style.iter("item")]
+        assert len(items) >= 2
+        scales[path.stem] = [(item["value"], item["color"]) for item in items]
+    # One colour is one rate in all of them.
+    rates = [scales[f"rate_{name}"] for name in ("mean", "median", "lower", "upper")]
+    assert rates == rates[:1] * 4
+
+
+def test_areas_are_labelled_with_their_names_and_coloured_by_their_rate(dataset):
+    out, _, _ = dataset
+    borders, coloured = read_project(out).findall("projectlayers/maplayer[@type='vector']")
+    for layer in (borders, coloured):
+        assert layer.get("labelsEnabled") == "1"
+        style = layer.find("labeling/settings/text-style")
+        assert (style.get("fieldName"), style.get("isExpression")) == ('"name"', "1")
+    assert borders.find("renderer-v2").get("type") == "singleSymbol"
+    renderer = coloured.find("renderer-v2")
+    assert (renderer.get("type"), renderer.get("attr")) == ("graduatedSymbol", "fitted_rate")
+    # Each area lies in a class.
+    ends = [(float(r.get("lower")), float(r.get("upper"))) for r in renderer.iter("range")]
+    with (out / "areas.csv").open(newline="", encoding="utf-8-sig") as file:
+        rates = [float(row["fitted_rate"]) for row in csv.DictReader(file)]
+    assert len(rates) == 12
+    assert all(any(low <= rate <= high for low, high in ends) for rate in rates)
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        (["code", "Name", "people"], "Name"),
+        (["code", "district_name"], "district_name"),
+        (["code", "NAME_2", "note"], "NAME_2"),
+        (["code", "nom"], "nom"),
+        (["code", "username"], "code"),
+        (["area_id", "people"], "area_id"),
+    ],
+)
+def test_the_column_of_names(columns, wanted):
+    assert name_column(columns, "code") == wanted
+
+
+def test_the_same_maps_have_the_same_project(dataset, tmp_path):
+    out, config, _ = dataset
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    (again / "disagg.qgz").unlink()
+    write_catalogue(config, again)
+    assert (again / "disagg.qgz").read_bytes() == (out / "disagg.qgz").read_bytes()
+    assert not re.search(r"/tmp|/home|\\\\", (out / "disagg.qgz").read_bytes().decode("latin-1"))
+
+
+def test_a_model_of_areas_alone_has_a_catalogue_of_its_table(dataset, tmp_path, validator):
+    out, config, _ = dataset
+    areas = tmp_path / "areas"
+    areas.mkdir()
+    for name in ("areas.gpkg", "areas.csv"):
+        shutil.copy(out / name, areas)
+    assert write_catalogue(config, areas) == [
+        "disagg.qgz",
+        "stac/collection.json",
+        "stac/item.json",
+    ]
+    item = read_item(areas)
+    assert item.assets["areas.gpkg"].extra_fields["proj:code"] == "EPSG:32738"
+    assert item.validate(validator)
+    layers = read_project(areas).findall("projectlayers/maplayer")
+    assert [layer.get("type") for layer in layers] == ["vector", "vector"]
