@@ -36,7 +36,8 @@ def write_project(config: Config, out: Path) -> str | None:
     str or None
         Name of the file; None if the directory has neither maps nor areas.
     """
-    maps = [layer for layer in layers(config) if (out / f"{layer.name}.tif").is_file()]
+    wanted = [*layers(config), *layers(config, from_draws=True)]
+    maps = [layer for layer in wanted if (out / f"{layer.name}.tif").is_file()]
     areas = (out / AREAS_GPKG.file).is_file()
     if not maps and not areas:
         (out / QGIS_PROJECT.file).unlink(missing_ok=True)

@@ -325,6 +325,7 @@ TARGETING_RANK = RasterProduct(
     high=1.0,
     ramp="priority",
     from_draws=True,
+    group="Targeting",
 )
 TARGETING_CSV = Product(
     file="targeting.csv",
@@ -346,7 +347,11 @@ def _reconciled_cases(end: str) -> Values:
     return lambda found, people, _: found[end] * people
 
 
-_OF_RECONCILED: dict[str, Any] = {"wanted": _reconciled, "from_draws": True}
+_OF_RECONCILED: dict[str, Any] = {
+    "wanted": _reconciled,
+    "from_draws": True,
+    "group": "Reconciled",
+}
 _ENDS = {
     "mean": "mean {what}",
     "lower": "lower end of the central {{interval}} interval of the {what}",
@@ -377,7 +382,6 @@ RECONCILED = [
         for end, text in _ENDS.items()
     ),
 ]
-PREVIEW = Product(file="preview.png", description="the maps and the fit in one picture")
 PREVIEW = Product(
     file="preview.png",
     description="the maps and the fit in one picture",
