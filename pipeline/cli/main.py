@@ -18,6 +18,7 @@ import typer
 from geo.errors import InputError, Problem
 from pipeline.cli.bags import bags
 from pipeline.cli.check import all_problems, check
+from pipeline.cli.compare import compare
 from pipeline.cli.console import (
     BAD_INPUT,
     DEFECT,
@@ -51,6 +52,7 @@ app.add_typer(bags, name="bags")
 add_commands(app)
 app.command()(check)
 app.command()(plan)
+app.command()(compare)
 
 
 class Size(StrEnum):
