@@ -39,7 +39,7 @@ def publish(
         from pipeline.publishing.publish import publish as publish_run
         from pipeline.publishing.summary import headline
 
-        done = publish_run(loaded, force=force)
+        done = publish_run(loaded, force=force, progress=output.progress())
         output.print_json({"ok": done.status != "held", **done.summary()})
         if done.status == "held":
             for reason in done.reasons:

@@ -130,7 +130,7 @@ def compare_sides(
         write_change_styles(staging, "" if unit == "1" else unit)
         layers = read_areas_layer(a), read_areas_layer(b)
         change = _areas(a, b, drawn, layers, scale, progress)
-        table = _described_table(change.table, *layers)
+        table = _described_table(change.table, *layers, b)
         write_areas_change(table, *layers, b, staging)
         report = _report(a, b, drawn, by_pixel, pixels, table, change.total, sure, notes, unit)
         write_json(staging / REPORT, report)
@@ -293,8 +293,13 @@ def _moments(frame: pd.DataFrame, labels: bool) -> pd.DataFrame:
     )
 
 
-def _described_table(table: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+def _described_table(
+    table: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame, side: Side
+) -> pd.DataFrame:
     """Add the observed values, and which maps have the area; areas without pixels too."""
+    trials = side.config.labels is None and side.config.model.response.needs_trials
+    exposed = "tested" if trials else "people"  # as in areas.csv
+    table = table.rename(columns={f"exposure_{x}": f"{exposed}_{x}" for x in "ab"})
     ids = [*b.index, *a.index.difference(b.index, sort=False)]
     result = table.reindex(pd.Index(ids, name="id"))
     has_a, has_b = result.index.isin(a.index), result.index.isin(b.index)

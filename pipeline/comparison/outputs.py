@@ -39,8 +39,10 @@ _ALIASES = {
     "ratio_upper": "ratio: {interval} interval, upper end",
     "change_probability": "probability that the {quantity} is larger in B",
     "change_probability_independent": "the same, if the errors of A and B had nothing in common",
-    "exposure_a": "{exposure} in A",
-    "exposure_b": "{exposure} in B",
+    "people_a": "{weight_unit} in A",
+    "people_b": "{weight_unit} in B",
+    "tested_a": "people tested in A",
+    "tested_b": "people tested in B",
     "expected_a": "{expected} in A",
     "expected_b": "{expected} in B",
     "observed_a": "observed {total} in A",
@@ -123,5 +125,4 @@ def _words(side: Side) -> dict[str, str]:
         **words.placeholders,
         "interval": f"{100 * config.output.interval:g} %",
         "unit": unit,
-        "exposure": words.exposure or words.weight_unit,
     }

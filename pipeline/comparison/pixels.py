@@ -24,7 +24,7 @@ from pipeline.core.threads import map_in_order
 from pipeline.store.aligned_grid import open_aligned_grid, positions_of, read_part
 
 DIFFERENCE, RATIO, PROBABILITY = "difference_mean.tif", "ratio.tif", "change_probability.tif"
-TILE = 512
+TILE = 256  # so that small maps have several, one a thread
 ROWS = 1024  # pixels drawn at once: memory does not depend on the size of the map
 
 
