@@ -63,10 +63,11 @@ def draw_pair(
         that are equal then give equal surfaces, bit by bit.
     """
     if not paired or not isinstance(a, VBAgg):
-        return tuple(  # type: ignore[return-value]
+        one, other = (
             model.sample_functions(n_draws, np.random.default_rng([seed, stream]))
             for model, stream in ((a, STREAM_A), (b, STREAM_B))
         )
+        return one, other
     states = [member_states(m.fitted_state()) or [m.fitted_state()] for m in (a, b)]
     chosen = []
     for model in (a, b):

@@ -158,9 +158,7 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
                         found = f"cannot be written to ({error.strerror or error})"
                         raise InputError(Problem(str(log_file), found, "set --log-file")) from error
             log = RunLog((log_format or LogFormat.text).value, stream)
-            shown = Output(
-                output.as_json, output.quiet, output.verbose, log, log_file is not None
-            )
+            shown = Output(output.as_json, output.quiet, output.verbose, log, log_file is not None)
             if output.verbose:
                 stack.enter_context(log.library_messages())
             command(**options, output=shown)

@@ -104,9 +104,7 @@ def write_change_styles(directory: Path, unit: str) -> None:
     difference = directory / DIFFERENCE
     levels = Scale.of_rasters([difference], ramp=_RAMP)
     end = max(abs(levels.breaks[0]), abs(levels.breaks[-1]))
-    write_style(
-        difference, Scale.of_rasters([difference], low=-end, high=end, ramp=_RAMP), unit
-    )
+    write_style(difference, Scale.of_rasters([difference], low=-end, high=end, ramp=_RAMP), unit)
     path = directory / RATIO
     found = Scale.of_rasters([path], ramp=_RAMP)
     far = max(found.breaks[-1], 1.0 / found.breaks[0] if found.breaks[0] > 0 else 1.0)

@@ -184,9 +184,7 @@ def compare_pixels(
         if n[0] == 0:
             raise _no_overlap(a, b)
     n_pix = int(n[0])
-    return PixelChange(
-        n_pix, int(n[1]), int(n[2]), n_rose, n_fell, total / n_pix, absolute / n_pix
-    )
+    return PixelChange(n_pix, int(n[1]), int(n[2]), n_rose, n_fell, total / n_pix, absolute / n_pix)
 
 
 class _Reader:

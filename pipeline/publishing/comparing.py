@@ -9,7 +9,6 @@ from geo.errors import InputError, Problem
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.sides import Side, find_data, open_side
 from pipeline.config.reader import read_config
-from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.publishing.publish import publish_dir
 from pipeline.publishing.versions import current_version, list_versions

@@ -136,6 +136,8 @@ def attended(
             yield run
     except Exception as error:
         message = error_message(error) or f"a defect ({type(error).__name__}): {error}"
-        for trouble in notify_end(run.config or found, "failure", "Failed", f"{command}: {message}"):
+        for trouble in notify_end(
+            run.config or found, "failure", "Failed", f"{command}: {message}"
+        ):
             log(trouble)
         raise

@@ -114,9 +114,7 @@ def test_areas_and_total_against_dense_draws(runs, compared):
     before, after = (total.sum(1) for total in sums)
     total = report["total"]["expected"]
     assert total["a"] == pytest.approx(before.mean(), rel=1e-8)
-    assert total["difference_upper"] == pytest.approx(
-        np.quantile(after - before, 0.95), rel=1e-6
-    )
+    assert total["difference_upper"] == pytest.approx(np.quantile(after - before, 0.95), rel=1e-6)
     assert total["change_probability"] == (after > before).mean()
     assert report["total"]["rate"]["b"] == pytest.approx(1000 * after.mean() / people.sum())
 

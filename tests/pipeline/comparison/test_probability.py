@@ -24,7 +24,10 @@ def test_every_draw_against_every_other_with_ties():
 @pytest.mark.parametrize("kind", ["positive", "real"])
 def test_moments_agree_with_draws_of_those_moments(kind):
     rng = np.random.default_rng(4)
-    a, b = (np.array([2.0, 1.0]), np.array([0.5, 1.5])), (np.array([2.3, 0.8]), np.array([0.7, 0.4]))
+    a, b = (
+        (np.array([2.0, 1.0]), np.array([0.5, 1.5])),
+        (np.array([2.3, 0.8]), np.array([0.7, 0.4])),
+    )
 
     def draw(mean, sd):
         if kind == "real":
