@@ -1,6 +1,7 @@
 """Output of commands: results, progress, errors, and the exit status.
 
-Bad input gives one line per problem on standard error and exit status 2, an interruption exit
+Bad input gives one line per problem on standard error and exit status 2 (75 for what passes by
+itself, such as a server that is away), an interruption exit
 status 130 and the command to continue. A defect gives a traceback.
 """
 

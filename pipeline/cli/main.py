@@ -227,8 +227,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 2 bad input or a failing machine, 1 a defect of ours, 130 ended by
-        Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+        Exit status: 0 done, 2 bad input or a failing machine, 75 something that passes, 1 a defect
+        of ours, 130 ended by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
         with signals_raise(), _library_logs_silenced():
