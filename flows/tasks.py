@@ -13,7 +13,6 @@ from prefect import Task, task
 from prefect.logging import get_run_logger
 from prefect.states import State
 from prefect.task_engine import TaskRunTimeoutError
-from prefect.tasks import exponential_backoff
 
 from flows.show import progress_of
 from pipeline.config.schema import Config
@@ -22,7 +21,7 @@ from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import stage_key
 from pipeline.run.runner import run_stages, summarise_stages
 from pipeline.updates.map_run import MapRun
-from pipeline.updates.retry import is_transient
+from pipeline.updates.retry import JITTER, RetryPolicy, is_transient
 
 
 def is_retryable(_task: Task[..., Any], _run: Any, state: State[Any]) -> bool:
@@ -80,10 +79,10 @@ def run_publish_task(run: MapRun, config: Config, force: bool) -> Any:
 
 
 def _retry_options(config: Config) -> dict[str, Any]:
-    update = config.update
+    delays = RetryPolicy.of(config).delays()
     return {
-        "retries": update.retries,
-        "retry_delay_seconds": exponential_backoff(update.retry_delay_s),
-        "retry_jitter_factor": 0.2,
-        "timeout_seconds": update.timeout_s,
+        "retries": len(delays),
+        "retry_delay_seconds": delays or 0,
+        "retry_jitter_factor": JITTER,
+        "timeout_seconds": config.update.timeout_s,
     }

@@ -16,15 +16,14 @@ from prefect.task_engine import TaskRunTimeoutError
 from flows.show import show_run
 from flows.tasks import run_publish_task, run_stage_task
 from pipeline.publishing.metrics import recorded_metrics
-from pipeline.publishing.notify import send_notification
 from pipeline.publishing.publish import Publication
 from pipeline.publishing.summary import headline
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.lock import MapBusyError, hold_map
 from pipeline.updates.arrivals import load_watched
+from pipeline.updates.attended import HELD, notify_end
 from pipeline.updates.map_run import MapRun, error_message, slug, title
 
-HELD = "Finished, not fit to publish"
 SKIPPED = "Skipped"
 STAGES = ("ingest", "fit", "predict", "evaluate")
 WhenBusy = Literal["queue", "skip"]
@@ -52,8 +51,8 @@ def notify_on_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) ->
     except Exception as error:
         get_logger("flows").error("%s: no notification was sent: %s", flow_run.name, error)
         return
-    subject, text = f"{title(config)}: {state.name}", f"{flow_run.name}: {state.message}"
-    for failure in send_notification(config, event, subject, text):
+    text = f"{flow_run.name}: {state.message}"
+    for failure in notify_end(config, event, str(state.name), text):
         get_logger("flows").error("%s: %s", flow_run.name, failure)
 
 
@@ -141,7 +140,7 @@ def _run_locked(
         for stage in stages:
             metrics.add(run_stage_task(run, config, stage, fingerprints))
         if not publishes:
-            metrics.outcome = "unchanged"
+            metrics.end_stages()
             return Completed(message=f"{title(config)}: {', '.join(stages)} up to date")
         publication: Publication = run_publish_task(run, config, force)
         metrics.end(publication)

@@ -23,6 +23,8 @@ RAMPS = {
     "probability": ("BuPu", 0.18, 1.0),
     "priority": ("magma", 0.05, 0.97),  # of ranks, whose least is the first: low is dark
 }
+#: Colour maps of a change: both ends are dark, no change is nearly white.
+DIVERGING = {"change": ("RdBu_r", 0.06, 0.94)}
 TAIL = 0.01  # share of the values below the first break, and above the last one
 SKEWED = 4.0  # high over middle beyond which breaks are logarithmic
 DECADES = 500.0  # high over low, at most, of a logarithmic scale
@@ -68,7 +70,7 @@ class Scale:
         low, high : float, optional
             First and last break.
         ramp : str
-            A key of :data:`RAMPS`.
+            A key of :data:`RAMPS` or :data:`DIVERGING`.
         """
         known = np.asarray(values, dtype=np.float64)
         known = known[np.isfinite(known)]
@@ -145,11 +147,11 @@ def number_text(value: float) -> str:
 
 
 def ramp_colours(ramp: str, n: int) -> tuple[str, ...]:
-    """Return ``n`` colours of a ramp, from light to dark, ``#rrggbb``."""
+    """Return ``n`` colours of a ramp, from low to high, ``#rrggbb``."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    name, first, last = RAMPS[ramp]
+    name, first, last = {**RAMPS, **DIVERGING}[ramp]
     return tuple(to_hex(colour) for colour in colormaps[name](np.linspace(first, last, n)))
 
 

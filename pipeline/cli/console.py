@@ -1,6 +1,7 @@
 """Output of commands: results, progress, errors, and the exit status.
 
-Bad input gives one line per problem on standard error and exit status 2, an interruption exit
+Bad input gives one line per problem on standard error and exit status 2 (75 for what passes by
+itself, such as a server that is away), an interruption exit
 status 130 and the command to continue. A defect gives a traceback.
 """
 
@@ -12,14 +13,17 @@ import json
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError
+from geo.errors import InputError, Problem
 from geo.text_safety import terminal_text
 from pipeline.core.errors import explain
 from pipeline.core.progress import Progress, SilentTask, Task
@@ -28,10 +32,30 @@ from pipeline.core.signals import Terminated
 if TYPE_CHECKING:
     import rich.progress
 
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+    from pipeline.config.schema import Config
+    from pipeline.updates.log_lines import RunLog
+
+DONE, DEFECT, BAD_INPUT, PASSING, INTERRUPTED = 0, 1, 2, 75, 130
+
+
+class LogFormat(StrEnum):
+    """Format of the lines of a run."""
+
+    text = "text"
+    json = "json"
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+LogFormats = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format", help="Lines with time, map and period, on standard error or in --log-file."
+    ),
+]
+LogFile = Annotated[
+    Path | None, typer.Option("--log-file", metavar="FILE", help="Append such lines to a file.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages, too.")]
 
 
@@ -42,6 +66,20 @@ class Output:
     as_json: bool
     quiet: bool
     verbose: bool
+    log: RunLog | None = None
+    log_beside: bool = False  # the log has a file of its own
+
+    def name_log(self, config: Config) -> None:
+        """Name the map and the period in the lines of the log."""
+        if self.log is not None:
+            self.log.of(config)
+
+    def error(self, line: str) -> None:
+        """Print a line on standard error, and write it to the log."""
+        if self.log is not None:
+            self.log.write(line, "error")
+        if self.log is None or self.log_beside:
+            print_error(line)
 
     def print(self, text: str) -> None:
         """Print a line on standard output, without --quiet or --json."""
@@ -57,6 +95,16 @@ class Output:
         """Return the progress: bars on a terminal, lines elsewhere, none with --quiet."""
         from pipeline.core.progress import Silent
 
+        if self.log is not None and not self.log_beside:
+            return Silent() if self.quiet else self.log.progress()
+        shown = self._shown(Silent)
+        if self.log is None:
+            return shown
+        from pipeline.updates.log_lines import Both
+
+        return Both(shown, self.log.progress())
+
+    def _shown(self, silent: Callable[[], Progress]) -> Progress:
         if self.verbose:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
@@ -64,7 +112,7 @@ class Output:
                 logging.getLogger(package).setLevel(logging.INFO)
                 logging.getLogger(package).addHandler(handler)
         if self.quiet:
-            return Silent()
+            return silent()
         return Bars() if sys.stderr.isatty() else Lines()
 
 
@@ -88,15 +136,57 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --log-format and --log-file to a command of :func:`with_output_options`."""
+    shared = {"log_format": LogFormats, "log_file": LogFile}
+
+    @functools.wraps(command)
+    def wrapped(
+        *, log_format: LogFormat | None, log_file: Path | None, output: Output, **options: Any
+    ) -> None:
+        if log_format is None and log_file is None:
+            command(**options, output=output)
+            return
+        from pipeline.updates.log_lines import RunLog, open_log_file
+
+        with ExitStack() as stack:
+            stream = sys.stderr
+            if log_file is not None:
+                with reported_errors(output, ""):
+                    try:
+                        stream = stack.enter_context(open_log_file(log_file))
+                    except OSError as error:
+                        found = f"cannot be written to ({error.strerror or error})"
+                        raise InputError(Problem(str(log_file), found, "set --log-file")) from error
+            log = RunLog((log_format or LogFormat.text).value, stream)
+            shown = Output(output.as_json, output.quiet, output.verbose, log, log_file is not None)
+            if output.verbose:
+                stack.enter_context(log.library_messages())
+            command(**options, output=shown)
+
+    parameters = [
+        *inspect.signature(command, eval_str=True).parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+            for name, option in shared.items()
+        ),
+    ]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
+
 def print_error(line: str) -> None:
     """Print a line on standard error, unbuffered."""
     print(line, file=sys.stderr, flush=True)
 
 
-def report_interruption(stop: KeyboardInterrupt, rest: str = "") -> int:
+def report_interruption(
+    stop: KeyboardInterrupt, rest: str = "", say: Callable[[str], None] = print_error
+) -> int:
     """Report that a signal ended the command; return the exit status."""
     word = "terminated" if isinstance(stop, Terminated) else "interrupted"
-    print_error(f"{word}{rest}")
+    say(f"{word}{rest}")
     return stop.status if isinstance(stop, Terminated) else INTERRUPTED
 
 
@@ -112,20 +202,32 @@ def reported_errors(
             {"ok": False, "problems": [asdict(problem) for problem in error.problems]}
         )
         for problem in error.problems:
-            print_error(f"error: {problem}")
+            output.error(f"error: {problem}")
+        status = _status(error)
     except KeyboardInterrupt as stop:
         remedy = "finished work is kept; continue" if resumable else "no files remain; restart"
         message = f"{stage()}; {remedy} with `{command}`"
-        raise typer.Exit(report_interruption(stop, message)) from None
+        raise typer.Exit(report_interruption(stop, message, output.error)) from None
     except Exception as error:
         explained = explain(error, command)
         if explained is None:
+            if output.log is not None:
+                text = "".join(traceback.format_exception(error))
+                output.log.write(f"a defect: {error!r}", "error", traceback=text)
             raise
         output.print_json({"ok": False, "problems": [asdict(explained)]})
-        print_error(f"error: {explained}")
+        output.error(f"error: {explained}")
+        status = _status(error)
     else:
         return
-    raise typer.Exit(BAD_INPUT) from None
+    raise typer.Exit(status) from None
+
+
+def _status(error: Exception) -> int:
+    """Return 75 for what passes by itself (a server is away), 2 for what a user corrects."""
+    from pipeline.updates.retry import is_transient
+
+    return PASSING if is_transient(error) else BAD_INPUT
 
 
 SHOW_AFTER_S = 2.0

@@ -18,6 +18,7 @@ import typer
 from geo.errors import InputError, Problem
 from pipeline.cli.bags import bags
 from pipeline.cli.check import all_problems, check
+from pipeline.cli.compare import compare
 from pipeline.cli.console import (
     BAD_INPUT,
     DEFECT,
@@ -27,6 +28,7 @@ from pipeline.cli.console import (
     print_error,
     report_interruption,
     reported_errors,
+    with_log_options,
     with_output_options,
 )
 from pipeline.cli.plan import Within, describe, plan, propose_within
@@ -52,6 +54,7 @@ app.add_typer(bags, name="bags")
 add_commands(app)
 app.command()(check)
 app.command()(plan)
+app.command()(compare)
 
 
 class Size(StrEnum):
@@ -139,11 +142,16 @@ Examples:
   disagg run demo/disagg.yaml --within 2h
   disagg run demo/disagg.yaml --json --quiet > result.json
   disagg run --from demo/out/run.json --into again
+  disagg run demo/disagg.yaml --log-format json --log-file runs.log
+
+\b
+Retries, metrics and notifications: sections update, metrics, notify.
 """
 
 
 @app.command(name="run", help=_RUN)
 @with_output_options
+@with_log_options
 def _run(
     config: Annotated[
         Path | None, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")
@@ -174,6 +182,7 @@ def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
     """Add a command that runs some stages."""
 
     @with_output_options
+    @with_log_options
     def command(
         config: ConfigFile, force: Force = False, *, period: Period = None, output: Output
     ) -> None:
@@ -235,8 +244,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 2 bad input or a failing machine, 1 a defect of ours, 130 ended by
-        Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+        Exit status: 0 done, 2 bad input or a failing machine, 75 something that passes, 1 a defect
+        of ours, 130 ended by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
     """
     try:
         with signals_raise(), _library_logs_silenced():
@@ -327,24 +336,32 @@ def _run_stages(
         return f" during {at[-1]}" if at else ""
 
     with reported_errors(output, f"disagg {command} {path}", stage):
-        config = _load(path, period, with_inputs="ingest" in names) if load is None else load()
         from pipeline.prediction.products import announced_files
         from pipeline.run.fingerprints import Fingerprints
-        from pipeline.run.runner import run_stages, stale_stages, summarise_stages
+        from pipeline.run.runner import stale_stages, summarise_stages
+        from pipeline.updates.attended import attended
 
         progress = output.progress()
         chosen: dict[str, Any] = {}
-        if within is not None:
-            config, chosen = _within(path, config, within, progress, period)
-        fingerprints = Fingerprints(config)
-        if "ingest" not in names:
-            for stale in stale_stages(config, names[0], fingerprints):
-                progress.log(
-                    f"note: inputs of {stale} have changed; `disagg run {path}` updates all stages"
-                )
-        results = run_stages(
-            config, names, progress, force=force, on_start=at.append, fingerprints=fingerprints
-        )
+        with attended(path, period, f"disagg {command}", progress.log) as run:
+            if run.config is not None:
+                output.name_log(run.config)
+            own = load or (lambda: _load(path, period, with_inputs="ingest" in names))
+            config = run.retried(own)
+            run.config = config
+            output.name_log(config)
+            if within is not None:
+                config, chosen = _within(path, config, within, progress, period)
+            fingerprints = Fingerprints(config)
+            if "ingest" not in names:
+                for stale in run.retried(lambda: stale_stages(config, names[0], fingerprints)):
+                    progress.log(
+                        f"note: inputs of {stale} have changed; `disagg run {path}` updates all "
+                        "stages"
+                    )
+            results = run.run_stages(
+                config, names, progress, force=force, on_start=at.append, fingerprints=fingerprints
+            )
         place = config.output.place
         maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
         output.print_json(

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geo.errors import InputError
-from pipeline.cli.console import Output, print_error, reported_errors, with_output_options
+from pipeline.cli.console import (
+    Output,
+    reported_errors,
+    with_log_options,
+    with_output_options,
+)
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -22,6 +27,7 @@ Period = Annotated[
 
 
 @with_output_options
+@with_log_options
 def publish(
     config: ConfigFile,
     period: Period = None,
@@ -35,15 +41,20 @@ def publish(
     Exit status 3: a gate failed; the reasons are printed.
     """  # noqa: D301
     with reported_errors(output, f"disagg publish {config}"):
-        loaded = read(config, period)
         from pipeline.publishing.publish import publish as publish_run
         from pipeline.publishing.summary import headline
+        from pipeline.updates.attended import attended
 
-        done = publish_run(loaded, force=force)
+        progress = output.progress()
+        with attended(config, period, "disagg publish", progress.log) as run:
+            loaded = run.config = run.retried(lambda: read(config, period))
+            output.name_log(loaded)
+            done = run.retried(lambda: publish_run(loaded, force=force, progress=progress))
+            run.published(loaded, done)
         output.print_json({"ok": done.status != "held", **done.summary()})
         if done.status == "held":
             for reason in done.reasons:
-                print_error(f"held back: {reason}")
+                output.error(f"held back: {reason}")
             raise typer.Exit(HELD)
         output.print(headline(loaded, done))
 

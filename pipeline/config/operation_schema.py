@@ -100,6 +100,12 @@ class Publish(Section):
         24, description="number of versions to keep; the current one always stays"
     )
     url: str | None = Field(None, description="web address of the directory, for links")
+    compare: Annotated[bool, Field(strict=True)] | Literal["auto"] = Field(
+        "auto",
+        description="whether a version keeps its comparison with the last one: true, from draws; "
+        "auto, from draws where that is cheap, else from means and standard deviations; false, "
+        "none",
+    )
 
 
 class Update(Section):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geo.addresses import redacted
+from geo.errors import InputError
 from pipeline.config.schema import Config
 from pipeline.publishing.publish import Publication, publish_dir
 from pipeline.publishing.versions import current_version
@@ -32,6 +33,11 @@ class RunMetrics:
     def add(self, result: Mapping[str, Any]) -> None:
         """Add a finished stage."""
         self.stages[result["name"]] = (result["seconds"], result["skipped"])
+
+    def end_stages(self) -> None:
+        """Add the result of a run that does not publish."""
+        skipped = all(was_skipped for _, was_skipped in self.stages.values())
+        self.outcome = "unchanged" if skipped else "finished"
 
     def end(self, publication: Publication) -> None:
         """Add the result of publishing."""
@@ -56,20 +62,32 @@ def recorded_metrics(config: Config, on_error: Callable[[str], None]) -> Iterato
         metrics.outcome = "cancelled"
         raise
     finally:
-        version = current_version(publish_dir(config))
         errors = record_run(
             config,
             metrics.outcome,
             time.monotonic() - start,
             metrics.stages,
-            None if version is None else version.number,
+            _version(config),
             metrics.gates,
         )
         for error in errors:
             on_error(error)
 
 
-OUTCOMES = ("published", "unchanged", "held", "superseded", "failed", "skipped", "cancelled")
+def _version(config: Config) -> int | None:
+    """Return the number of the current version; None if nothing is published."""
+    if config.metrics.textfile is None and config.metrics.pushgateway is None:
+        return None
+    try:
+        version = current_version(publish_dir(config))
+    except InputError:  # of results on an object store, publish.dir must be given: to publish
+        return None
+    return None if version is None else version.number
+
+
+OUTCOMES = (
+    "published", "unchanged", "finished", "held", "superseded", "failed", "skipped", "cancelled"
+)  # fmt: skip
 
 
 def record_run(
@@ -148,7 +166,7 @@ def _registry(
     now = time.time()
     gauge("last_run_timestamp_seconds", "When the last run ended").labels(config.name).set(now)
     good = gauge("last_good_run_timestamp_seconds", "When a run last ended well")
-    if outcome in ("published", "unchanged", "superseded"):
+    if outcome in ("published", "unchanged", "finished", "superseded"):
         good.labels(config.name).set(now)
     elif "good" in before:
         good.labels(config.name).set(before["good"])

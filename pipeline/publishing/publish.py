@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any, Literal
 from geo.errors import InputError, Problem
 from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
+from pipeline.core.progress import Progress, Silent
 from pipeline.prediction.products import EDITABLE
 from pipeline.publishing.gates import Check, check_gates
+from pipeline.publishing.kept import compare_with_last, kept_model
 from pipeline.publishing.versions import (
     Version,
     add_version,
@@ -53,6 +56,8 @@ class Publication:
         Result of every gate.
     dropped : tuple of str
         Old versions that were removed.
+    comparison : dict or None
+        ``with``: the version that it was compared with; ``headline``, or ``skipped``: why not.
     """
 
     status: Literal["published", "unchanged", "held", "superseded"]
@@ -61,6 +66,7 @@ class Publication:
     reasons: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     dropped: tuple[str, ...] = ()
+    comparison: dict[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
@@ -83,7 +89,9 @@ def publish_dir(config: Config) -> Path:
     return config.output.dir / "published"
 
 
-def publish(config: Config, *, force: bool = False) -> Publication:
+def publish(
+    config: Config, *, force: bool = False, progress: Progress | None = None
+) -> Publication:
     """Publish the run in ``output.dir`` as a new version if it passes its gates.
 
     Parameters
@@ -91,6 +99,8 @@ def publish(config: Config, *, force: bool = False) -> Publication:
     config : Config
     force : bool, optional
         Publish even if a gate fails; ``version.json`` records the gates.
+    progress : Progress, optional
+        Of the comparison with the last version.
 
     Raises
     ------
@@ -142,18 +152,44 @@ def publish(config: Config, *, force: bool = False) -> Publication:
                 "superseded": backfilled,  # of an earlier period: never current
                 "gates": [asdict(check) for check in checks],
                 "compared_with": None if base is None else base.name,
-                "files": {name: file_digest(path) for name, path in sorted(files.items())},
             }
-            version = add_version(directory, files, about, fingerprint)
+            version, comparison = _add(config, directory, files, about, fingerprint, base, progress)
             if current is not None and backfilled:
                 why = f"{current.name} is of the later period {current.period} and stays current"
                 dropped = tuple(remove_old_versions(directory, config.publish.keep))
                 return Publication(
-                    "superseded", version.name, version.path, (why,), checks, dropped
+                    "superseded", version.name, version.path, (why,), checks, dropped, comparison
                 )
             make_current(directory, version)
             dropped = tuple(remove_old_versions(directory, config.publish.keep))
-    return Publication("published", version.name, version.path, (), checks, dropped)
+    return Publication("published", version.name, version.path, (), checks, dropped, comparison)
+
+
+def _add(
+    config: Config,
+    directory: Path,
+    files: dict[str, Path],
+    about: dict[str, Any],
+    fingerprint: str,
+    base: Version | None,
+    progress: Progress | None,
+) -> tuple[Version, dict[str, Any] | None]:
+    """Write a version with its model and its comparison with the version before."""
+    model, basis = kept_model(config)
+    comparison: dict[str, Any] | None = None
+    with tempfile.TemporaryDirectory(dir=config.output.dir, prefix=".compare.partial-") as made:
+        change: dict[str, Path] = {}
+        if base is not None and config.publish.compare is not False:
+            to = Path(made) / "change"
+            change, comparison = compare_with_last(config, base.path, to, progress or Silent())
+        kept = {**files, **model, **change}
+        about = {
+            **about,
+            "basis": basis,
+            "comparison": comparison,
+            "files": {name: file_digest(path) for name, path in sorted(kept.items())},
+        }
+        return add_version(directory, kept, about, fingerprint), comparison
 
 
 def _published_files(config: Config) -> dict[str, Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from geo.text_safety import markdown_text
+from pipeline.comparison.outputs import FILES as CHANGE
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import cell, evaluation_table, markdown_table
 from pipeline.prediction.products import PREVIEW, is_product
@@ -37,6 +38,7 @@ def page(config: Config, publication: Publication) -> str:
     parts = [
         "" if image is None else f"![{markdown_text(config.name)}]({image})",
         f"## Gates\n\n{gates_table(publication)}",
+        change_text(publication),
         f"## Evaluation\n\n{evaluation_table(config)}",
         f"## Files\n\n{outputs_list(config, publication)}",
     ]
@@ -59,12 +61,21 @@ def gates_table(publication: Publication) -> str:
     return markdown_table(["gate", "required", "measured", ""], rows)
 
 
+def change_text(publication: Publication) -> str:
+    """Return what changed from the version before as Markdown; empty without a comparison."""
+    about = publication.comparison
+    if about is None:
+        return ""
+    text = about.get("headline") or f"not compared: {about['skipped']}"
+    return f"## Change from {about['with']}\n\n{markdown_text(text)}"
+
+
 def outputs_list(config: Config, publication: Publication) -> str:
     """Return a Markdown list of the results; with links if ``publish.url`` is set."""
     place, url = publication.directory, config.publish.url
     lines = []
     for path in sorted(place.glob("*")):
-        if is_product(path.name):
+        if is_product(path.name) or (path.name in CHANGE and path.suffix != ".qml"):
             if url is not None and publication.version is not None:
                 address = _address(url, publication, path)
                 lines.append(f"* [{path.name}]({address})")
@@ -91,7 +102,9 @@ def headline(config: Config, publication: Publication) -> str:
         "unchanged": "unchanged, the current version is",
         "superseded": "kept as",
     }
-    where = publish_dir(config)
+    where, change = publish_dir(config), publication.comparison or {}
+    if "headline" in change:
+        more += f"; from {change['with']}: {change['headline']}"
     return f"{name}: {words[publication.status]} {publication.version} in {where}{more}"
 
 

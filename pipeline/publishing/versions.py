@@ -118,6 +118,7 @@ def add_version(
     with staged(path, KIND, VERSION, fingerprint) as at:
         partial = cast(Path, at)  # `directory` is local: versions are renamed into place
         for target, source in files.items():
+            (partial / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, partial / target)
         write_json(partial / ABOUT, {"version": name, **about})
     made = _read(path)

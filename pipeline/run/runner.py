@@ -108,6 +108,7 @@ def run_stages(
     *,
     force: bool = False,
     on_start: Callable[[str], None] | None = None,
+    on_done: Callable[[StageResult], None] | None = None,
     fingerprints: Fingerprints | None = None,
 ) -> list[StageResult]:
     """Run stages in order, skip those that are up to date, and write ``run.json``.
@@ -124,6 +125,8 @@ def run_stages(
         Run even what is up to date.
     on_start : callable, optional
         Called with each stage's name before it.
+    on_done : callable, optional
+        Called with each stage's result after it.
     fingerprints : Fingerprints, optional
         Fingerprints that were computed before.
 
@@ -153,6 +156,8 @@ def run_stages(
             if mirror is not None:
                 mirror.push()
             results.append(result)
+            if on_done is not None:
+                on_done(result)
             progress.log(_describe(result))
         write_run(config, fingerprints.inputs())
         if mirror is not None:

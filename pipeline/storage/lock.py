@@ -33,7 +33,7 @@ POLL_S = 1.0
 SHORT_S = 0.05  # between attempts at a lock that is held briefly
 _TRIES = 3  # attempts: `Lock.is_taken` holds the lock for a moment, too
 _UNKNOWN_OWNER = "another run"
-_PARTIAL = (".predict.partial", "work/.*.zarr.partial-*", "work/.model-*")
+_PARTIAL = (".predict.partial", ".compare.partial-*", "work/.*.zarr.partial-*", "work/.model-*")
 
 
 class LockedError(PipelineError, RuntimeError):

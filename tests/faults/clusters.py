@@ -146,7 +146,7 @@ def lose_workers(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
         if ended.status == 0:  # it was over before
             trial.moment = ""
             return
-        trial.wrong += bench.check_told(ended, (2,), told=CLUSTER)
+        trial.wrong += bench.check_told(ended, (75,), told=CLUSTER)
         trial.wrong += bench.check_visible((False,))
         cluster.add(1)
         trial.wrong += bench.recover(scheduler=cluster.address, wait=30)
@@ -166,7 +166,7 @@ def lose_scheduler(bench: Bench, rng: np.random.Generator, trial: Trial) -> None
         if ended.status == 0:
             trial.moment = ""
             return
-        trial.wrong += bench.check_told(ended, (2,), told=CLUSTER)
+        trial.wrong += bench.check_told(ended, (75,), told=CLUSTER)
         trial.wrong += bench.check_visible((False,))
     trial.wrong += bench.recover()
 

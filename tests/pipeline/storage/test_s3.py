@@ -62,7 +62,7 @@ class Run:
         text = text.replace("dir: out", f"dir: s3://{bucket}/map")
         text += (
             f"\nstorage: {{endpoint: '{endpoint}', retries: 4, timeout: 10, "
-            f"scratch: {home / 'scratch'}}}\n"
+            f"scratch: {home / 'scratch'}}}\nupdate: {{retries: 0}}\n"
         )
         assert text.count(f"s3://{bucket}") >= 6
         home.mkdir(exist_ok=True)
@@ -203,7 +203,7 @@ def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
         return len(seen) > 2
 
     with stormy(s3, Weather(error=1.0, only=after_two)) as through:
-        assert main(["run", str(country.config(tmp_path / "one", there, through))]) == 2
+        assert main(["run", str(country.config(tmp_path / "one", there, through))]) == 75
     (line,) = errors(capsys)
     assert re.match(rf"error: s3://{there}/map/work/checkpoint/epoch-000003", line)
     assert "after 5 attempts" in line
@@ -228,7 +228,8 @@ def test_a_run_that_fails_before_the_manifest_leaves_the_last_one(
     before = get(s3, there, MANIFEST)
     committing = lambda method, path: method == "PUT" and path.endswith(MANIFEST)  # noqa: E731
     with stormy(s3, Weather(error=1.0, only=committing)) as through:
-        assert main(["predict", str(country.config(tmp_path / "one", there, through, change))]) == 2
+        config = country.config(tmp_path / "one", there, through, change)
+        assert main(["predict", str(config)]) == 75
     (line,) = errors(capsys)
     assert line.startswith(f"error: s3://{there}/map/manifest.json: cannot be written")
     assert get(s3, there, MANIFEST) == before

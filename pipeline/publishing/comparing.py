@@ -1,0 +1,71 @@
+"""The sides of a comparison by the names that users give them, and that of a publication."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from geo.errors import InputError, Problem
+from pipeline.comparison.compare import compare_sides
+from pipeline.comparison.sides import Side, find_data, open_side
+from pipeline.config.reader import read_config
+from pipeline.core.progress import Progress
+from pipeline.publishing.publish import publish_dir
+from pipeline.publishing.versions import current_version, list_versions
+
+
+def find_side(text: str) -> Side:
+    """Find what a user wants to compare.
+
+    Parameters
+    ----------
+    text : str
+        ``output.dir`` of a run, the directory of a version, a configuration (its run), or
+        ``CONFIG@v0007`` or ``CONFIG@current`` (a version of its map).
+
+    Raises
+    ------
+    InputError
+        If there is nothing of that name.
+    """
+    path = Path(text)
+    if path.is_dir():
+        return open_side(path.resolve(), text)
+    name, at, version = text.rpartition("@")
+    file = Path(name if at else text)
+    if not file.is_file():
+        found = f"no file or directory {file}"
+        remedy = "give output.dir of a run, its configuration, or CONFIG@v0007"
+        raise InputError(Problem(text, found, remedy))
+    problems: list[Problem] = []
+    config = read_config(file, problems, None)
+    if config is None or problems:
+        raise InputError(problems)
+    if not at:
+        return open_side(config.output.dir, text)
+    directory = publish_dir(config)
+    chosen = current_version(directory) if version == "current" else None
+    versions = list_versions(directory)
+    chosen = chosen or next((each for each in versions if each.name == version), None)
+    if chosen is None:
+        names = ", ".join(each.name for each in versions) or "none; publish one first"
+        found = f"no version {version} in {directory}"
+        raise InputError(Problem(text, found, f"versions: {names}"))
+    return find_data(open_side(chosen.path, text), [config.output.dir])
+
+
+def compare(
+    a: str,
+    b: str,
+    out: Path,
+    progress: Progress,
+    *,
+    independent: bool = False,
+    n_draws: int | None = None,
+) -> dict[str, Any]:
+    """Compare two runs or versions by their names; see :func:`find_side`, :func:`compare_sides`."""
+    sides = [find_side(a), find_side(b)]
+    # A version keeps its model; its grid is that of a run whose inputs are the same.
+    places = [side.data or side.config.output.dir for side in sides]
+    one, other = (find_data(side, places) for side in sides)
+    return compare_sides(one, other, out, progress, independent=independent, n_draws=n_draws)
