@@ -18,6 +18,7 @@ from pipeline.comparison.probability import (
     ratio_interval,
 )
 from pipeline.comparison.sides import BAGS, Side
+from pipeline.prediction.areas import predict_areas
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.store.bag_store import BagStore
 from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_without_counts
@@ -54,7 +55,7 @@ def draw_area_rates(
     """Evaluate drawn surfaces at the areas of a side, block by block."""
 
     def draw(_: int, part: Any) -> AreaRates:
-        prediction = model.predict_bags(part, draws=draws)
+        prediction = predict_areas(model, part, draws, observed=True)
         weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         bag = np.asarray(part.bag, np.int64)
         if prediction.likelihood.needs_trials:  # its aggregate is a probability already

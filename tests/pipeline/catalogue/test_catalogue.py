@@ -340,7 +340,15 @@ def test_the_project_has_every_map_in_its_group(dataset):
         group.get("name"): [layer.get("source") for layer in group]
         for group in tree.findall("layer-tree-group")
     }
-    assert list(groups) == ["Areas", "Rates", "Uncertainty", "Cases", "Exceedance", "Support"]
+    assert list(groups) == [
+        "Areas",
+        "Rates",
+        "Uncertainty",
+        "Cases",
+        "Exceedance",
+        "Support",
+        "Targeting",
+    ]
     assert groups["Rates"] == ["./rate_mean.tif", "./rate_median.tif"]
     assert groups["Exceedance"] == ["./exceedance_50.tif", "./exceedance_62.5.tif"]
     listed = {source for sources in groups.values() for source in sources}

@@ -91,9 +91,13 @@ def test_areas_and_total_against_dense_draws(runs, compared):
     store = BagStore.open(a.place("work/bags.zarr"))
     rows = store.read_rows(0, store.n_pix)
     sums, people = [], np.add.reduceat(rows.weight, store.offsets[:-1])
-    for each in draws:  # every draw of every pixel, which the comparison never holds
+    for side, each in zip((a, b), draws, strict=True):
+        # Every draw of every pixel, which the comparison never holds; then each area's own count.
         dense = each.rate(rows.x, rows.coords) * rows.weight
-        sums.append(np.add.reduceat(dense, store.offsets[:-1], axis=1))
+        total = np.add.reduceat(dense, store.offsets[:-1], axis=1)
+        for block in BagStore.open(side.place("work/bags.zarr")).blocks():
+            total[:, block.bag] *= each.observed_factors(block, total[:, block.bag])
+        sums.append(total)
     rate_a, rate_b = (1000 * total / people for total in sums)
     table = pd.read_csv(out / "change.csv", dtype={"code": str}).set_index("code")
     table = table.loc[list(store.ids)]
