@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from geo.addresses import redacted
 from geo.text_safety import one_line_text
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
@@ -61,7 +62,8 @@ class Attended:
         policy = RetryPolicy() if self.config is None else RetryPolicy.of(self.config)
 
         def on_retry(error: Exception, wait_s: float, number: int) -> None:
-            why = one_line_text(error_message(error) or f"{type(error).__name__}: {error}")
+            told = error_message(error) or f"{type(error).__name__}: {error}"
+            why = redacted(one_line_text(told))  # an address may hold a secret
             self.log(f"{why}: retry {number} of {policy.retries} in {wait_s:.0f} s")
 
         return policy.call(function, on_retry)
@@ -135,7 +137,7 @@ def attended(
         with recorded_metrics(found, log) as run.metrics:
             yield run
     except Exception as error:
-        message = error_message(error) or f"a defect ({type(error).__name__}): {error}"
+        message = redacted(error_message(error) or f"a defect ({type(error).__name__}): {error}")
         for trouble in notify_end(
             run.config or found, "failure", "Failed", f"{command}: {message}"
         ):
