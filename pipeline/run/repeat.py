@@ -106,10 +106,10 @@ def _config(path: Path, record: Mapping[str, Any], into: Path | None) -> Config:
     recorded = record["config"]
     hidden = [key for key, text in _texts(recorded) if HIDDEN in text]
     if hidden:
-        found = "the address had a password or a key, which a record does not keep"
+        why = "the address had a password or a key, which a record does not keep"
         source = record.get("config_file") or "CONFIG"
         raise InputError(
-            [Problem(f"{path}: config.{key}", found, f"disagg run {source}") for key in hidden]
+            [Problem(f"{path}: config.{key}", why, f"disagg run {source}") for key in hidden]
         )
     # Which keys were set counts for some models; records of earlier versions do not tell.
     given = record.get("given") or recorded
