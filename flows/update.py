@@ -1,4 +1,4 @@
-"""The flow that updates a map: ingest, fit, predict, evaluate, publish."""
+"""The flow that updates a map: ingest, fit, predict, evaluate, report, publish."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pipeline.updates.map_run import MapRun, error_message, slug, title
 
 HELD = "Finished, not fit to publish"
 SKIPPED = "Skipped"
-STAGES = ("ingest", "fit", "predict", "evaluate")
+STAGES = ("ingest", "fit", "predict", "evaluate", "report")
 WhenBusy = Literal["queue", "skip"]
 
 

@@ -130,7 +130,7 @@ def demo(
         output.print(f"Configuration: {config}\nNext: disagg run {config}")
 
 
-_RUN = """Run all stages: ingest, fit, predict, evaluate. Skip those that are up to date.
+_RUN = """Run all stages: ingest, fit, predict, evaluate, report. Skip those that are up to date.
 
 \b
 Examples:
@@ -150,7 +150,8 @@ def _run(
     period: Period = None,
     output: Output,
 ) -> None:
-    _run_stages(config, ("ingest", "fit", "predict", "evaluate"), force, output, period, within)
+    stages = ("ingest", "fit", "predict", "evaluate", "report")
+    _run_stages(config, stages, force, output, period, within)
 
 
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
@@ -178,6 +179,7 @@ for _name, _stages, _text in (
         ("evaluate",),
         "Cross-validate the model; compare its maps with the truth, if given.",
     ),
+    ("report", ("report",), "Write report.html: the map, its checks and its tables on one page."),
 ):
     _add_stage_command(_name, _stages, _text)
 

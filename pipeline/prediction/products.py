@@ -287,6 +287,13 @@ EVALUATION = Product(
     description="scores in sample, held out, and against the truth where it is known",
     stage="evaluate",
 )
+REPORT = Product(
+    file="report.html",
+    description="the whole run on one page that needs nothing else: for a browser, a phone, paper",
+    stage="report",
+    announced=True,
+)
+REPORT_PICTURES = Product(file="report.pdf", description="the pictures of the page", stage="report")
 RUN_RECORD = Product(
     file="run.json",
     description="versions, configuration, fingerprints of all inputs, timings",
@@ -359,6 +366,8 @@ PRODUCTS: list[Product] = [
     AREAS_CSV,
     PREVIEW,
     EVALUATION,
+    REPORT,
+    REPORT_PICTURES,
     RUN_RECORD,
 ]
 
