@@ -36,7 +36,7 @@ from pipeline.prediction.preview import (
     outlines,
     prepare_plot,
 )
-from pipeline.reporting.plane import WIDTH, Plane
+from pipeline.reporting.tables import TARGETING, targeting_curve
 
 DPI = 130
 #: Colours of residuals, in predictive standard deviations.
@@ -125,6 +125,29 @@ def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
     return Drawn("calibration", "Calibration", alt, figure)
 
 
+def draw_targeting(out: Path, unit: str, total: str) -> Drawn | None:
+    """Draw the share of cases that the people of highest rate hold; None without the table."""
+    table = targeting_curve(out / TARGETING)
+    if table is None:
+        return None
+    figure = _figure(6.2, 5.8)
+    axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
+    prepare_plot(axes, "Targeting", f"% of {unit}, highest rates first", f"% of {total} reached")
+    axes.plot([0, 100], [0, 100], color=INK, lw=0.8, label="at random")
+    for n, (level, own) in enumerate(table.groupby("level", sort=False)):
+        colour = (BLUE, RED, "#4d7c3a", "#7a4b9a", MUTED)[n % 5]
+        ends = own["cases_reached_lower"], own["cases_reached_upper"]
+        axes.fill_between(own["percent"], *ends, color=colour, alpha=0.2, lw=0)
+        axes.plot(own["percent"], own["cases_reached"], color=colour, lw=1.4, label=str(level))
+    axes.set(xlim=(0, 100), ylim=(0, 101))
+    axes.legend(frameon=False, loc="lower right", labelcolor=INK, fontsize=8.5)
+    alt = (
+        f"Line plot: share of the {total} reached against the share of the {unit} who are taken, "
+        "those with the highest rate first, by level. The table has the numbers."
+    )
+    return Drawn("targeting", "Targeting", alt, figure)
+
+
 def coverage_lines(
     evaluation: Mapping[str, Any],
 ) -> list[tuple[str, list[tuple[float, float]]]]:
@@ -141,13 +164,14 @@ def coverage_lines(
     return [(words, sorted(points)) for words, points in kept if points]
 
 
-def draw_residuals(plane: Plane, shapes: np.ndarray, residual: np.ndarray) -> Drawn:
+def draw_residuals(shapes: np.ndarray, residual: np.ndarray) -> Drawn:
     """Draw the residual of each area on the map."""
-    tall = float(np.clip(plane.height / WIDTH, 0.4, 1.9))
+    left, bottom, right, top = shapely.total_bounds(shapes)
+    tall = float(np.clip((top - bottom) / (right - left), 0.4, 1.9))
     figure = _figure(6.2, 6.2 * tall * 0.9 + 1.1)
     axes = figure.add_axes((0.03, 0.1, 0.94, 0.83))
     _fill(axes, shapes, [RESIDUALS.colour(v) if np.isfinite(v) else "#ffffff" for v in residual])
-    axes.set(xlim=(0, WIDTH), ylim=(0, plane.height), aspect="equal", xticks=[], yticks=[])
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     axes.set_title("Residuals of the areas", loc="left", size=11.5, color=INK, pad=7)
     for n, (value, colour) in enumerate(zip(RESIDUALS.breaks, RESIDUALS.colours, strict=True)):

@@ -35,6 +35,7 @@ from pipeline.reporting.figures import (
     draw_fit,
     draw_raster,
     draw_residuals,
+    draw_targeting,
     write_pdf,
 )
 from pipeline.reporting.maps import map_data
@@ -84,7 +85,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         task.advance()
         data = map_data(config, out, areas, names, plane, shapes)
         task.advance()
-        drawn = _draw(config, out, areas, evaluation, plane, shapes)
+        drawn = _draw(config, out, areas, evaluation, shapes)
         task.advance()
         found = Found(
             config=config,
@@ -135,7 +136,7 @@ def _sizes(store: Any, raster: Path) -> dict[str, Any]:
 
 
 def _draw(
-    config: Config, out: Path, areas: Any, evaluation: Any, plane: Any, shapes: np.ndarray
+    config: Config, out: Path, areas: Any, evaluation: Any, shapes: np.ndarray
 ) -> list[Drawn]:
     """Draw the static pictures that the run has."""
     drawn = []
@@ -160,5 +161,6 @@ def _draw(
     if calibration is not None:
         drawn.append(calibration)
     if "residual" in areas:
-        drawn.append(draw_residuals(plane, shapes, areas["residual"].to_numpy(np.float64)))
-    return drawn
+        drawn.append(draw_residuals(shapes, areas["residual"].to_numpy(np.float64)))
+    targeting = draw_targeting(out, words.weight_unit or "people", words.total)
+    return drawn if targeting is None else [*drawn, targeting]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,14 @@ import pandas as pd
 from geo.text_safety import one_line_text
 from pipeline.reporting.words import number
 
-N_ROW, N_COLUMN = 400, 16  # of a table that the page does not know
+N_ROW, N_COLUMN = 400, 24  # of a table that the page does not know
 N_KEY = 60  # rows of the comparison
+_MACHINE = ("directory", "given", "format", "written")  # keys that say nothing of a map
+_CURVE = ("level", "percent", "cases_reached", "cases_reached_lower", "cases_reached_upper")
+_LEVEL_COLUMN = re.compile(
+    r"id|name|people|observed|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_[\d.]+"
+)
+_PERCENT = (5, 10, 20, 30, 50, 80)
 TARGETING, COMPARISON, LEVELS = "targeting.csv", "compare.json", "levels_*.csv"
 
 
@@ -83,17 +90,45 @@ def other_tables(out: Path) -> dict[str, list[Sheet]]:
     dict
         ``targeting``, ``levels`` and ``comparison``: lists, empty where there is none.
     """
-    levels = [
-        sheet(pd.read_csv(path), path.name, _title(path)) for path in sorted(out.glob(LEVELS))
-    ]
-    targeting = out / TARGETING
-    found = [sheet(pd.read_csv(targeting), TARGETING, "Targeting")] if targeting.is_file() else []
-    return {"targeting": found, "levels": levels, "comparison": _comparison(out / COMPARISON)}
+    levels = [(path, pd.read_csv(path)) for path in sorted(out.glob(LEVELS))]
+    levels.sort(key=lambda each: len(each[1]))  # the country first
+    return {
+        "targeting": _targeting(out / TARGETING),
+        "levels": [_level(path, table) for path, table in levels],
+        "comparison": _comparison(out / COMPARISON),
+    }
 
 
-def _title(path: Path) -> str:
+def targeting_curve(path: Path) -> pd.DataFrame | None:
+    """Return the curve of targeting; None if there is none, or a table of another form."""
+    if not path.is_file():
+        return None
+    table = pd.read_csv(path)
+    return table if set(_CURVE) <= set(table.columns) else None
+
+
+def _targeting(path: Path) -> list[Sheet]:
+    """Return the table of targeting; of a curve, the rows of some round shares."""
+    if not path.is_file():
+        return []
+    table = targeting_curve(path)
+    if table is None:
+        return [sheet(pd.read_csv(path), path.name, "Targeting")]
+    some = table[table["percent"].isin(_PERCENT)]
+    note = (
+        "Percent of people (or of cases), the cases that they hold, and the people needed for as "
+        f"many cases, with intervals; {path.name} has every percent."
+    )
+    return [sheet(some, path.name, "Targeting", note)]
+
+
+def _level(path: Path, table: pd.DataFrame) -> Sheet:
+    """Return the table of a level, of the columns that readers look for; else of the first ones."""
+    shown = [each for each in table.columns if _LEVEL_COLUMN.fullmatch(each)]
+    chosen = table[shown] if {"rate", "cases"} <= set(shown) else table
+    note = "" if chosen is table else f"{path.name} has more columns."
     level = path.stem.removeprefix("levels_").replace("_", " ")
-    return f"Level: {level}"
+    return sheet(chosen, path.name, f"Level: {level}", note)
 
 
 def _comparison(path: Path) -> list[Sheet]:
@@ -104,25 +139,49 @@ def _comparison(path: Path) -> list[Sheet]:
     sheets, flat = [], []
     for key, value in _leaves(given):
         if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
-            words = key.replace("_", " ").replace(".", ": ")
-            sheets.append(sheet(pd.DataFrame(value), f"{path.name}, {key}", words.capitalize()))
-        elif not isinstance(value, list):
-            flat.append((key.replace("_", " ").replace(".", ": "), value))
-    rows = [[cell(key), cell(value)] for key, value in flat[:N_KEY]]
-    if rows:
-        whole = Sheet(path.name, "Summary", "", ["", "value"], [False, True], rows)
-        sheets.insert(0, whole)
+            sheets.append(sheet(pd.DataFrame(value), f"{path.name}, {key}", _words(key)))
+        elif isinstance(value, Mapping):
+            rows = [{"": _words(name), **row} for name, row in value.items()]
+            sheets.append(sheet(pd.DataFrame(rows), f"{path.name}, {key}", _words(key)))
+        elif isinstance(value, list):
+            flat.append((_words(key), ", ".join(map(str, value)) or "none"))
+        else:
+            flat.append((_words(key), value))
+    cells = [[cell(key), cell(value)] for key, value in flat if value is not None][:N_KEY]
+    if cells:
+        sheets.append(Sheet(path.name, "Details", "", ["", "value"], [False, False], cells))
     return sheets
 
 
 def _leaves(value: Any, key: str = "") -> list[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        return [
-            leaf
-            for name, inner in value.items()
-            for leaf in _leaves(inner, f"{key}.{name}" if key else str(name))
-        ]
-    return [(key, value)]
+    """Return dotted keys with their values; folders of the machine are left out."""
+    if not isinstance(value, Mapping):
+        return [(key, value)]
+    alike = _alike(value)
+    found: list[tuple[str, Any]] = [(key, alike)] if alike else []
+    for name, inner in value.items():
+        if name not in _MACHINE and name not in alike:
+            found += _leaves(inner, f"{key}.{name}" if key else str(name))
+    return found
+
+
+def _alike(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a mapping that are rows of one table: numbers under the same keys."""
+    rows = {
+        name: row
+        for name, row in value.items()
+        if isinstance(row, Mapping)
+        and len(row) > 1
+        and all(isinstance(each, int | float) for each in row.values())
+    }
+    first = next(iter(rows.values()), {})
+    same = {name: row for name, row in rows.items() if row.keys() == first.keys()}
+    return same if len(same) > 1 else {}
+
+
+def _words(key: str) -> str:
+    text = key.replace("_", " ").replace(".", ": ")
+    return text[:1].upper() + text[1:]
 
 
 def name_column(areas: pd.DataFrame, key: str) -> str:

@@ -174,7 +174,7 @@ def _of_coverage(evaluation: Mapping[str, Any]) -> Iterator[str]:
         if share is not None and error is not None and share < float(level) - 2 * error:
             yield (
                 f"in simulations, {percent(float(level))} intervals cover only {percent(share)} of "
-                f"{words}: true rates vary more than the map says"
+                f"{words}: intervals are too short"
             )
 
 

@@ -49,6 +49,9 @@
       key.append(swatch, make("span", text));
       element.append(key);
     });
+    const none = make("span", undefined, "key");
+    none.append(make("i"), make("span", "no value"));
+    element.append(none);
   }
 
   function build(figure) {

@@ -14,15 +14,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import rasterio
+import yaml
 from PIL import Image
 
 from geo.colours import Scale
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.demo.country import simulate_country
+from pipeline.demo.country_spec import LAYERS, CountrySpec
 from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import RATE_MEAN
 from pipeline.reporting import vendor
 from pipeline.reporting.rasters import data_uri, pictures
 from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
+from pipeline.run.runner import run_stages
 from tests.pipeline.reporting.conftest import NASTY, page_data
 
 
@@ -131,6 +137,40 @@ def test_without_an_evaluation_the_page_has_no_answer_and_no_checks_of_it(finish
     assert "Observed against predicted" in page
 
 
+def test_a_model_that_maps_no_pixel_has_maps_of_areas(finished, copied):
+    for path in copied.glob("*.tif"):
+        path.unlink()
+    finished.report(copied)
+    data = page_data((copied / "report.html").read_text(encoding="utf-8"))
+    assert data["rasters"] == []
+    assert data["left"] == "area_fitted_rate"
+    table = pd.read_csv(copied / "areas.csv")
+    (layer,) = (each for each in data["fills"] if each["name"] == "area_fitted_rate")
+    # The highest rate has the darkest colour.
+    light = [sum(int(c[k : k + 2], 16) for k in (1, 3, 5)) for c in layer["colours"]]
+    assert light[int(table["fitted_rate"].argmax())] == min(light)
+
+
+@pytest.mark.ci
+def test_a_run_of_labels_has_probabilities_and_no_counts(tmp_path):
+    spec = CountrySpec((50, 56), 1 / 12, 1500, 24, 8, 1e6, covariates=tuple(LAYERS)[:3])
+    path = simulate_country(tmp_path, spec, seed=3, labels=True)
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["fit"] = {"max_epochs": 3, "seed": 1}
+    document["evaluate"] = {"folds": 2, "schemes": ["area"]}
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    config = load_config(path)
+    names = ("ingest", "fit", "predict", "evaluate", "report")
+    run_stages(config, names, Silent())
+    page = (config.output.dir / "report.html").read_text(encoding="utf-8")
+    assert "Better than one probability" in page
+    assert "Residuals" not in page
+    data = page_data(page)
+    assert data["left"] == "probability_mean"
+    assert data["facts"]["labels"][0] == "Probability to be positive"
+    assert [each.skipped for each in run_stages(config, names, Silent())] == [True] * 5
+
+
 def test_an_evaluation_of_another_fit_is_left_out(finished):
     record = read_record(finished.out)
     assert read_evaluation(finished.out, record) is not None
@@ -140,11 +180,18 @@ def test_an_evaluation_of_another_fit_is_left_out(finished):
 
 
 def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
-    pd.DataFrame({"share_of_people": [0.1, 0.2], "share_of_cases": [0.4, 0.6]}).to_csv(
-        copied / "targeting.csv", index=False
-    )
+    percent = np.arange(101)
+    reached = 100 * (percent / 100) ** 0.5
+    curve = {"level": "pixels", "percent": percent, "cases_reached": reached}
+    curve |= {"cases_reached_lower": reached - 1, "cases_reached_upper": reached + 1}
+    pd.DataFrame(curve).to_csv(copied / "targeting.csv", index=False)
     pd.DataFrame({"id": ["a<b"], "rate": [3.25]}).to_csv(copied / "levels_region.csv", index=False)
-    change = {"of": "v1", "areas": [{"id": "x", "ratio": 1.5}], "total": {"difference": -12.5}}
+    change = {
+        "of": "v1",
+        "areas": [{"id": "x", "ratio": 1.5}],
+        "b": {"directory": "/secret/place"},
+        "total": {"cases": {"a": 1, "difference": -12.5}, "rate": {"a": 2, "difference": 3}},
+    }
     (copied / "compare.json").write_text(json.dumps(change), encoding="utf-8")
     finished.report(copied)
     page = (copied / "report.html").read_text(encoding="utf-8")
@@ -153,7 +200,11 @@ def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
     section = page[page.index('<section id="comparison"') :]
     cells = texts(section[: section.index("</section>")], "td")
     assert {"v1", "1.5", "−12.5"} <= set(cells)
-    assert "Targeting" in page
+    assert "/secret" not in page
+    section = page[page.index('<section id="targeting"') :]
+    assert section.index("<img") < section.index("<table")
+    cells = texts(section[: section.index("</section>")], "td")
+    assert ["20", "44.7", "43.7", "45.7"] in [cells[k : k + 4] for k in range(len(cells))]
     assert "Targeting" not in finished.page()
 
 
