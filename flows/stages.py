@@ -42,9 +42,9 @@ def predict(
     changes: dict[str, Any] | None = None,
     when_busy: WhenBusy | None = None,
 ) -> State[Any]:
-    """Write the maps and evaluate them."""
+    """Write the maps, evaluate them and write the report."""
     run = MapRun(config, period, changes or {})
-    return run_map(run, ("predict", "evaluate"), publishes=False, when_busy=when_busy)
+    return run_map(run, ("predict", "evaluate", "report"), publishes=False, when_busy=when_busy)
 
 
 @flow(name="publish", **FLOW_OPTIONS)

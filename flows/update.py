@@ -1,4 +1,4 @@
-"""The flow that updates a map: ingest, fit, predict, evaluate, publish."""
+"""The flow that updates a map: ingest, fit, predict, evaluate, report, publish."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.updates.attended import HELD, notify_end
 from pipeline.updates.map_run import MapRun, error_message, slug, title
 
 SKIPPED = "Skipped"
-STAGES = ("ingest", "fit", "predict", "evaluate")
+STAGES = ("ingest", "fit", "predict", "evaluate", "report")
 WhenBusy = Literal["queue", "skip"]
 
 

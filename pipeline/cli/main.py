@@ -134,7 +134,7 @@ def demo(
         output.print(f"Configuration: {config}\nNext: disagg run {config}")
 
 
-_RUN = """Run all stages: ingest, fit, predict, evaluate. Skip those that are up to date.
+_RUN = """Run all stages: ingest, fit, predict, evaluate, report. Skip those that are up to date.
 
 \b
 Examples:
@@ -169,7 +169,7 @@ def _run(
         check_repeat_options(record, into, given)
     _run_stages(
         record or config or Path(),
-        ("ingest", "fit", "predict", "evaluate"),
+        ("ingest", "fit", "predict", "evaluate", "report"),
         force,
         output,
         period,
@@ -204,6 +204,7 @@ for _name, _stages, _text in (
         ("evaluate",),
         "Cross-validate the model; compare its maps with the truth, if given.",
     ),
+    ("report", ("report",), "Write report.html: the map, its checks and its tables on one page."),
 ):
     _add_stage_command(_name, _stages, _text)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
@@ -20,11 +22,15 @@ class StageContext:
     progress : Progress
     fingerprint : str
         Fingerprint of all inputs; if empty, the stage does not reuse finished results.
+    record : mapping
+        Of each earlier stage that has run: its ``inputs`` (fingerprints by name) and its
+        ``summary``, as in ``run.json``.
     """
 
     config: Config
     progress: Progress = field(default_factory=Silent)
     fingerprint: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def storage(self) -> Storage:

@@ -25,8 +25,12 @@ LIBRARIES = (
 _CODE, _LIBRARY = "code.", "library."
 
 
+#: Python, and what makes up the page of a report.
+_SUFFIXES = (".py", ".j2", ".css", ".js")
+
+
 def source_hash(directory: Path) -> str:
-    """Hash the names and contents of the Python sources below a directory.
+    """Hash the names and contents of the sources below a directory.
 
     Returns
     -------
@@ -34,7 +38,7 @@ def source_hash(directory: Path) -> str:
         16 hexadecimal digits.
     """
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(directory.rglob("*.py")):
+    for path in sorted(p for p in directory.rglob("*") if p.suffix in _SUFFIXES):
         data = path.read_bytes()
         digest.update(f"{path.relative_to(directory).as_posix()} {len(data)}\n".encode())
         digest.update(data)

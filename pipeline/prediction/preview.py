@@ -119,9 +119,9 @@ def render_preview(config: Config, directory: Path) -> None:
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
     moved = reproject(areas.geometry, raster_source(directory / mean_map.file).grid)
-    rings = _outlines(moved, mean.extent)
+    rings = outlines(moved, mean.extent)
     fitted = areas["probability" if labels else "fitted_rate"].notna()
-    absent = _outlines(moved[areas["observed"].isna() & fitted], mean.extent)
+    absent = outlines(moved[areas["observed"].isna() & fitted], mean.extent)
     figure, (left, middle, right) = _figure(config.name, mean)
     unit, label = rate_unit(config), "standard deviation"
     if labels:
@@ -131,19 +131,19 @@ def render_preview(config: Config, directory: Path) -> None:
         first = Panel(f"Mean {words.quantity}", unit, scale)
         # Only what is positive throughout has a deviation in per cent.
         relative = config.model.response.positive
-        spread = replace(sd, values=_relative(sd.values, mean.values)) if relative else sd
+        spread = replace(sd, values=relative_sd(sd.values, mean.values)) if relative else sd
         label += ", % of the mean" if relative else f", {unit}"
         colours = Scale.of(spread.values, ramp=sd_map.ramp) if relative else colours
-    _draw_map(left, mean, rings, first)
-    _draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
-    _mark_absent(left, absent, "label" if labels else "count")
-    _mark_absent(middle, absent, "label" if labels else "count")
-    _scale_bar(left, mean)
+    draw_map(left, mean, rings, first)
+    draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
+    mark_absent(left, absent, "label" if labels else "count")
+    mark_absent(middle, absent, "label" if labels else "count")
+    draw_scale_bar(left, mean)
     if labels:
-        _draw_labels(right, areas, config.output.interval)
+        draw_labels(right, areas, config.output.interval)
     else:
         counts = config.model.response.counts
-        _draw_responses(right, areas, config.output.interval, words, counts=counts)
+        draw_responses(right, areas, config.output.interval, words, counts=counts)
     path = directory / PREVIEW.file
     figure.savefig(path, metadata={"Software": None, "Title": config.name})
 
@@ -171,7 +171,7 @@ def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
     return figure, [figure.add_subplot(grid[0, column]) for column in (0, 1, 3)]
 
 
-def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
+def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     """Return the rings of the areas, simplified to the resolution of the picture."""
     thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
     rings = []
@@ -184,14 +184,14 @@ def _outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
     return rings
 
 
-def _relative(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
+def relative_sd(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Return the standard deviation in per cent of the mean; NaN where that is 0."""
     relative = np.full_like(mean, np.nan)
     np.divide(100 * sd, mean, out=relative, where=mean > 0)
     return relative
 
 
-def _draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:
+def draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:
     """Draw a raster with the areas' outlines and a colour bar."""
     values, extent, scale = shown.values, shown.extent, panel.scale
     image = axes.imshow(
@@ -230,7 +230,7 @@ _ENDS = {
 }
 
 
-def _mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
+def mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
     """Dash the outlines of areas without a count or label, and say so."""
     if not rings:
         return
@@ -242,7 +242,7 @@ def _mark_absent(axes: Axes, rings: list[np.ndarray], noun: str) -> None:
     )  # fmt: skip
 
 
-def _scale_bar(axes: Axes, shown: Overview) -> None:
+def draw_scale_bar(axes: Axes, shown: Overview) -> None:
     """Draw a bar of a round number of kilometres in the corner."""
     extent, crs = shown.extent, shown.crs
     if crs is None:
@@ -266,7 +266,7 @@ def _scale_bar(axes: Axes, shown: Overview) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def _draw_responses(
+def draw_responses(
     axes: Axes, areas: Any, interval: float, words: ResponseWords, *, counts: bool
 ) -> None:
     """Draw observed responses against fitted ones, with the predictive interval of each."""
@@ -279,7 +279,7 @@ def _draw_responses(
         table = table / np.where(people > 0, people, np.nan)[:, None]
     observed, fitted, lower, upper = table.T
     title = f"Areas: observed and fitted {words.rates if averages else words.totals}"
-    _prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
+    prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
     if known.empty:
         return
     # A logarithmic axis has no zero: zero counts and bounds are drawn at half a case.
@@ -303,7 +303,7 @@ def _draw_responses(
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
     axes.set(xlim=ends, ylim=ends)
     share = f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
-    _legend(axes, share, "upper left")
+    draw_legend(axes, share, "upper left")
 
 
 def _logarithmic(axes: Axes, ends: list[float]) -> None:
@@ -319,14 +319,14 @@ def _logarithmic(axes: Axes, ends: list[float]) -> None:
         axis.set_minor_formatter("")
 
 
-def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:
+def draw_labels(axes: Axes, areas: Any, interval: float) -> None:
     """Draw areas from the least to the most probable, coloured by what was observed."""
     areas = areas[np.isfinite(areas["probability"])].sort_values("probability")
     rank = np.arange(1, len(areas) + 1)
     p, y = areas["probability"].to_numpy(), areas["observed"].to_numpy()
     ends = areas[["probability_lower", "probability_upper"]].to_numpy()
     title = "Areas: observed label and probability"
-    _prepare_plot(axes, title, "areas, by probability", "probability to be positive")
+    prepare_plot(axes, title, "areas, by probability", "probability to be positive")
     axes.set(ylim=(-0.02, 1.02), xlim=(0, len(areas) + 1))
     bars = np.stack([np.repeat(rank[:, None], 2, axis=1), ends], axis=2)
     axes.add_collection(LineCollection(list(bars), colors="#9aa3b2", linewidths=0.7, alpha=0.6))
@@ -342,10 +342,11 @@ def _draw_labels(axes: Axes, areas: Any, interval: float) -> None:
             rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
             edgecolors="white", zorder=3, label=f"{word} ({int(chosen.sum())})",
         )  # fmt: skip
-    _legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
+    draw_legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
 
 
-def _prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+def prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+    """Give a square plot its title, labels and quiet axes."""
     axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
     axes.set_box_aspect(1)
     axes.set_anchor("N")
@@ -356,7 +357,8 @@ def _prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.set_ylabel(y_label, size=9, color=MUTED)
 
 
-def _legend(axes: Axes, title: str, place: Literal["upper left", "best"]) -> None:
+def draw_legend(axes: Axes, title: str, place: Literal["upper left", "best"]) -> None:
+    """Draw a legend without a frame."""
     legend = axes.legend(
         title=title, loc=place, frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
         handletextpad=0.2,

@@ -412,6 +412,13 @@ QGIS_PROJECT = Product(
     announced=True,
     roles=("metadata",),
 )
+REPORT = Product(
+    file="report.html",
+    description="the whole run on one page that needs nothing else: for a browser, a phone, paper",
+    stage="report",
+    announced=True,
+)
+REPORT_PICTURES = Product(file="report.pdf", description="the pictures of the page", stage="report")
 RUN_RECORD = Product(
     file="run.json",
     description="versions, configuration, fingerprints of all inputs, timings",
@@ -502,6 +509,8 @@ PRODUCTS: list[Product] = [
     *RECONCILED,
     PREVIEW,
     EVALUATION,
+    REPORT,
+    REPORT_PICTURES,
     QGIS_PROJECT,
     STAC_COLLECTION,
     STAC_ITEM,

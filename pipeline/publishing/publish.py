@@ -33,7 +33,8 @@ from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.lock import exclusive
 
 _STAGES = ("ingest", "fit", "predict", "evaluate")
-_SHOWN = ("predict", "evaluate")  # stages whose outputs are published
+# Stages whose outputs make a version; the report is published with them, if there is one.
+_MAP = ("predict", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def _published_files(config: Config) -> dict[str, Path]:
                 raise InputError(Problem(str(out), found, remedy))
         left |= record[name]["outputs"]
     files = {}
-    for name in _SHOWN:
+    for name in (*_MAP, *(["report"] if _has_report(record, left) else [])):
         for path, fingerprint in record[name]["outputs"].items():
             stage = STAGES[name]
             if path in (*stage.leaves, *stage.may_leave):  # for later stages, not for readers
@@ -224,6 +225,12 @@ def _published_files(config: Config) -> dict[str, Path]:
         _check_same_run(config, out / "run.json", remedy)
         files["run.json"] = out / "run.json"
     return files
+
+
+def _has_report(record: dict[str, Any], left: dict[str, str]) -> bool:
+    """Return whether there is a report, and it is of this map: one of another is left out."""
+    inputs = record.get("report", {}).get("inputs", {})
+    return bool(inputs) and all(left.get(path, value) == value for path, value in inputs.items())
 
 
 def _check_same_run(config: Config, path: Path, remedy: str) -> None:
@@ -245,11 +252,12 @@ def _check_same_run(config: Config, path: Path, remedy: str) -> None:
 
 
 def _fingerprint(config: Config, files: dict[str, Path]) -> str:
-    # Without run.json, which has timings, and styles, which users may edit.
+    # Without run.json, which has timings, styles, which users may edit, and the report, which is
+    # another view of the same map.
     record = read_record(config.output.dir)
     shown = {
         path: fingerprint
-        for name in _SHOWN
+        for name in _MAP
         for path, fingerprint in record[name]["outputs"].items()
         if path in files and not path.endswith(EDITABLE)
     }

@@ -58,6 +58,7 @@ def stage_inputs(
         inputs["products"] = fingerprint_value(list(stage.products))
     inputs |= {output: fingerprints.output(output) for output in stage.needs}
     found = {output: fingerprints.output(output) for output in stage.may_need}
+    found |= fingerprints.outputs(stage.reads)
     return inputs | {output: value for output, value in found.items() if value != "absent"}
 
 

@@ -171,7 +171,8 @@ def _run_one(
     inputs = stage_inputs(stage, config, fingerprints)
 
     def work() -> dict[str, Any]:
-        return stage.load()(StageContext(config, progress, fingerprint_value(inputs)))
+        record = read_record(config.output.dir)
+        return stage.load()(StageContext(config, progress, fingerprint_value(inputs), record))
 
     return run_stage(stage.name, inputs, stage.outputs, work, fingerprints, force=force)
 

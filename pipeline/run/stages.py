@@ -10,6 +10,9 @@ from typing import Any
 from pipeline.config.context import StageContext
 from pipeline.prediction.products import output_patterns, product_functions
 
+# Products that no stage reads: styles, pictures, and tables that areas.gpkg has as well.
+_UNREAD = (".qml", ".png", ".csv")
+
 StageFunction = Callable[[StageContext], dict[str, Any]]
 
 
@@ -33,6 +36,10 @@ class Stage:
         Outputs for later stages, in the output directory.
     may_need, may_leave : tuple of str
         The same, of outputs that some runs have and others have not.
+    products_of : tuple of str
+        Earlier stages whose outputs for users the stage reads, as far as they are there.
+    also : tuple of str
+        Glob patterns of files in the output directory that it reads where they are.
     """
 
     name: str
@@ -43,6 +50,14 @@ class Stage:
     leaves: tuple[str, ...] = ()
     may_need: tuple[str, ...] = ()
     may_leave: tuple[str, ...] = ()
+    products_of: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Glob patterns of the products that it reads, in the output directory."""
+        made = (pattern for stage in self.products_of for pattern in output_patterns(stage))
+        return *(each for each in made if not each.endswith(_UNREAD)), *self.also
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -70,6 +85,12 @@ _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
 _WITHOUT_COUNTS = "work/areas_without_counts.zarr"
+
+# What a page says of a run: everything but how and where it was computed, and who is told.
+_OF_THE_MAP = (
+    *("name", "areas", "counts", "period", "labels", "population", "covariates", "grid"),
+    *("model", "fit", "output", "evaluate", "truth"),
+)
 
 
 STAGES = {
@@ -130,6 +151,16 @@ STAGES = {
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
             may_need=(_BALANCE, _SUPPORT),
+        ),
+        Stage(
+            "report",
+            "pipeline.reporting.stage:report_stage",
+            config=_OF_THE_MAP,
+            files=(),
+            needs=(_BAGS, _MODEL),
+            may_need=(_BALANCE,),
+            products_of=("predict", "evaluate"),
+            also=("targeting.csv", "levels_*.csv", "compare.json"),
         ),
     )
 }

@@ -154,6 +154,19 @@ def render_balance(balance: Balance, title: str) -> str:
     table.add_column("")
     table.add_column(unit, justify="right")
     table.add_column(balance["cases"].get("unit", "cases"), justify="right")
+    for words, part, *row in balance_rows(balance):
+        table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
+    # Names and units of users are no markup.
+    console = Console(
+        file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, markup=False
+    )
+    console.print(table)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+
+
+def balance_rows(balance: Balance) -> list[tuple[str, bool, float | None, float | None]]:
+    """Return the rows of a balance: words, whether part of the one above, people, cases."""
     people, cases = balance["people"], balance["cases"]
     of_cases = {
         "inside_areas": cases.get("given"),
@@ -164,6 +177,7 @@ def render_balance(balance: Balance, title: str) -> str:
         "mapped": cases.get("mapped"),
         "mapped_outside": cases.get("mapped_outside"),
     }
+    rows: list[tuple[str, bool, float | None, float | None]] = []
     for key, words, part in _PEOPLE:
         row = [people.get(key), of_cases.get(key)]
         if key == "counted_twice":  # of the fit: it has its place below
@@ -171,31 +185,28 @@ def render_balance(balance: Balance, title: str) -> str:
         if not any(row) and (part or all(value is None for value in row)):
             continue
         if key == "mapped":
-            _add_fitted(table, cases)
+            rows += _fitted_rows(cases)
             words += f", of {cases['mapped_of']}" if "mapped_of" in cases else ""
-        table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
+        rows.append((words, part, *row))
     if people.get("mapped") is None:
-        _add_fitted(table, cases)
-    # Names and units of users are no markup.
-    console = Console(
-        file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, markup=False
-    )
-    console.print(table)
-    text: str = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+        rows += _fitted_rows(cases)
+    return rows
 
 
-def _add_fitted(table: Table, cases: dict[str, Any]) -> None:
+def _fitted_rows(cases: dict[str, Any]) -> list[tuple[str, bool, float | None, float | None]]:
     fitted = cases.get("fitted")
     if fitted is None:
-        return
+        return []
     interval = f"{100 * fitted['interval']:g} %"
-    table.add_row("fitted, sum of the table", "", _number(fitted["mean"]))
-    table.add_row(f"  {interval} interval, from", "", _number(fitted["lower"]))
-    table.add_row("  to", "", _number(fitted["upper"]))
-    table.add_row("  Monte Carlo standard error", "", _number(fitted["monte_carlo_se"]))
+    rows: list[tuple[str, bool, float | None, float | None]] = [
+        ("fitted, sum of the table", False, None, fitted["mean"]),
+        (f"{interval} interval, from", True, None, fitted["lower"]),
+        ("to", True, None, fitted["upper"]),
+        ("Monte Carlo standard error", True, None, fitted["monte_carlo_se"]),
+    ]
     if cases.get("counted_twice") and "mapped_of" not in cases:
-        table.add_row("  counted twice: areas overlap", "", _number(cases["counted_twice"]))
+        rows.append(("counted twice: areas overlap", True, None, cases["counted_twice"]))
+    return rows
 
 
 def _number(value: float | None) -> str:

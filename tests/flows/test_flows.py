@@ -119,7 +119,7 @@ def update(world, **parameters):
 def test_a_connection_is_tried_again_and_bad_input_is_not(pretend):
     pretend.fail["fit"] = [ConnectionResetError("reset"), TimeoutError("slow")]
     assert update(pretend).type.value == "COMPLETED"
-    assert pretend.ran == ["ingest", "fit", "fit", "fit", "predict", "evaluate"]
+    assert pretend.ran == ["ingest", "fit", "fit", "fit", "predict", "evaluate", "report"]
     pretend.ran.clear()
     pretend.fail["ingest"] = [BAD]
     state = update(pretend)
@@ -145,7 +145,7 @@ def test_a_cached_result_is_used_only_while_the_files_are_there(pretend):
     pretend.ran.clear()
     pretend.keys["fit"] = (pretend.own_key("fit"), True)
     assert update(pretend).type.value == "COMPLETED"
-    assert pretend.ran == ["ingest", "predict", "evaluate"]
+    assert pretend.ran == ["ingest", "predict", "evaluate", "report"]
     pretend.ran.clear()
     pretend.keys["fit"] = ("another-key", True)
     assert update(pretend).type.value == "COMPLETED"

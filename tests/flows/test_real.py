@@ -29,7 +29,9 @@ def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server,
     assert (state["type"], state["name"]) == ("COMPLETED", "Completed"), state
     assert "published as v0001" in state["message"]
     tasks = {each["name"].split("-")[0]: each["state_name"] for each in server.task_runs(run["id"])}
-    assert tasks == dict.fromkeys(["ingest", "fit", "predict", "evaluate", "publish"], "Completed")
+    assert tasks == dict.fromkeys(
+        ["ingest", "fit", "predict", "evaluate", "report", "publish"], "Completed"
+    )
     shown = server.artifacts()
     assert {"sensed-map", "sensed-evaluation", "sensed-fit"} <= set(shown)
     page = shown["sensed-map"]["data"]

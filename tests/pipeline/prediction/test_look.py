@@ -32,13 +32,13 @@ def results(world, tmp_path_factory):
     config = world.with_config(output={"dir": str(out)})
     panels = []
     with pytest.MonkeyPatch.context() as patch:
-        draw = preview._draw_map
+        draw = preview.draw_map
 
         def keep(axes, shown, rings, panel):
             panels.append((axes, panel))
             draw(axes, shown, rings, panel)
 
-        patch.setattr(preview, "_draw_map", keep)
+        patch.setattr(preview, "draw_map", keep)
         predict_stage(StageContext(config))
     return config, out, panels
 

@@ -90,12 +90,12 @@ def test_nothing_is_done_twice_but_what_changed(ran, tmp_path, capsys):
         os.utime(path)  # newer, but with the same content
     assert main(["run", str(config), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [stage["skipped"] for stage in told["stages"]] == [True] * 4
+    assert [stage["skipped"] for stage in told["stages"]] == [True] * 5
     assert _seconds(config) == before
     config.write_text(config.read_text().replace("rate_per: 1000", "rate_per: 100"))
     assert main(["run", str(config), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {s["name"] for s in told["stages"] if not s["skipped"]} == {"predict"}
+    assert {s["name"] for s in told["stages"] if not s["skipped"]} == {"predict", "report"}
     (directory / "out/rate_mean.tif").write_bytes(b"damaged")
     assert main(["run", str(config), "--quiet"]) == 0
     with rasterio.open(directory / "out/rate_mean.tif") as tif:

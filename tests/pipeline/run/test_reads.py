@@ -33,7 +33,7 @@ def test_a_run_hashes_each_input_once_and_each_output_once(inputs, calls, monkey
     config = build_config(inputs)
     given = {path.name for path in inputs.iterdir() if path.is_file()}
     left = {"bags.zarr/zarr.json", "grid.zarr/zarr.json", "m.json", "rate_mean.tif", "areas.csv"}
-    everything = dict.fromkeys(given | left | {"evaluation.json"}, 1)
+    everything = dict.fromkeys(given | left | {"evaluation.json", "report.html"}, 1)
     with hashed(monkeypatch) as count:
         run_stages(config, NAMES, Silent())
     assert count == everything
@@ -90,6 +90,7 @@ def test_each_stage_opens_what_it_declares_and_nothing_else(files):
         same = {str(given[key]) for key in declared}  # grid.like: the population
         also = {key for key, path in given.items() if str(path) in same}
         # Every area has a count: there is no store of others.
-        maybe = {name for name in stage.may_need if (out / name).exists()}
+        read = [name for name in stage.reads if "*" not in name]
+        maybe = {name for name in (*stage.may_need, *read) if (out / name).exists()}
         assert found - also == {*stage.needs, *maybe}, stage.name
         assert declared <= found, stage.name

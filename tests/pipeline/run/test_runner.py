@@ -23,10 +23,10 @@ def run(config, names=NAMES, **options):
 def test_a_second_run_does_nothing_and_remembers_what_the_first_said(inputs, calls):
     config = build_config(inputs)
     first = run(config)
-    assert calls == ["ingest", "fit", "predict", "evaluate"]
+    assert calls == ["ingest", "fit", "predict", "evaluate", "report"]
     second = run(config)
-    assert len(calls) == 4
-    assert [r.skipped for r in second] == [True] * 4
+    assert len(calls) == 5
+    assert [r.skipped for r in second] == [True] * 5
     assert [r.summary for r in second] == [r.summary for r in first]
 
 
@@ -38,16 +38,16 @@ def test_new_times_and_a_new_place_are_no_change(inputs, calls, tmp_path_factory
     moved = tmp_path_factory.mktemp("elsewhere") / "project"
     shutil.copytree(inputs, moved)
     run(build_config(moved))
-    assert len(calls) == 4
+    assert len(calls) == 5
 
 
 @pytest.mark.parametrize(
     ("changes", "ran"),
     [
-        ({"output": {"rate_per": 100}}, ["predict"]),
-        ({"output": {"interval": 0.5}}, ["predict", "evaluate"]),
-        ({"fit": {"max_epochs": 7}}, ["fit", "predict", "evaluate"]),
-        ({"evaluate": {"folds": 3}}, ["evaluate"]),
+        ({"output": {"rate_per": 100}}, ["predict", "report"]),
+        ({"output": {"interval": 0.5}}, ["predict", "evaluate", "report"]),
+        ({"fit": {"max_epochs": 7}}, ["fit", "predict", "evaluate", "report"]),
+        ({"evaluate": {"folds": 3}}, ["evaluate", "report"]),
         ({"compute": {"workers": 1}}, []),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_changed_key_runs_the_stages_that_it_concerns(inputs, calls, changes, 
 @pytest.mark.parametrize(
     ("name", "ran"),
     [
-        ("cases.csv", ["ingest", "fit", "predict", "evaluate"]),
+        ("cases.csv", ["ingest", "fit", "predict", "evaluate", "report"]),
         ("rain.tif", ["ingest"]),  # the stand-in's stores come out the same: nothing follows
         ("folds.csv", ["evaluate"]),
         ("truth.tif", ["evaluate"]),

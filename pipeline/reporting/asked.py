@@ -1,0 +1,158 @@
+"""The configuration of a run in words, and how to repeat the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from geo.addresses import redacted, redacted_values
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.core.code import code_hashes, installed_version, library_versions
+from pipeline.prediction.products import rate_unit
+from pipeline.reporting.words import number, percent
+
+_PLACES = ("path", "like", "dir", "url", "ca", "cert", "key", "textfile")
+# They change no number, and some name servers and people.
+_PRIVATE = ("compute", "storage", "publish", "update", "notify", "metrics", "check")
+
+
+def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the configuration asks for: terms with their texts.
+
+    Parameters
+    ----------
+    config : Config
+    sizes : mapping
+        ``n_areas`` and ``n_pixels`` of the fit, ``grid`` (rows, columns, CRS) as far as known.
+    """
+    words = ResponseWords.of(config)
+    source = config.response
+    given = file_name(source.path or config.areas.path)
+    period = f", period {config.period}" if config.period else ""
+    unit = "" if config.labels is not None else f", in {rate_unit(config)}"
+    surface = "people" if config.population is None else file_name(config.population.path)
+    found = [
+        ("Mapped", f"the {words.quantity} of each pixel{unit}"),
+        (
+            "From",
+            f"the {words.totals} of {sizes['n_areas']:,} areas: column “{source.value}” of "
+            f"{given}{period}",
+        ),
+        ("Areas", f"{file_name(config.areas.path)}, by “{config.areas.id}”"),
+        ("People", surface if config.population is not None else "not given: rates are per km2"),
+        (
+            "Covariates",
+            "; ".join(_covariate(name, each) for name, each in config.covariates.items()),
+        ),
+        ("Grid", _grid(config, sizes)),
+        ("Model", _model(config)),
+    ]
+    if config.labels is None:
+        found.append(
+            (
+                "Intervals",
+                f"central {percent(config.output.interval)} of the posterior; those of areas are "
+                f"from {config.output.draws:,} joint draws",
+            )
+        )
+    above = ", ".join(number(each) for each in config.output.exceedance)
+    if above and config.labels is None:
+        found.append(("Thresholds", f"probability that the {words.quantity} is above {above}"))
+    schemes = {"area": "single areas", "block": "whole regions"}
+    hidden = " and ".join(schemes.get(each, each) for each in config.evaluate.schemes)
+    found.append(("Checked by hiding", hidden or "nothing: evaluate.schemes is empty"))
+    return found
+
+
+def _covariate(name: str, covariate: Any) -> str:
+    how = "" if covariate.transform == "none" else f" ({covariate.transform})"
+    return f"{name.replace('_', ' ')}{how}"
+
+
+def _grid(config: Config, sizes: Mapping[str, Any]) -> str:
+    parts = []
+    if sizes.get("shape"):
+        rows, columns = sizes["shape"]
+        parts.append(f"{columns:,} by {rows:,} pixels")
+    if sizes.get("crs"):
+        parts.append(str(sizes["crs"]))
+    parts.append(f"{sizes['n_pixels']:,} pixels in the fit")
+    if config.grid.like is not None:
+        parts.append(f"like {file_name(config.grid.like)}")
+    return ", ".join(parts)
+
+
+def _model(config: Config) -> str:
+    model = config.model
+    text = model.kind
+    if config.labels is None:
+        text += f", {model.likelihood.replace('_', ' ')} likelihood, {model.link} link"
+        text += ", with an effect of each area" if model.area_effect else ""
+    return f"{text}; seed {config.fit.seed}"
+
+
+def file_name(path: str | Path) -> str:
+    """Return the name of a file or address, without the folder and without secrets."""
+    text = redacted(str(path))
+    return PurePosixPath(text.split("?")[0]).name or text
+
+
+def configuration(config: Config) -> str:
+    """Return the configuration as YAML, with names of files instead of paths."""
+    dump = config.model_dump(mode="json", exclude_defaults=True, exclude=set(_PRIVATE))
+    named: str = yaml.safe_dump(_named(redacted_values(dump)), sort_keys=False, allow_unicode=True)
+    return named
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: file_name(item) if key in _PLACES and isinstance(item, str) else _named(item)
+            for key, item in value.items()
+        }
+    return [_named(item) for item in value] if isinstance(value, list) else value
+
+
+def fingerprints(record: Mapping[str, Any], config: Config) -> list[tuple[str, str, str]]:
+    """Return key, file and fingerprint of every input of the run, as it was read."""
+    paths = config.input_paths()
+    found: dict[str, str] = {}
+    for entry in record.values():
+        found |= {key: value for key, value in entry["inputs"].items() if key in paths}
+    return [(key, file_name(paths[key]), value) for key, value in sorted(found.items())]
+
+
+def versions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the versions of the code and libraries that fitted the map, else those of now."""
+    used = record.get("fit", {}).get("inputs", {})
+    libraries = {
+        key.removeprefix("library."): value
+        for key, value in used.items()
+        if key.startswith("library.")
+    } or library_versions()
+    code = {
+        f"code of {key.removeprefix('code.')}": value
+        for key, value in used.items()
+        if key.startswith("code.") and value != "none"
+    } or {f"code of {key}": value for key, value in code_hashes().items()}
+    return [("disagg", installed_version("disagg")), *code.items(), *libraries.items()]
+
+
+def command(config: Config) -> str:
+    """Return the command that repeats the run."""
+    name = "CONFIG" if config.source is None else config.source.name
+    return f"disagg run {name}" + (f" --period {config.period}" if config.period else "")
+
+
+def citation(config: Config, n_areas: int, unit: str) -> str:
+    """Return how to cite the map."""
+    period = f", {config.period}" if config.period else ""
+    what = ResponseWords.of(config).quantity
+    return (
+        f"{config.name}{period}: map of the {what}{unit} from {n_areas:,} areas, made with "
+        f"disagg {installed_version('disagg')} ({config.model.kind}, seed {config.fit.seed})."
+    )

@@ -1,0 +1,215 @@
+"""Static pictures of the page and of ``report.pdf``: maps, fit, calibration, residuals."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from geo.colours import Scale
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.prediction.preview import (
+    BLUE,
+    INK,
+    MUTED,
+    RED,
+    Overview,
+    Panel,
+    draw_labels,
+    draw_legend,
+    draw_map,
+    draw_responses,
+    draw_scale_bar,
+    outlines,
+    prepare_plot,
+)
+from pipeline.reporting.tables import TARGETING, targeting_curve
+
+DPI = 130
+#: Colours of residuals, in predictive standard deviations.
+RESIDUALS = Scale(
+    (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0),
+    ("#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"),
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture: its key, a title, a text for who cannot see it, and the figure."""
+
+    key: str
+    title: str
+    alt: str
+    figure: Figure
+
+    @property
+    def uri(self) -> str:
+        """The picture as a PNG, as a ``data:`` address."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def write_pdf(drawn: Sequence[Drawn], name: str) -> bytes:
+    """Return a PDF with a page for each picture; the same bytes for the same run."""
+    buffer = io.BytesIO()
+    with PdfPages(buffer, metadata={"Title": name, "CreationDate": None, "Producer": None}) as pdf:
+        for each in drawn:
+            pdf.savefig(each.figure)
+    return buffer.getvalue()
+
+
+def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, alt: str) -> Drawn:
+    """Draw a raster with the borders of the areas, for print."""
+    shown = Overview.read(path, 1000)
+    left, right, bottom, top = shown.extent
+    tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.4, 1.9))
+    figure = _figure(6.2, 6.2 * tall * 0.9 + 1.1)
+    axes = figure.add_axes((0.03, 0.03, 0.94, 0.89))
+    draw_map(axes, shown, outlines(areas, shown.extent), panel)
+    draw_scale_bar(axes, shown)
+    return Drawn(key, f"{config.name}: {panel.title}", alt, figure)
+
+
+def draw_fit(config: Config, areas: Any) -> Drawn:
+    """Draw observed responses against fitted ones; of labels, the probabilities in order."""
+    figure = _figure(6.2, 5.8)
+    axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
+    words = ResponseWords.of(config)
+    if config.labels is not None:
+        draw_labels(axes, areas, config.output.interval)
+        alt = "Probability of each area to be positive, from the least to the most probable."
+        return Drawn("fit", "Observed label and probability", alt, figure)
+    counts = config.model.response.counts
+    draw_responses(axes, areas, config.output.interval, words, counts=counts)
+    alt = (
+        f"Scatter plot: observed {words.total} of each area against the fitted {words.total}, with "
+        "predictive intervals. The table of areas has the numbers."
+    )
+    return Drawn("fit", "Observed against predicted", alt, figure)
+
+
+def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
+    """Draw the share of areas inside intervals of each level; None where there are no intervals."""
+    lines = list(coverage_lines(evaluation))
+    if not lines:
+        return None
+    figure = _figure(6.2, 5.8)
+    axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
+    prepare_plot(axes, "Calibration of intervals", "level of the interval", "share covered")
+    axes.plot([0, 1], [0, 1], color=INK, lw=0.8, label="calibrated")
+    for (label, points), colour, marker in zip(
+        lines, (BLUE, RED, "#4d7c3a", MUTED), "osD^", strict=False
+    ):
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.2, label=label)
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    draw_legend(axes, "intervals of", "upper left")
+    alt = (
+        "Line plot: the share of intervals that cover what they should, against their level. "
+        "A line on the diagonal is calibrated; below it, intervals are too short."
+    )
+    return Drawn("calibration", "Calibration", alt, figure)
+
+
+def draw_targeting(out: Path, unit: str, total: str) -> Drawn | None:
+    """Draw the share of cases that the people of highest rate hold; None without the table."""
+    table = targeting_curve(out / TARGETING)
+    if table is None:
+        return None
+    figure = _figure(6.2, 5.8)
+    axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
+    prepare_plot(axes, "Targeting", f"% of {unit}, highest rates first", f"% of {total} reached")
+    axes.plot([0, 100], [0, 100], color=INK, lw=0.8, label="at random")
+    for n, (level, own) in enumerate(table.groupby("level", sort=False)):
+        colour = (BLUE, RED, "#4d7c3a", "#7a4b9a", MUTED)[n % 5]
+        ends = own["cases_reached_lower"], own["cases_reached_upper"]
+        axes.fill_between(own["percent"], *ends, color=colour, alpha=0.2, lw=0)
+        axes.plot(own["percent"], own["cases_reached"], color=colour, lw=1.4, label=str(level))
+    axes.set(xlim=(0, 100), ylim=(0, 101))
+    axes.legend(frameon=False, loc="lower right", labelcolor=INK, fontsize=8.5)
+    alt = (
+        f"Line plot: share of the {total} reached against the share of the {unit} who are taken, "
+        "those with the highest rate first, by level. The table has the numbers."
+    )
+    return Drawn("targeting", "Targeting", alt, figure)
+
+
+def coverage_lines(
+    evaluation: Mapping[str, Any],
+) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return the coverage of intervals by level, of hidden areas, regions and simulations."""
+    lines = []
+    held = evaluation.get("held_out") or {}
+    for scheme, words in (("area", "hidden areas"), ("block", "hidden regions")):
+        levels = ((held.get(scheme) or {}).get("model") or {}).get("intervals") or {}
+        lines.append((words, [(float(k), v.get("coverage")) for k, v in levels.items()]))
+    simulated = (evaluation.get(CALIBRATION) or {}).get("pixels") or {}
+    levels = simulated.get("coverage") or {}
+    lines.append(("pixels, in simulations", [(float(k), v) for k, v in levels.items()]))
+    kept = [(words, [p for p in points if p[1] is not None]) for words, points in lines]
+    return [(words, sorted(points)) for words, points in kept if points]
+
+
+def draw_residuals(shapes: np.ndarray, residual: np.ndarray) -> Drawn:
+    """Draw the residual of each area on the map."""
+    left, bottom, right, top = shapely.total_bounds(shapes)
+    tall = float(np.clip((top - bottom) / (right - left), 0.4, 1.9))
+    figure = _figure(6.2, 6.2 * tall * 0.9 + 1.1)
+    axes = figure.add_axes((0.03, 0.1, 0.94, 0.83))
+    _fill(axes, shapes, [RESIDUALS.colour(v) if np.isfinite(v) else "#ffffff" for v in residual])
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.set_title("Residuals of the areas", loc="left", size=11.5, color=INK, pad=7)
+    for n, (value, colour) in enumerate(zip(RESIDUALS.breaks, RESIDUALS.colours, strict=True)):
+        at = 0.06 + 0.125 * n
+        patch = {"facecolor": colour, "edgecolor": MUTED, "linewidth": 0.5}
+        figure.patches.append(_box(figure, at, patch))
+        figure.text(at + 0.055, 0.025, _signed(value), size=8.5, color=INK, ha="center")
+    alt = (
+        "Map of the residual of each area: observed less fitted, in predictive standard "
+        "deviations. Red areas have more than the model expects, blue areas less."
+    )
+    return Drawn("residuals", "Residual map", alt, figure)
+
+
+def _signed(value: float) -> str:
+    return "0" if value == 0 else f"{value:+g}".replace("-", "\u2212")
+
+
+def _box(figure: Figure, left: float, style: dict[str, Any]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((left, 0.055), 0.11, 0.022, transform=figure.transFigure, **style)
+
+
+def _fill(axes: Axes, shapes: np.ndarray, colours: list[str]) -> None:
+    polygons, faces = [], []
+    # The largest first: an area may lie in a hole of another.
+    for n in np.argsort(-shapely.area(shapes)):
+        shape, colour = shapes[n], colours[n]
+        for part in getattr(shape, "geoms", [shape]):
+            if part.is_empty or part.geom_type != "Polygon":
+                continue
+            polygons.append(np.asarray(part.exterior.coords)[:, :2])
+            faces.append(colour)
+    axes.add_collection(PolyCollection(polygons, facecolors=faces, edgecolors=INK, linewidths=0.25))
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure

@@ -1,0 +1,154 @@
+"""What the page's maps show: pictures of rasters, colours of areas, and the areas' numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geo.colours import Scale
+from geo.text_safety import one_line_text
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.prediction.colours import level_product, raster_scale
+from pipeline.prediction.products import PROBABILITY_SD, RATE_SD, rate_unit
+from pipeline.reporting.figures import RESIDUALS
+from pipeline.reporting.plane import WIDTH, Plane, rings
+from pipeline.reporting.rasters import RELATIVE, area_colours, legend, pictures
+from pipeline.reporting.words import UNKNOWN, number, percent
+
+
+def map_data(
+    config: Config, out: Path, areas: Any, names: list[str], plane: Plane, shapes: np.ndarray
+) -> dict[str, Any]:
+    """Return what the script of the page draws maps from.
+
+    Parameters
+    ----------
+    config : Config
+    out : Path
+        Output directory.
+    areas : GeoDataFrame
+        Layer of ``areas.gpkg``, (n_area,).
+    names : list of str
+        Name of each area.
+    plane : Plane
+    shapes : (n_area,) object array
+        Areas on the plane.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``width``, ``height``, ``metres``, ``rasters``, ``fills``, ``areas``, ``left``
+        and ``right`` (names of the first layers).
+    """
+    rasters = [
+        {
+            "name": each.name,
+            "title": each.title,
+            "unit": each.unit,
+            "uri": each.uri,
+            "legend": each.legend,
+            "side": each.shrunk,
+        }
+        for each in pictures(config, out)
+    ]
+    fills = area_layers(config, out, areas)
+    shown = [each["name"] for each in rasters] + [each["name"] for each in fills]
+    labels = config.labels is not None
+    left = level_product(config).file.removesuffix(".tif")
+    spread = (PROBABILITY_SD if labels else RATE_SD).file.removesuffix(".tif")
+    return {
+        "width": WIDTH,
+        "height": round(plane.height, 3),
+        "metres": plane.metres if np.isfinite(plane.metres) else None,
+        "rasters": rasters,
+        "fills": fills,
+        "facts": facts_of(config, areas),
+        "areas": [
+            {"name": one_line_text(name), "rings": rings(shape)}
+            for name, shape in zip(names, shapes, strict=True)
+        ],
+        "left": left if left in shown else fills[0]["name"],
+        "right": next((n for n in (RELATIVE, spread) if n in shown), fills[-1]["name"]),
+    }
+
+
+def area_layers(config: Config, out: Path, areas: Any) -> list[dict[str, Any]]:
+    """Return the layers that colour areas: what was observed, what was fitted, what is left."""
+    product = level_product(config)
+    words = ResponseWords.of(config)
+    if config.labels is not None:
+        columns = [
+            ("probability", "Areas: probability to be positive"),
+            ("observed", "Areas: observed label"),
+        ]
+        unit = ""
+    else:
+        columns = [
+            ("fitted_rate", f"Areas: fitted {words.quantity}"),
+            ("observed_rate", f"Areas: observed {words.quantity}"),
+        ]
+        unit = rate_unit(config)
+    scale = raster_scale(config, out, product)
+    if scale is None:
+        values = areas[columns[0][0]].to_numpy(np.float64)
+        scale = Scale.of(values, low=product.low, high=product.high, ramp=product.ramp)
+    found = [_fill(name, title, unit, areas[name], scale) for name, title in columns]
+    if "residual" in areas:
+        title = "Areas: residual (observed less fitted)"
+        unit = "predictive standard deviations"
+        found.append(_fill("residual", title, unit, areas["residual"], RESIDUALS))
+    return found
+
+
+def _fill(name: str, title: str, unit: str, values: Any, scale: Scale) -> dict[str, Any]:
+    return {
+        "name": f"area_{name}",
+        "title": title,
+        "unit": unit,
+        "colours": area_colours(values, scale),
+        "legend": legend(scale),
+    }
+
+
+def facts_of(config: Config, areas: Any) -> dict[str, list[Any]]:
+    """Return the numbers of areas in words: ``labels``, and for each area as many texts."""
+    words = ResponseWords.of(config)
+    unit = words.weight_unit or "people"
+    level = percent(config.output.interval)
+
+    def ends(name: str, low: str, high: str) -> list[str]:
+        return [
+            f"{number(value)} ({level}: {number(a)} to {number(b)})"
+            if np.isfinite(value)
+            else UNKNOWN
+            for value, a, b in areas[[name, low, high]].to_numpy(np.float64)
+        ]
+
+    if config.labels is not None:
+        columns = {
+            "Probability to be positive": ends(
+                "probability", "probability_lower", "probability_upper"
+            ),
+            "Observed label": _texts(areas["observed"]),
+        }
+    else:
+        per = rate_unit(config)
+        columns = {
+            f"Fitted {words.quantity}, {per}": ends(
+                "fitted_rate", "fitted_rate_lower", "fitted_rate_upper"
+            ),
+            f"Observed {words.quantity}, {per}": _texts(areas["observed_rate"]),
+            f"Fitted {words.area_total}": ends("fitted", "fitted_lower", "fitted_upper"),
+            f"Observed {words.area_total}": _texts(areas["observed"]),
+        }
+    if "people" in areas:
+        columns[unit[:1].upper() + unit[1:]] = _texts(areas["people"])
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return {"labels": list(columns), "rows": rows}
+
+
+def _texts(values: Any) -> list[str]:
+    return [number(float(each)) for each in values.to_numpy(np.float64)]

@@ -1,0 +1,257 @@
+"""The content of the page: every text and table of it, from a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
+from pipeline.evaluation.report import area_table, label_table, label_truth_table, truth_table
+from pipeline.evaluation.trust_report import checks_table, trust_lines
+from pipeline.evaluation.verdict import KEY as VERDICT
+from pipeline.prediction.products import rate_unit
+from pipeline.reporting import asked
+from pipeline.reporting.tables import Cell, Sheet, balance_sheet, cell, name_column
+from pipeline.reporting.words import (
+    answers,
+    cautions,
+    hyperparameters,
+    influence,
+    number,
+    percent,
+    sentence,
+    slopes,
+)
+from pipeline.store.balance import balance_rows
+
+PART = "\u2013 "  # before rows that are parts of the row above
+N_FIRST = 4  # cautions of the first screen
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the stages of a run left.
+
+    Attributes
+    ----------
+    config : Config
+    record : mapping
+        Of the stages.
+    evaluation, balance : dict or None
+    areas : DataFrame
+        Table of areas, (n_area, ...).
+    names : list of str
+        Name of each area.
+    sizes : dict
+        ``n_areas``, ``n_pixels``; ``shape`` and ``crs`` of the grid where there is one.
+    others : dict
+        Lists of further tables: ``targeting``, ``levels``, ``comparison``.
+    """
+
+    config: Config
+    record: Mapping[str, Any]
+    evaluation: dict[str, Any] | None
+    balance: dict[str, Any] | None
+    areas: pd.DataFrame
+    names: list[str]
+    sizes: dict[str, Any]
+    others: dict[str, list[Sheet]]
+
+
+def page_content(found: Found) -> dict[str, Any]:
+    """Return what the template of the page names."""
+    config, evaluation = found.config, found.evaluation
+    words = ResponseWords.of(config)
+    labels = config.labels is not None
+    one = "one probability" if labels else "one rate"
+    totals = "labels" if labels else words.totals
+    fit = found.record.get("fit", {}).get("summary", {})
+    link = None if labels else config.model.link
+    unit = "" if labels else f", {rate_unit(config)},"
+    warnings = cautions(evaluation, fit, found.balance, one)
+    influenced, groups = influence(evaluation)
+    return {
+        "name": config.name,
+        "period": config.period,
+        "labels": labels,
+        "words": words,
+        "subtitle": _subtitle(found, words),
+        "one": one,
+        "answers": answers(evaluation, totals, one),
+        "verdict": None if evaluation is None else sentence(evaluation[VERDICT]["sentence"]),
+        "first": cautions(evaluation, fit, found.balance, one, technical=False)[:N_FIRST],
+        "warnings": warnings,
+        "asked": asked.what_was_asked(config, found.sizes),
+        "configuration": asked.configuration(config),
+        "balance": None
+        if found.balance is None
+        else balance_sheet(
+            found.balance,
+            [(f"{PART if part else ''}{w}", p, c) for w, part, p, c in balance_rows(found.balance)],
+        ),
+        "left_out": left_out(found.record),
+        "areas": areas_sheet(found),
+        "others": found.others,
+        "coverage": coverage_sentence(found),
+        "scores": [] if evaluation is None else score_sheets(evaluation),
+        "checks": []
+        if evaluation is None
+        else [sentence(each) for each in trust_lines(evaluation)],
+        "calibration": calibration_words(evaluation),
+        "limit": sentence(LIMIT),
+        "slopes": slopes(fit, link, words.quantity),
+        "hyperparameters": hyperparameters(fit, link),
+        "influence": influenced,
+        "groups": groups,
+        "citation": asked.citation(config, found.sizes["n_areas"], unit),
+        "command": asked.command(config),
+        "versions": asked.versions(found.record),
+        "fingerprints": asked.fingerprints(found.record, config),
+        "evaluated": evaluation is not None,
+    }
+
+
+def _subtitle(found: Found, words: ResponseWords) -> str:
+    config = found.config
+    what = words.quantity[:1].upper() + words.quantity[1:]
+    per = "" if config.labels is not None else f" in {rate_unit(config)}"
+    fitted = found.areas["in_training"].astype(bool)
+    text = f"{what}{per}, from the {words.totals} of {int(fitted.sum()):,} areas"
+    if config.labels is None and config.model.response.counts:
+        text += f" ({number(float(found.areas.loc[fitted, 'observed'].sum()))} {words.total})"
+    n_other = int((~fitted).sum())
+    return text + (f"; {n_other:,} more areas are predicted" if n_other else "") + "."
+
+
+def left_out(record: Mapping[str, Any]) -> list[str]:
+    """Return which pixels and areas ingest left out, in sentences."""
+    own = record.get("ingest", {}).get("summary", {}).get("left_out") or {}
+    said = []
+    if own.get("pixels"):
+        parts = [
+            f"{own[key]:,} {text}"
+            for key, text in (
+                ("no_covariate", "lack a covariate"),
+                ("no_population", "lack a population"),
+                ("nobody", "have no people"),
+            )
+            if own.get(key)
+        ]
+        why = f": {', '.join(parts)} (a pixel may lack several)" if parts else ""
+        said.append(f"{own['pixels']:,} of {own['of_pixels']:,} pixels were left out{why}.")
+    missing = {key: n for key, n in (own.get("by_covariate") or {}).items() if n}
+    if missing:
+        listed = ", ".join(f"{name} {n:,}" for name, n in missing.items())
+        said.append(f"Pixels that a covariate lacks: {listed}.")
+    if own.get("areas"):
+        said.append(f"Areas that were left out: {', '.join(map(str, own['areas']))}.")
+    return said or ["Nothing was left out."]
+
+
+def areas_sheet(found: Found) -> Sheet:
+    """Return the table of all areas: what readers look for, with short headings."""
+    config, areas = found.config, found.areas
+    key, level = config.areas.id, percent(config.output.interval)
+    words = ResponseWords.of(config)
+    if config.labels is not None:
+        wanted = {
+            "observed": "observed label",
+            "probability": "probability",
+            "probability_lower": "from",
+            "probability_upper": "to",
+        }
+        note = f"From, to: {level} interval of the probability to be positive."
+    else:
+        wanted = {
+            "people": words.weight_unit or "people",
+            "tested": "tested",
+            "observed": f"observed {words.area_total}",
+            "fitted": f"fitted {words.area_total}",
+            "observed_rate": f"observed {words.quantity}",
+            "fitted_rate": f"fitted {words.quantity}",
+            "fitted_rate_lower": "from",
+            "fitted_rate_upper": "to",
+            "residual": "residual",
+        }
+        note = (
+            f"{words.rates.capitalize()} are {rate_unit(config)}; from, to: {level} interval of "
+            f"the fitted {words.quantity}; residual: observed less fitted, in predictive standard "
+            "deviations."
+        )
+    named = name_column(areas, key)
+    columns, numeric, cells = ["area"], [False], [[Cell(n, n) for n in found.names]]
+    if named != key:
+        columns, numeric = [*columns, key], [*numeric, False]
+        cells.append([cell(str(value)) for value in areas[key]])
+    for name, heading in wanted.items():
+        if name not in areas:
+            continue
+        columns.append(heading)
+        numeric.append(True)
+        cells.append([cell(float(value)) for value in areas[name].to_numpy(np.float64)])
+    if not areas["in_training"].all():
+        columns, numeric = [*columns, "in the fit"], [*numeric, False]
+        cells.append([cell(bool(value)) for value in areas["in_training"]])
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    return Sheet("areas", f"{len(rows):,} areas", note, columns, numeric, rows)
+
+
+def coverage_sentence(found: Found) -> str:
+    """Return how many areas lie inside their predictive interval; empty for labels."""
+    table = found.areas
+    if "count_lower" not in table:
+        return ""
+    known = table[np.isfinite(table["observed"].to_numpy(np.float64))]
+    if known.empty:
+        return ""
+    inside = (known["count_lower"] <= known["observed"]) & (
+        known["observed"] <= known["count_upper"]
+    )
+    level = percent(found.config.output.interval)
+    return (
+        f"{percent(float(inside.mean()))} of the areas lie inside their {level} predictive "
+        "interval. The model has seen these areas: hidden areas, below, are the fair test."
+    )
+
+
+def score_sheets(evaluation: dict[str, Any]) -> list[Sheet]:
+    """Return the tables of an evaluation, as the console prints them."""
+    labels = "auc" in evaluation["in_sample"]
+    found = [("Scores", label_table(evaluation, "areas") if labels else area_table(evaluation))]
+    if "truth" in evaluation:
+        table = label_truth_table if labels else truth_table
+        found.append(("Against the truth", table(evaluation["truth"])))
+    if "predictive_checks" in evaluation:
+        found.append(("Predictive checks", checks_table(evaluation["predictive_checks"])))
+    return [of_rich(table, title) for title, table in found]
+
+
+def of_rich(table: Table, title: str) -> Sheet:
+    """Return a table of the console as one of the page."""
+    columns = [str(each.header).replace("\n", " ") for each in table.columns]
+    texts = [[str(text).replace("+-", "±") for text in each.cells] for each in table.columns]
+    cells = [[Cell(text, text) for text in each] for each in texts]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    numeric = [n > 0 for n in range(len(columns))]
+    return Sheet(title.lower(), title, "", columns, numeric, rows)
+
+
+def calibration_words(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the calibration by simulation: a sentence, and a table where it was measured."""
+    found = (evaluation or {}).get(CALIBRATION)
+    if evaluation is None or not found:
+        return None
+    line = calibration_line(evaluation)
+    table = None
+    if "pixels" in found:
+        empty = Table("", "true rates by pixel", "true rates by people", "areas")
+        table = of_rich(calibration_table(found, empty), "Intervals in simulations")
+    return {"line": None if line is None else sentence(line), "table": table}

@@ -1,0 +1,147 @@
+"""Rasters of the page: compressed pictures with a palette, and their legends."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from PIL import Image
+from rasterio.enums import Resampling
+
+from geo.colours import Scale
+from pipeline.config.schema import Config
+from pipeline.prediction.colours import level_product, scales
+from pipeline.prediction.preview import relative_sd
+from pipeline.prediction.products import PROBABILITY_SD, RATE_SD, layers
+
+#: Pixels of all pictures together: even if nothing could be compressed, the page has 16 MB.
+PIXELS = 12_000_000
+#: Colours of a picture; one more is transparent.
+N_COLOUR = 255
+RELATIVE = "relative_sd"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A raster of the page.
+
+    Attributes
+    ----------
+    name, title, unit : str
+        Of the layer.
+    uri : str
+        The picture as a ``data:`` address.
+    legend : list of tuple
+        Colour and text of each break, the lowest first.
+    shrunk : float
+        Side of a shown pixel over that of the raster's; 1 if none was left out.
+    """
+
+    name: str
+    title: str
+    unit: str
+    uri: str
+    legend: list[tuple[str, str]]
+    shrunk: float
+
+
+def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Picture]:
+    """Return a picture of every raster of a run, the mean first, and of the relative uncertainty.
+
+    Parameters
+    ----------
+    config : Config
+    directory : Path
+        Has the rasters.
+    n_pixel : int
+        Pixels of all pictures together.
+    """
+    wanted = [each for each in layers(config) if (directory / f"{each.name}.tif").is_file()]
+    by_name = scales(directory, wanted)
+    limit = n_pixel // (len(wanted) + 1)
+    found = []
+    for layer in wanted:
+        values, shrunk = read_limited(directory / f"{layer.name}.tif", limit)
+        scale = by_name[layer.name]
+        unit = "" if layer.unit == "1" else layer.unit
+        title = layer.description[:1].upper() + layer.description[1:]
+        found.append(
+            Picture(layer.name, title, unit, data_uri(values, scale), legend(scale), shrunk)
+        )
+    relative = _relative(config, directory, limit)
+    return found if relative is None else [*found, relative]
+
+
+def read_limited(path: Path, limit: int) -> tuple[np.ndarray, float]:
+    """Read a raster with ``limit`` pixels at most, averages of its own; return the side of one."""
+    with rasterio.open(path) as source:
+        side = max(1.0, float(np.sqrt(source.height * source.width / limit)))
+        shape = (max(1, int(source.height / side)), max(1, int(source.width / side)))
+        # A whole raster is read as it is: averaging by 1 would only take time.
+        how = Resampling.nearest if side == 1.0 else Resampling.average
+        band = source.read(1, out_shape=shape, resampling=how, masked=True)
+    return band.astype(np.float64).filled(np.nan), side
+
+
+def data_uri(values: np.ndarray, scale: Scale) -> str:
+    """Return values (n_row, n_col) as a picture with a palette, as a ``data:`` address.
+
+    Colours are those of the scale to a 255th of its length; NaN is transparent.
+    """
+    places = np.interp(values, scale.breaks, scale.places)
+    known = np.isfinite(values)
+    index = np.zeros(values.shape, np.uint8)
+    index[known] = 1 + np.round(places[known] * (N_COLOUR - 1)).astype(np.uint8)
+    image = Image.fromarray(index)
+    image.putpalette([0, 0, 0, *_palette(scale).ravel().tolist()])
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", transparency=0, optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _palette(scale: Scale) -> np.ndarray:
+    """Return the colours along a scale, (255, 3) uint8."""
+    parts = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in scale.colours])
+    at = np.linspace(0.0, 1.0, N_COLOUR)
+    mixed = [np.interp(at, scale.places, part) for part in parts.T]
+    return np.round(np.stack(mixed, axis=1)).astype(np.uint8)
+
+
+def _relative(config: Config, directory: Path, limit: int) -> Picture | None:
+    """Return the standard deviation in per cent of the mean, of what is positive throughout."""
+    spread = RATE_SD if config.labels is None else PROBABILITY_SD
+    mean = level_product(config)
+    if config.labels is not None or not config.model.response.positive:
+        return None
+    if not all((directory / each.file).is_file() for each in (mean, spread)):
+        return None
+    (sd, shrunk), (level, _) = (
+        read_limited(directory / each.file, limit) for each in (spread, mean)
+    )
+    values = relative_sd(sd, level)
+    scale = Scale.of(values, ramp=spread.ramp)
+    title = "Uncertainty, % of the mean"
+    return Picture(
+        RELATIVE,
+        title,
+        "standard deviation, % of the mean",
+        data_uri(values, scale),
+        legend(scale),
+        shrunk,
+    )
+
+
+def legend(scale: Scale) -> list[tuple[str, str]]:
+    """Return colour and text of each break of a scale, the lowest first."""
+    return list(zip(scale.colours, scale.labels(), strict=True))
+
+
+def area_colours(values: Any, scale: Scale) -> list[str | None]:
+    """Return the colour of each value (n,); None where it is not known."""
+    known = np.asarray(values, dtype=np.float64)
+    return [scale.colour(float(v)) if np.isfinite(v) else None for v in known]

@@ -1,0 +1,175 @@
+"""The report stage: the page, its pictures and the catalogue, from what other stages left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyogrio
+import rasterio
+
+import models
+from geo.raster import raster_source
+from geo.reproject import reproject
+from pipeline.catalogue.write import write_catalogue
+from pipeline.config.context import StageContext
+from pipeline.config.response_words import ResponseWords
+from pipeline.config.schema import Config
+from pipeline.config.size_defaults import sized
+from pipeline.prediction.colours import level_product, raster_scale
+from pipeline.prediction.preview import Panel
+from pipeline.prediction.products import (
+    AREAS_GPKG,
+    AREAS_LAYER,
+    EVALUATION,
+    PROBABILITY_SD,
+    RATE_SD,
+    REPORT,
+    REPORT_PICTURES,
+    rate_unit,
+)
+from pipeline.reporting.figures import (
+    Drawn,
+    draw_calibration,
+    draw_fit,
+    draw_raster,
+    draw_residuals,
+    draw_targeting,
+    write_pdf,
+)
+from pipeline.reporting.maps import map_data
+from pipeline.reporting.page import Found, page_content
+from pipeline.reporting.plane import areas_on_plane
+from pipeline.reporting.render import render
+from pipeline.reporting.tables import name_column, other_tables
+from pipeline.storage.files import atomic_write
+from pipeline.store.bag_store import BagStore
+from pipeline.store.balance import read_balance
+
+
+def report_stage(context: StageContext) -> dict[str, Any]:
+    """Write the page, its pictures, the QGIS project and the STAC catalogue.
+
+    The same run gives the same bytes: neither a date nor a time of the machine is on the page.
+
+    Parameters
+    ----------
+    context : StageContext
+        The configuration's ``output.dir`` holds the maps, the table of areas and ``work/``.
+
+    Returns
+    -------
+    dict
+        ``bytes`` of the page, ``pictures`` in it, ``evaluated``: whether it has an evaluation,
+        ``catalogue``: names of the files of the project and of the catalogue.
+
+    Raises
+    ------
+    StoreError
+        If the bag store is absent or damaged.
+    """
+    config, progress = context.config, context.progress
+    out = Path(config.output.dir)
+    store = BagStore.open(context.place("work/bags.zarr"))
+    config = sized(config, store.sizes)
+    evaluation = read_evaluation(out, context.record)
+    if evaluation is None and (out / EVALUATION.file).is_file():
+        progress.log(
+            f"report: {EVALUATION.file} is of an earlier fit, and left out; run `disagg evaluate`"
+        )
+    with progress.task("report", 4) as task:
+        areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
+        names = [str(each) for each in areas[name_column(areas, config.areas.id)]]
+        raster = out / level_product(config).file
+        plane, shapes = areas_on_plane(areas, raster if raster.is_file() else None)
+        task.advance()
+        data = map_data(config, out, areas, names, plane, shapes)
+        task.advance()
+        drawn = _draw(config, out, areas, evaluation, shapes)
+        task.advance()
+        found = Found(
+            config=config,
+            record=context.record,
+            evaluation=evaluation,
+            balance=read_balance(out, store),
+            areas=areas.drop(columns="geometry"),
+            names=names,
+            sizes=_sizes(store, raster),
+            others=other_tables(out),
+        )
+        page = render(page_content(found), drawn, data)
+        with atomic_write(out / REPORT_PICTURES.file) as file:
+            file.write(write_pdf(drawn, config.name))
+        with atomic_write(out / REPORT.file) as file:
+            file.write(page)
+        task.advance()
+    # Last: the catalogue has the checksum of every other file.
+    catalogue = write_catalogue(config, out, models.load(out / "work" / "model"), progress)
+    progress.log(f"report: {out / REPORT.file}, {len(page) / 1e6:.1f} MB")
+    return {
+        "bytes": len(page),
+        "pictures": len(drawn),
+        "evaluated": evaluation is not None,
+        "catalogue": catalogue,
+    }
+
+
+def read_evaluation(out: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Read ``evaluation.json``; None if there is none, or if it is of another fit.
+
+    Parameters
+    ----------
+    out : Path
+    record : mapping
+        Of the stages; without one of the evaluation it is taken as it is.
+    """
+    try:
+        found: dict[str, Any] = json.loads((out / EVALUATION.file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    own, model = (record.get(name, {}) for name in ("evaluate", "fit"))
+    used, made = own.get("inputs", {}), model.get("outputs", {})
+    same = all(used[path] == made[path] for path in made if path in used)
+    return found if same else None
+
+
+def _sizes(store: Any, raster: Path) -> dict[str, Any]:
+    sizes: dict[str, Any] = {"n_areas": store.n_bag, "n_pixels": store.n_pix}
+    if raster.is_file():
+        with rasterio.open(raster) as source:
+            sizes |= {"shape": source.shape, "crs": source.crs}
+    return sizes
+
+
+def _draw(
+    config: Config, out: Path, areas: Any, evaluation: Any, shapes: np.ndarray
+) -> list[Drawn]:
+    """Draw the static pictures that the run has."""
+    drawn = []
+    labels = config.labels is not None
+    words = ResponseWords.of(config)
+    level, spread = level_product(config), PROBABILITY_SD if labels else RATE_SD
+    unit = "mean of the posterior" if labels else rate_unit(config)
+    kinds = (
+        (level, "rate", f"Mean {words.quantity}", unit),
+        (spread, "spread", f"Uncertainty of the {words.quantity}", f"standard deviation, {unit}"),
+    )
+    for product, key, title, label in kinds:
+        scale = raster_scale(config, out, product)
+        if scale is None:
+            continue
+        moved = reproject(areas.geometry, raster_source(out / product.file).grid)
+        alt = f"Map: {title.lower()}, {label}. Dark is high."
+        panel = Panel(title, label, scale)
+        drawn.append(draw_raster(config, out / product.file, panel, moved, key, alt))
+    drawn.append(draw_fit(config, areas))
+    calibration = None if evaluation is None else draw_calibration(evaluation)
+    if calibration is not None:
+        drawn.append(calibration)
+    if "residual" in areas:
+        drawn.append(draw_residuals(shapes, areas["residual"].to_numpy(np.float64)))
+    targeting = draw_targeting(out, words.weight_unit or "people", words.total)
+    return drawn if targeting is None else [*drawn, targeting]

@@ -1,0 +1,331 @@
+"""What an evaluation and a fit say, in sentences: the answer, the cautions, the slopes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.evaluation.verdict import KEY as VERDICT
+
+MINUS, UNKNOWN = "\u2212", "\u2013"
+SHOWN_SHARE = 0.005  # shares below it are no caution
+Z90 = 1.6448536269514722
+_SCHEMES = {
+    "area": ("By area", "single areas are hidden from the fit"),
+    "block": ("By region", "whole regions are hidden from the fit"),
+}
+_COVARIATE = re.compile(r"^(.*)\[(.+)\]$")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the answer on the first screen: what was asked, the answer, what it means."""
+
+    question: str
+    answer: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table of parameters."""
+
+    name: str
+    estimate: str
+    interval: str
+    meaning: str
+
+
+def answers(evaluation: Mapping[str, Any] | None, totals: str, one: str) -> list[Answer]:
+    """Return whether the map is better than one rate, by area and by region.
+
+    Parameters
+    ----------
+    evaluation : mapping or None
+        ``evaluation.json``.
+    totals : str
+        Name of the responses: ``counts``.
+    one : str
+        What the map is compared with: ``one rate``.
+    """
+    found = (evaluation or {}).get(VERDICT) or {}
+    return [
+        Answer(title, str(row["answer"]), _meaning(row, hidden, totals, one))
+        for scheme, (title, hidden) in _SCHEMES.items()
+        if (row := found.get(scheme)) is not None
+    ]
+
+
+def _meaning(row: Mapping[str, Any], hidden: str, totals: str, one: str) -> str:
+    if row.get("better") is None:
+        return f"Not measured: {row.get('reason', 'no area could be held out')}."
+    verb = "better than" if row["better"] else "no better than"
+    text = f"When {hidden}, the map predicts their {totals} {verb} {one} for all."
+    share, gain = row.get("share_better"), row.get("gain")
+    if share is not None:
+        text += f" It is ahead in {percent(share)} of {row['n_areas']:,} areas."
+    if gain is not None:
+        low, high = row.get("interval") or (None, None)
+        around = "" if low is None else f" (90 % interval {number(low)} to {number(high)})"
+        text += f" Gain: {number(gain)} nats an area{around}."
+    if row["answer"] == "unclear":
+        text += " The interval includes zero: other areas might turn the answer."
+    return text
+
+
+def cautions(
+    evaluation: Mapping[str, Any] | None,
+    fit: Mapping[str, Any],
+    balance: Mapping[str, Any] | None,
+    one: str,
+    *,
+    technical: bool = True,
+) -> list[str]:
+    """Return what to beware of, a sentence each, the gravest first.
+
+    Parameters
+    ----------
+    evaluation : mapping or None
+        ``evaluation.json``.
+    fit : mapping
+        Summary of the fit stage; empty if there is none.
+    balance : mapping or None
+        As :mod:`pipeline.store.balance` writes it.
+    one : str
+        What the map is compared with: ``one rate``.
+    technical : bool, optional
+        Whether to say which hyperparameters depend on their priors.
+    """
+    said = []
+    if evaluation is None:
+        said.append("The map was not evaluated: nobody knows how well it predicts hidden areas.")
+    else:
+        said += _of_verdict(evaluation, one)
+    if fit.get("converged") is False:
+        said.append("The fit stopped before it converged. A longer fit may change the map.")
+    said += list(_of_evaluation(evaluation or {}))
+    said += list(_of_balance(balance))
+    if technical:
+        said += ((evaluation or {}).get("prior_sensitivity") or {}).get("sentences") or []
+    return list(dict.fromkeys(sentence(text) for text in said))
+
+
+def _of_verdict(evaluation: Mapping[str, Any], one: str) -> Iterator[str]:
+    found = evaluation.get(VERDICT) or {}
+    for scheme, (title, _) in _SCHEMES.items():
+        row = found.get(scheme)
+        if row is None or row["answer"] == "yes":
+            continue
+        kind = title.lower()
+        if row["answer"] == "not measured":
+            yield f"{kind}, it was not measured whether the map is better than {one}"
+        elif row["answer"] == "unclear":
+            yield f"{kind}, it is not clear that the map is better than {one}"
+        else:
+            yield f"{kind}, the map is not better than {one}: do not rely on its differences"
+
+
+def _of_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    yield from (evaluation.get("predictive_checks") or {}).get("sentences", [])
+    yield from _of_coverage(evaluation)
+    about = (evaluation.get("held_out", {}).get("area") or {}).get("leave_out") or {}
+    if about.get("unreliable"):
+        first = ", ".join(about["unreliable_areas"][:5])
+        more = ", ..." if about["unreliable"] > 5 else ""
+        yield (
+            f"scores of {about['unreliable']} areas are too good if anything, because few draws "
+            f"decide them: {first}{more}"
+        )
+    found = evaluation.get(CALIBRATION) or {}
+    yield from found.get("cautions", [])
+    yield from found.get("failed", [])
+    support = evaluation.get("support") or {}
+    outside, prior = support.get("people_extrapolating"), support.get("people_prior")
+    if outside is not None and outside >= SHOWN_SHARE:
+        yield (
+            f"{percent(outside)} of the people live where a covariate is outside its range in the "
+            "fitted areas: the map extrapolates there"
+        )
+    if prior is not None and prior >= SHOWN_SHARE:
+        yield f"for {percent(prior)} of the people the prior, not the data, decides the map"
+
+
+def _of_coverage(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Say where intervals cover another share than they promise, by more than twice its error."""
+    for scheme, (_, hidden) in _SCHEMES.items():
+        scores = (evaluation.get("held_out", {}).get(scheme) or {}).get("model") or {}
+        own = (scores.get("intervals") or {}).get("0.9")
+        n = scores.get("n_areas") or 0
+        if own is None or own.get("coverage") is None or not n:
+            continue
+        if own["coverage"] < 0.9 - 2 * math.sqrt(0.9 * 0.1 / n):
+            yield f"90 % intervals cover only {percent(own['coverage'])} of areas when {hidden}"
+    found = evaluation.get(CALIBRATION) or {}
+    level = f"{found.get('interval', 0.9):g}"
+    for way, words in (("pixels", "pixels"), ("people", "people's pixels")):
+        own = found.get(way)
+        if not own:
+            continue
+        share, error = own["coverage"].get(level), own["standard_error"].get(level)
+        if share is not None and error is not None and share < float(level) - 2 * error:
+            yield (
+                f"in simulations, {percent(float(level))} intervals cover only {percent(share)} of "
+                f"{words}: intervals are too short"
+            )
+
+
+def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
+    if balance is None:
+        return
+    people, cases, unit = balance["people"], balance["cases"], balance["unit"]
+    inside = people.get("inside_areas") or 0.0
+    left = people.get("no_covariate") or 0.0
+    if inside and left / inside >= SHOWN_SHARE:
+        share = percent(left / inside)
+        yield f"{share} of the {unit} inside areas were left out: a covariate is missing"
+    given, lost = cases.get("given"), cases.get("left_out")
+    if given and lost:
+        yield f"{number(lost)} of {number(given)} {cases.get('unit', 'cases')} were left out"
+    twice = people.get("counted_twice") or 0.0
+    if inside and twice / inside >= SHOWN_SHARE:
+        yield f"areas overlap: {percent(twice / inside)} of the {unit} are counted twice"
+    absent = people.get("without_counts") or 0.0
+    if inside and absent / inside >= SHOWN_SHARE:
+        share = percent(absent / inside)
+        yield f"{share} of the {unit} live in areas without a count: predicted only"
+    areas = (balance.get("areas") or {}).get("left_out") or []
+    if areas:
+        first = ", ".join(str(each) for each in areas[:5]) + (", ..." if len(areas) > 5 else "")
+        yield f"{len(areas)} areas are not in the fit: {first}"
+
+
+def slopes(fit: Mapping[str, Any], link: str | None, quantity: str) -> list[Row]:
+    """Return the slope of each covariate, with what it means where the link is the exponential."""
+    rows = []
+    for name, each in (fit.get("coefficients") or {}).items():
+        mean, sd = each["mean"], each["sd"]
+        low, high = mean - Z90 * sd, mean + Z90 * sd
+        meaning = ""
+        if link == "exp":
+            low_p, mid_p, high_p = (math.expm1(value) for value in (low, mean, high))
+            change = "higher" if mid_p >= 0 else "lower"
+            sure = "" if low > 0 or high < 0 else " The interval includes no change."
+            meaning = (
+                f"Where {name} is one standard deviation larger, the {quantity} is about "
+                f"{percent(abs(mid_p))} {change} ({signed(low_p)} to {signed(high_p)}), all else "
+                f"equal.{sure}"
+            )
+        rows.append(Row(name, number(mean), f"{number(low)} to {number(high)}", meaning))
+    return rows
+
+
+def hyperparameters(fit: Mapping[str, Any], link: str | None) -> list[Row]:
+    """Return the hyperparameters of a fit, with what the common ones mean."""
+    intervals = fit.get("hyperparameter_intervals") or {}
+    rows = []
+    for name, value in (fit.get("hyperparameters") or {}).items():
+        own = intervals.get(name)
+        estimate = value if own is None else own["mean"]
+        interval = "" if own is None else f"{number(own['lower'])} to {number(own['upper'])}"
+        rows.append(Row(name, number(estimate), interval, _explained(name, estimate, link)))
+    return rows
+
+
+def _explained(name: str, value: float, link: str | None) -> str:
+    own = _COVARIATE.match(name)
+    covariate = None if own is None else own[2]
+    if name == "area_sd":
+        said = "Areas differ beyond the map"
+        return (
+            f"{said} by a factor of about {number(math.exp(value))}."
+            if link == "exp"
+            else f"{said}."
+        )
+    if name == "mean":
+        return "Level of the surface before the link."
+    if "lengthscale" in name:
+        if "space" in name:
+            return f"Places nearer than about {number(value)} km have alike residual rates."
+        of = "a covariate" if covariate is None else covariate
+        return f"Effects change over about {number(value)} standard deviations of {of}."
+    if "variance" in name and value >= 0:
+        part = "places" if "space" in name else ("covariates" if covariate is None else covariate)
+        return f"This part, of {part}, varies by about {number(math.sqrt(value))} before the link."
+    return ""
+
+
+def influence(evaluation: Mapping[str, Any] | None) -> tuple[list[str], list[dict[str, str]]]:
+    """Return who decides the fit: sentences, and rows of the folds that were left out.
+
+    Returns
+    -------
+    sentences : list of str
+    rows : list of dict
+        ``left out``, ``areas``, ``Pareto k``, ``how``; of folds of which a k is known.
+    """
+    said: list[str] = []
+    rows: list[dict[str, str]] = []
+    for scheme, (title, _) in _SCHEMES.items():
+        held = ((evaluation or {}).get("held_out") or {}).get(scheme) or {}
+        about = held.get("leave_out")
+        if not about:
+            continue
+        limit, worst = about.get("limit"), about.get("k_max")
+        said.append(f"{title}, left out by {about.get('method', 'weights')}.")
+        if worst is not None and limit is not None:
+            middle = about.get("k_median")
+            typical = "" if middle is None else f"; of a typical one {number(middle)}"
+            said.append(
+                f"{title}: the largest Pareto k is {number(worst)}{typical}. Above "
+                f"{number(limit)} a left-out part moves the fit so much that its weights cannot "
+                "be trusted."
+            )
+        if about.get("above") is not None and held.get("model"):
+            said.append(
+                f"{about['above']} of {held['model']['n_areas']} areas are above this limit; "
+                f"{about.get('refitted', 0)} were left out by a fit without them instead."
+            )
+        names = about.get("unreliable_areas") or []
+        if names:
+            said.append(f"Areas with the largest influence: {', '.join(map(str, names[:10]))}.")
+        for each in held.get("by_fold") or []:
+            if each.get("k") is not None:
+                rows.append(
+                    {
+                        "Left out": f"{title[3:]} group {each['fold'] + 1}",
+                        "Areas": f"{each['n_areas']:,}",
+                        "Pareto k": number(each["k"]),
+                        "How": "a fit without it" if each["how"] == "refit" else "weights",
+                    }
+                )
+    return said, rows
+
+
+def sentence(text: str) -> str:
+    """Return a finding as a sentence: a capital first, a full stop last."""
+    text = text.strip().replace("+-", "±")
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+
+
+def percent(value: float | None) -> str:
+    """Return a share as per cent with two or three digits; a dash where it is not known."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{100 * value:.3g} %" if abs(value) < 10 else f"{100 * value:,.0f} %"
+
+
+def signed(value: float) -> str:
+    """Return a relative change as per cent with its sign."""
+    return ("+" if value >= 0 else MINUS) + percent(abs(value))
+
+
+def number(value: float | None) -> str:
+    """Return a number with three digits, or with separators from 1,000; a dash where unknown."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return text.replace("-", MINUS)

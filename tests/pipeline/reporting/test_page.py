@@ -1,0 +1,237 @@
+"""The page without a browser: what it says, what it leaves out, and what it lets in."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import yaml
+from PIL import Image
+
+from geo.colours import Scale
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.demo.country import simulate_country
+from pipeline.demo.country_spec import LAYERS, CountrySpec
+from pipeline.prediction.colours import raster_scale
+from pipeline.prediction.products import RATE_MEAN
+from pipeline.reporting import vendor
+from pipeline.reporting.rasters import data_uri, pictures
+from pipeline.reporting.stage import read_evaluation
+from pipeline.run.record import read_record
+from pipeline.run.runner import run_stages
+from tests.pipeline.reporting.conftest import NASTY, page_data
+
+
+def texts(page: str, tag: str) -> list[str]:
+    """Return the contents of elements, as a browser reads them."""
+    from html import unescape
+
+    found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL)
+    return [unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found]
+
+
+def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
+    table = pd.read_csv(finished.out / "areas.csv")
+    page = finished.page()
+    body = page[page.index('id="table-areas"') :]
+    rows = re.findall(r"<tr>\s*(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)[1:]
+    assert len(rows) == len(table) == 24
+    headings = texts(re.search(r"<thead>(.*?)</thead>", body, re.DOTALL)[1], "button")
+    for name, column in (
+        ("fitted rate", "fitted_rate"),
+        ("residual", "residual"),
+        ("to", "fitted_rate_upper"),
+    ):
+        at = headings.index(name) - 1  # the name is a heading of its row
+        values = [
+            float(re.findall(r'<td class="number" data-v="([^"]*)"', row)[at - 1]) for row in rows
+        ]
+        np.testing.assert_allclose(values, table[column], rtol=1e-12)
+
+
+def test_the_answer_and_the_cautions_are_those_of_the_evaluation(finished):
+    evaluation = json.loads((finished.out / "evaluation.json").read_text(encoding="utf-8"))
+    page = finished.page()
+    own = evaluation["better_than_constant"]["area"]
+    first = page[page.index('id="first"') : page.index('id="maps"')]
+    assert texts(first, "strong") == [own["answer"].capitalize()]
+    listed = " ".join(texts(page[page.index('id="warnings"') :], "li"))
+    for said in evaluation["predictive_checks"]["sentences"]:
+        assert said[1:] in listed
+    # 24 areas are fewer than maps are known to need.
+    assert "24 areas say little of the kernel" in listed
+
+
+def test_nothing_but_the_page_is_in_the_page(finished):
+    page = finished.page()
+    page = page[: page.index("<script")]  # texts of the library have addresses as well
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert {each[:5] for each in addresses if not each.startswith("#")} <= {"data:"}
+    assert "url(" not in page[: page.index("<body>")].replace("url(#default#VML)", "")
+    assert "sourceMappingURL" not in finished.page()
+    assert str(finished.out.parent) not in finished.page()
+
+
+def test_a_script_in_a_name_is_text(finished):
+    page = finished.page()
+    assert page.count("<script") == page.count("</script>") == 3
+    assert "<img src=x" not in page
+    names = [each["name"] for each in page_data(page)["areas"]]
+    assert any(each.startswith("<script>window.hacked=1</script>") for each in names)
+    assert any("window.hacked=1" in each for each in texts(page, "th"))
+    assert "<b>test" not in page
+    assert NASTY not in page
+
+
+def test_the_same_run_gives_the_same_bytes(finished, copied):
+    before = (finished.out / "report.html").read_bytes(), (finished.out / "report.pdf").read_bytes()
+    finished.report(copied)
+    assert ((copied / "report.html").read_bytes(), (copied / "report.pdf").read_bytes()) == before
+
+
+def test_pictures_have_the_colours_of_the_scale_at_the_place_of_the_pixel(finished):
+    (mean, *_rest) = pictures(finished.config, finished.out)
+    scale = raster_scale(finished.config, finished.out, RATE_MEAN)
+    with rasterio.open(finished.out / "rate_mean.tif") as source:
+        values = source.read(1)
+    image = Image.open(io.BytesIO(base64.b64decode(mean.uri.split(",")[1]))).convert("RGBA")
+    shown = np.asarray(image)
+    assert shown.shape[:2] == values.shape
+    np.testing.assert_array_equal(shown[..., 3] > 0, np.isfinite(values))
+    for row, column in np.argwhere(np.isfinite(values))[::97]:
+        wanted = scale.colour(values[row, column])
+        exact = [int(wanted[k : k + 2], 16) for k in (1, 3, 5)]
+        assert np.abs(shown[row, column, :3].astype(int) - exact).max() <= 3
+
+
+def test_a_large_raster_is_shrunk_and_said_to_be(finished):
+    few = pictures(finished.config, finished.out, n_pixel=10 * 400)
+    image = Image.open(io.BytesIO(base64.b64decode(few[0].uri.split(",")[1])))
+    assert image.width * image.height <= 400
+    assert few[0].shrunk == pytest.approx(np.sqrt(50 * 56 / (4000 // (len(few)))), rel=0.05)
+
+
+def test_noise_of_a_million_pixels_is_within_the_limit():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(1000, 1000))
+    scale = Scale.of(values)
+    assert len(data_uri(values, scale)) < 1.4e6
+
+
+def test_without_an_evaluation_the_page_has_no_answer_and_no_checks_of_it(finished, copied):
+    (copied / "evaluation.json").unlink()
+    assert not finished.report(copied)["evaluated"]
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    assert "Not evaluated" in page
+    assert "Hidden areas" not in page
+    assert "Observed against predicted" in page
+
+
+def test_a_model_that_maps_no_pixel_has_maps_of_areas(finished, copied):
+    for path in copied.glob("*.tif"):
+        path.unlink()
+    finished.report(copied)
+    data = page_data((copied / "report.html").read_text(encoding="utf-8"))
+    assert data["rasters"] == []
+    assert data["left"] == "area_fitted_rate"
+    table = pd.read_csv(copied / "areas.csv")
+    (layer,) = (each for each in data["fills"] if each["name"] == "area_fitted_rate")
+    # The highest rate has the darkest colour.
+    light = [sum(int(c[k : k + 2], 16) for k in (1, 3, 5)) for c in layer["colours"]]
+    assert light[int(table["fitted_rate"].argmax())] == min(light)
+
+
+@pytest.mark.ci
+def test_a_run_of_labels_has_probabilities_and_no_counts(tmp_path):
+    spec = CountrySpec((50, 56), 1 / 12, 1500, 24, 8, 1e6, covariates=tuple(LAYERS)[:3])
+    path = simulate_country(tmp_path, spec, seed=3, labels=True)
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document["fit"] = {"max_epochs": 3, "seed": 1}
+    document["evaluate"] = {"folds": 2, "schemes": ["area"]}
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    config = load_config(path)
+    names = ("ingest", "fit", "predict", "evaluate", "report")
+    run_stages(config, names, Silent())
+    page = (config.output.dir / "report.html").read_text(encoding="utf-8")
+    assert "Better than one probability" in page
+    assert "Residuals" not in page
+    data = page_data(page)
+    assert data["left"] == "probability_mean"
+    assert data["facts"]["labels"][0] == "Probability to be positive"
+    assert [each.skipped for each in run_stages(config, names, Silent())] == [True] * 5
+
+
+def test_an_evaluation_of_another_fit_is_left_out(finished):
+    record = read_record(finished.out)
+    assert read_evaluation(finished.out, record) is not None
+    fit = {**record["fit"], "outputs": {"work/model": "another"}}
+    assert read_evaluation(finished.out, record | {"fit": fit}) is None
+    assert read_evaluation(finished.out, {}) is not None
+
+
+def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
+    percent = np.arange(101)
+    reached = 100 * (percent / 100) ** 0.5
+    curve = {"level": "pixels", "percent": percent, "cases_reached": reached}
+    curve |= {"cases_reached_lower": reached - 1, "cases_reached_upper": reached + 1}
+    pd.DataFrame(curve).to_csv(copied / "targeting.csv", index=False)
+    pd.DataFrame({"id": ["a<b"], "rate": [3.25]}).to_csv(copied / "levels_region.csv", index=False)
+    change = {
+        "of": "v1",
+        "areas": [{"id": "x", "ratio": 1.5}],
+        "b": {"directory": "/secret/place"},
+        "total": {"cases": {"a": 1, "difference": -12.5}, "rate": {"a": 2, "difference": 3}},
+    }
+    (copied / "compare.json").write_text(json.dumps(change), encoding="utf-8")
+    finished.report(copied)
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    assert "Level: region" in page
+    assert "a&lt;b" in page
+    section = page[page.index('<section id="comparison"') :]
+    cells = texts(section[: section.index("</section>")], "td")
+    assert {"v1", "1.5", "−12.5"} <= set(cells)
+    assert "/secret" not in page
+    section = page[page.index('<section id="targeting"') :]
+    assert section.index("<img") < section.index("<table")
+    cells = texts(section[: section.index("</section>")], "td")
+    assert ["20", "44.7", "43.7", "45.7"] in [cells[k : k + 4] for k in range(len(cells))]
+    assert "Targeting" not in finished.page()
+
+
+def test_borders_are_those_of_the_areas(finished):
+    data = page_data(finished.page())
+    areas = gpd.read_file(finished.out / "areas.gpkg", layer="areas")
+    with rasterio.open(finished.out / "rate_mean.tif") as source:
+        bounds = source.bounds
+    # The shoelace formula on the page's rings, against the areas of the shapes.
+    degrees = (bounds.right - bounds.left) * (bounds.top - bounds.bottom)
+    unit = degrees / (data["width"] * data["height"])
+    for shape, own in zip(areas.geometry, data["areas"], strict=True):
+        found = 0.0
+        for outer, *inner in own["rings"]:
+            for sign, ring in ((1, outer), *((-1, each) for each in inner)):
+                x, y = np.array([*ring, ring[0]]).T
+                found += sign * abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+        assert found * unit == pytest.approx(shape.area, rel=0.02)
+
+
+def test_the_map_library_is_the_published_one():
+    assert vendor.damaged() == []
+    assert vendor.source()["licence"] == "BSD-2-Clause"
+    told = subprocess.run(
+        [sys.executable, "-m", "pipeline.reporting.vendor"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.startswith("leaflet 1.9.4: as published")

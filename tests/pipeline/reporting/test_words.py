@@ -1,0 +1,109 @@
+"""What findings become in words."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from pipeline.reporting.tables import name_column
+from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number, slopes
+
+GAIN = {
+    "answer": "unclear",
+    "better": True,
+    "gain": 0.2,
+    "interval": [-0.1, 0.5],
+    "share_better": 0.6,
+    "n_areas": 50,
+}
+
+
+def test_answers_say_what_was_hidden_and_what_an_interval_over_zero_means():
+    skipped = {"answer": "not measured", "better": None, "reason": "block was not held out"}
+    evaluation = {"better_than_constant": {"area": GAIN, "block": skipped}}
+    area, block = answers(evaluation, "counts", "one rate")
+    assert (area.question, area.answer) == ("By area", "unclear")
+    assert "ahead in 60 % of 50 areas" in area.text
+    assert "includes zero" in area.text
+    assert block.text == "Not measured: block was not held out."
+    said = cautions(evaluation, {}, None, "one rate")
+    assert said[0] == "By area, it is not clear that the map is better than one rate."
+    assert answers(None, "counts", "one rate") == []
+
+
+@pytest.mark.parametrize(("covered", "warned"), [(0.9, False), (0.86, False), (0.7, True)])
+def test_intervals_that_cover_too_little_are_a_caution(covered, warned):
+    scores = {"n_areas": 100, "intervals": {"0.9": {"coverage": covered}}}
+    said = cautions({"held_out": {"area": {"model": scores}}}, {}, None, "one rate")
+    assert any("cover only 70 %" in each for each in said) == warned
+
+
+def test_what_was_left_out_is_a_caution_from_half_a_per_cent():
+    balance = {
+        "unit": "people",
+        "people": {"inside_areas": 1000.0, "no_covariate": 4.0, "counted_twice": 6.0},
+        "cases": {"unit": "cases", "given": 50.0, "left_out": 3.0},
+        "areas": {"left_out": ["A"]},
+    }
+    said = cautions({}, {"converged": False}, balance, "one rate")
+    assert [each.split()[0] for each in said] == ["The", "3", "Areas", "1"]
+
+
+def test_slopes_are_changes_of_the_rate_under_the_exponential_link():
+    fit = {"coefficients": {"rain": {"mean": math.log(1.5), "sd": 0.1}}}
+    (row,) = slopes(fit, "exp", "rate")
+    low, high = (100 * (1.5 * math.exp(sign * 0.1644854) - 1) for sign in (-1, 1))
+    assert "about 50 % higher" in row.meaning
+    assert f"(+{low:.3g} % to +{high:.3g} %)" in row.meaning
+    assert slopes(fit, "square", "rate")[0].meaning == ""
+
+
+def test_length_scales_are_said_with_their_unit():
+    fit = {
+        "hyperparameters": {"matern32_space.lengthscale": 80.0, "rbf.lengthscale[rain]": 1.5},
+        "hyperparameter_intervals": {
+            "matern32_space.lengthscale": {"mean": 90.0, "lower": 60.0, "upper": 120.0}
+        },
+    }
+    space, rain = hyperparameters(fit, "exp")
+    assert (space.estimate, space.interval) == ("90", "60 to 120")
+    assert "90 km" in space.meaning
+    assert rain.interval == ""
+    assert "1.5 standard deviations of rain" in rain.meaning
+
+
+def test_influence_names_areas_and_groups():
+    held = {
+        "leave_out": {
+            "method": "weights",
+            "limit": 0.7,
+            "k_max": 1.2,
+            "k_median": 0.1,
+            "above": 2,
+            "refitted": 1,
+            "unreliable_areas": ["north <i>"],
+        },
+        "model": {"n_areas": 30},
+        "by_fold": [{"fold": 0, "how": "refit", "n_areas": 15, "k": 1.2}],
+    }
+    said, rows = influence({"held_out": {"block": held}})
+    assert any("largest Pareto k is 1.2" in each for each in said)
+    assert said[-1].endswith("north <i>.")
+    assert rows == [
+        {"Left out": "region group 1", "Areas": "15", "Pareto k": "1.2", "How": "a fit without it"}
+    ]
+    assert influence(None) == ([], [])
+
+
+def test_areas_are_named_by_a_text_that_differs_for_all():
+    table = pd.DataFrame({"id": [1, 2], "region": ["a", "a"], "district": ["b", "c"], "n": [3, 4]})
+    assert name_column(table, "id") == "district"
+    assert name_column(table[["id", "region"]], "id") == "id"
+
+
+def test_numbers_have_three_digits():
+    assert [number(v) for v in (0.01234, 48.0, 999.4, 1234.5, -2.0, None)] == [
+        "0.0123", "48", "999", "1,234", "−2", "–",
+    ]  # fmt: skip
