@@ -82,6 +82,7 @@ STAGES = {
                 "areas",
                 "counts",
                 "-counts.unit",  # for texts alone: a new unit is no reason to fit again
+                "-areas.name",
                 "period",
                 "labels",
                 "population",
