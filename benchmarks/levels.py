@@ -8,7 +8,8 @@ defaults. 90 % intervals of the rate are compared with the truth at three levels
 cross the borders of the districts and have no counts, districts, and provinces. Beside the
 intervals from joint draws stand two sums of the pixels' marginals: as if pixels were independent,
 and as if all were high at once. Draws are evaluated on all pixels at once; the tests hold the
-streamed pass of the predict stage against that. Each grid leaves a line in ``DIR``; the same command goes on where it ended.
+streamed pass of the predict stage against that. Each grid leaves a line in ``DIR``; the same
+command goes on where it ended.
 
 Cost: the predict stage of a simulated country (957 areas, 1,044,683 pixels; or 120 and 23,439) with
 three levels and 500 draws, in processes of their own: without the levels, with them, and with

@@ -18,10 +18,11 @@ from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK
 from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
 from pipeline.prediction.map_result import MapResult
-from pipeline.prediction.products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK, layers
+from pipeline.prediction.products import layers
 from pipeline.prediction.reconciled import reconcile
 from pipeline.prediction.targeting import (
     Curve,
