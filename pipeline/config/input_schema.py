@@ -18,6 +18,7 @@ class Areas(Section):
     path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
     layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
+    name: str | None = Field(None, description="column with the areas' names, for tables")
     repair: bool = Field(
         False,
         description="mend invalid polygons, merge features that share an id, drop empty ones",

@@ -28,6 +28,7 @@ from pipeline.ingest.without_counts import describe_missing
 from pipeline.store.aligned_grid import Layer
 from pipeline.store.level_areas import (
     bare_level,
+    check_name,
     nested_order,
     read_level_frames,
     read_targets,
@@ -159,9 +160,11 @@ def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
 
 def _check_levels(config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]) -> None:
     """Append the problems of ``output.areas``, so that a run does not end before its tables."""
-    column = target_column(config, TRAINING)
+    column, where = target_column(config, TRAINING), f"areas ({config.areas.path})"
+    if areas is not None:
+        check_name(areas, config.areas.name, where, problems)
     if areas is not None and column is not None:
-        read_targets(areas, column, f"areas ({config.areas.path})", problems)
+        read_targets(areas, column, where, problems)
     frames = read_level_frames(config, problems)
     if areas is None or areas.crs is None or not np.isfinite(areas.total_bounds).all():
         return

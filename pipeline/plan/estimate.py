@@ -302,6 +302,9 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     shared = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
     whole = passage(config, sizes, "all")
     shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(whole, 1)
+    # The tables of levels, and reconciled maps, each draw all pixels once more.
+    passes = 0 if config.labels is not None else 1 + (config.output.reconcile is not None)
+    shared += passes * mapped * (measured.draw or 0.0)
     return alone + shared / _speed(n)
 
 

@@ -136,7 +136,9 @@ def measure_inputs(config: Config) -> Sizes:
         way = alignment_method(layer.source, grid, layer.resampling)
         ways[way] = ways.get(way, 0) + 1
     n_feat = len(inputs.covariates)
-    n_maps = len(layers(config)) if "pixels" in new_model(config).predicts else 0
+    n_maps = 0
+    if "pixels" in new_model(config).predicts:
+        n_maps = len(layers(config)) + len(layers(config, from_draws=True))
     n_mapped = n_tile if config.output.mask == "all" else n_inside
     return Sizes(
         grid=grid,

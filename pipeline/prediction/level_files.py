@@ -25,13 +25,8 @@ from pipeline.core.code import installed_version
 from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.level_columns import Column, describe_columns
-from pipeline.prediction.products import (
-    LEVELS_GPKG,
-    LEVELS_XLSX,
-    RATE_MEAN,
-    level_files,
-    rate_unit,
-)
+from pipeline.prediction.level_products import LEVELS_GPKG, LEVELS_XLSX, level_files
+from pipeline.prediction.products import RATE_MEAN, rate_unit
 from pipeline.storage.files import atomic_write
 from pipeline.store.level_areas import Level
 
@@ -136,16 +131,13 @@ def _fill(book: Workbook, name: str, table: pd.DataFrame, *, wide: bool = False)
     if len(table):
         sheet.auto_filter.ref = sheet.dimensions
     for number, column in enumerate(table.columns, 1):
-        longest = max([len(str(column)), *(len(str(v)) for v in table[column] if _text(v))])
+        longest = max([len(str(column)), *(len(v) for v in table[column] if isinstance(v, str))])
         width = min(longest + 2, 100 if wide else 32)
         sheet.column_dimensions[get_column_letter(number)].width = max(width, 12)
         if pd.api.types.is_numeric_dtype(table[column]):
-            for cells in sheet.iter_rows(min_row=2, min_col=number, max_col=number):
-                cells[0].number_format = _format(table[column])
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
+            shown = _format(table[column])
+            for (cell,) in sheet.iter_rows(min_row=2, min_col=number, max_col=number):
+                cell.number_format = shown
 
 
 def _format(values: pd.Series) -> str:

@@ -12,7 +12,7 @@ from geo.geotiff import TiledWriter
 from geo.grid import Grid
 from pipeline.prediction.colours import write_styles
 from pipeline.prediction.level_pixels import TilePixels
-from pipeline.prediction.products import Layer
+from pipeline.prediction.product_types import Layer
 
 #: What the values of the layers are taken from, (n_pix,) by name.
 Found = Mapping[str, np.ndarray]

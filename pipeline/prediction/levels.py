@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK
 from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
 from pipeline.prediction.map_result import MapResult
-from pipeline.prediction.products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK, layers
+from pipeline.prediction.products import layers
 from pipeline.prediction.reconciled import reconcile
 from pipeline.prediction.targeting import (
     Curve,
@@ -38,6 +40,7 @@ from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.level_areas import (
     Level,
     Overlaps,
+    check_name,
     country_of,
     make_level,
     read_level_frames,
@@ -159,7 +162,11 @@ def open_levels(config: Config, areas: Any, grid: Grid) -> list[Level]:
     """
     problems: list[Problem] = []
     frames = read_level_frames(config, problems)
-    training = make_level(TRAINING, areas, grid, None, f"areas ({config.areas.path})")
+    where = f"areas ({config.areas.path})"
+    check_name(areas, config.areas.name, where, problems)
+    if problems:
+        raise InputError(problems)
+    training = make_level(TRAINING, areas, grid, config.areas.name, where)
     found = {TRAINING: (training, areas)}
     for number, spec in enumerate(config.output.areas):
         if spec.level in frames:
@@ -170,12 +177,8 @@ def open_levels(config: Config, areas: Any, grid: Grid) -> list[Level]:
     for name, (level, frame) in found.items():
         column = target_column(config, name)
         if column is not None:
-            where = f"areas ({config.areas.path})" if name == TRAINING else name
-            own: list[Problem] = []
-            targets = read_targets(frame, column, where, own)
-            if name == TRAINING:  # the others were checked as they were read
-                problems.extend(own)
-            level = Level(**{**level.__dict__, "targets": targets})
+            # Those of other levels were checked as they were read.
+            level = replace(level, targets=read_targets(frame, column, where, problems))
         levels.append(level)
     if problems:
         raise InputError(problems)

@@ -15,10 +15,11 @@ from pipeline.core.progress import Progress
 from pipeline.prediction.area_factors import draw_factors
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_pixels import PixelReader, TilePixels
+from pipeline.prediction.level_products import RECONCILED
 from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import Observed, Summary
 from pipeline.prediction.map_result import MapResult
-from pipeline.prediction.products import RECONCILED, layers
+from pipeline.prediction.products import layers
 from pipeline.prediction.reconcile import Raked, Tier, rake
 from pipeline.store.level_areas import Level, Overlaps, nested_order
 
@@ -255,6 +256,12 @@ def _report(
             f"{each['largest'][1]:.3g} ({each['largest'][0]}), half of them below "
             f"{each['middle']:.3g}"
         )
+    for tier in raked.tiers:
+        if not np.isfinite(tier.target).any():
+            progress.log(
+                f"predict: warning: output.reconcile: no area of the level {tier.level.name} has "
+                f"a total in {spec.to}"
+            )
     for conflict in raked.conflicts[:N_NAMED]:
         progress.log(f"predict: warning: totals contradict: {conflict}")
     if len(raked.conflicts) > N_NAMED:

@@ -103,6 +103,7 @@ STAGES = {
                 "areas",
                 "counts",
                 "-counts.unit",  # for texts alone: a new unit is no reason to fit again
+                "-areas.name",
                 "period",
                 "labels",
                 "population",

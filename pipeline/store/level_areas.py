@@ -86,15 +86,22 @@ def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.
         if frame is None:
             continue
         where = f"{place} ({spec.path})"
-        columns = frame.columns.drop(frame.geometry.name)
-        if spec.name is not None:
-            has_column(columns, spec.name, where, f"{place}.name", problems)
+        check_name(frame, spec.name, where, problems)
         column = target_column(config, spec.level)
         if column is not None:
             read_targets(frame, column, where, problems)
         if len(problems) == n_before:
             found[spec.level] = frame
     return found
+
+
+def check_name(
+    frame: gpd.GeoDataFrame, column: str | None, where: str, problems: list[Problem]
+) -> None:
+    """Append a problem if the column of the names is not there."""
+    if column is not None:
+        key = f"{where.partition(' (')[0]}.name"
+        has_column(frame.columns.drop(frame.geometry.name), column, where, key, problems)
 
 
 def target_column(config: Config, level: str) -> str | None:

@@ -15,14 +15,15 @@ import shapely
 from shapely.geometry import box
 
 from geo.errors import InputError, Problem
-from pipeline.prediction.level_draws import draw_levels
+from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
 from pipeline.prediction.levels import grid_of, open_levels
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
-from pipeline.store.level_areas import Overlaps, read_level_frames
+from pipeline.store.level_areas import Level, Overlaps, read_level_frames
 
 LEVELS = ("training", "province", "catchment", "country")
 
@@ -165,8 +166,6 @@ def test_pixels_outside_the_range_of_the_training_extrapolate(world, made):
 
 def test_what_lies_inside_what():
     def level(name, shapes):
-        from pipeline.store.level_areas import Level
-
         ids = np.array([str(n) for n in range(len(shapes))], object)
         series = gpd.GeoSeries(shapes, crs="EPSG:32738")
         return Level(name, ids, None, series, np.array(shapes, object), None)
@@ -205,6 +204,58 @@ def test_a_file_that_cannot_be_used_is_one_clear_line(world, made):
     frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
     with pytest.raises(InputError, match=r"output\.areas\[0\].*did you mean 'key'"):
         open_levels(with_area(id="kye"), frame, world.grid)
+
+
+def test_names_of_the_training_areas_are_in_their_table(made):
+    config, _, _ = made
+    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    named = config.model_copy(update={"areas": config.areas.model_copy(update={"name": "name"})})
+    grid = grid_of(config.output.dir / "work/grid.zarr")
+    assert open_levels(named, frame, grid)[0].names.tolist() == frame["name"].tolist()
+    wrong = config.model_copy(update={"areas": config.areas.model_copy(update={"name": "nme"})})
+    with pytest.raises(InputError, match=r"which areas\.name names; did you mean 'name'"):
+        open_levels(wrong, frame, grid)
+    before, after = (stage_inputs(STAGES["ingest"], each) for each in (config, named))
+    assert before == after  # for texts alone
+
+
+def test_a_map_without_cases_has_rates_alone():
+    ids, shapes = np.array(["a", "b"], object), np.array([box(0, 0, 2, 1), box(2, 0, 4, 1)])
+    level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
+    drawn = np.array([[2.0, 9.0], [4.0, 3.0]])
+    draws = LevelDraws(
+        *(np.array([2.0, 3.0]) for _ in range(5)), np.empty((0, 2)), drawn,
+        np.empty((0, 2, 2)), np.empty(0), np.empty((2, 0)),
+    )  # fmt: skip
+    observed = Observed(np.array([1.0, 2.0]), np.full(2, np.nan))
+    table = tabulate_level(level, draws, slice(0, 2), observed, Summary(0.5, 1, (), False), 1.0)
+    assert not {"cases", "observed", "observed_rate", "tested"} & set(table)
+    assert table["rate"].tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(table["rate_upper"], [1.75, 2.5])
+
+
+def test_prevalences_are_per_person_tested():
+    ids, shapes = np.array(["a", "b"], object), np.array([box(0, 0, 2, 1), box(2, 0, 4, 1)])
+    level = Level("training", ids, None, gpd.GeoSeries(shapes), shapes, None)
+    given = pd.DataFrame(
+        {"observed": [5.0, 8.0], "tested": [50.0, 20.0], "in_training": [True, False]},
+        index=["a", "b"],
+    )
+    own = Observed.of(given, level)
+    np.testing.assert_array_equal(own.cases, [5, np.nan])
+    draws = LevelDraws(
+        *(np.array([200.0, 300.0]) for _ in range(5)), np.empty((0, 2)), np.ones((2, 2)),
+        np.empty((0, 2, 2)), np.empty(0), np.empty((2, 0)),
+    )  # fmt: skip
+    table = tabulate_level(level, draws, slice(0, 2), own, Summary(0.9, 100, (), True), 1.0)
+    assert table["tested"][0] == 50
+    assert table["observed_rate"][0] == 10
+    whole = Level("zone", ids[:1], None, gpd.GeoSeries(shapes[:1]), shapes[:1], None)
+    pairs = Overlaps(np.array([0, 1]), np.array([0, 0]), np.array([True, True]))
+    assert np.isnan(own.totals(whole, pairs, np.ones(1)).cases[0])
+    known = Observed(np.array([5.0, 8.0]), np.array([50.0, 20.0]))
+    assert known.totals(whole, pairs, np.ones(1)).tested[0] == 70
+    assert np.isnan(known.totals(whole, pairs, np.array([0.98])).cases[0])
 
 
 @pytest.mark.parametrize(
