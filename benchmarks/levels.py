@@ -77,7 +77,10 @@ def measure(design: str, number: int) -> dict[str, Any]:
         fitted = time.process_time()
         pixels = model.predict_pixels(grid.x, grid.coords)
         draws = model.sample_functions(N_DRAWS, np.random.default_rng([8, number]))
-        rate = draws.rate(grid.x, grid.coords)
+        bags = grid.bags()
+        of_areas = draws.observed_factors(bags, draws.bag_counts(bags))
+        # As the predict stage has it: cases have what the counts of the districts add.
+        rate = draws.rate(grid.x, grid.coords) * np.repeat(of_areas, np.diff(grid.offsets), axis=1)
         levels = levels_of(grid, number)
         covered = {name: coverage(area, grid, pixels, rate) for name, area in levels.items()}
         curves = {"pixels": pixel_curve(grid, pixels.mean, rate)}
