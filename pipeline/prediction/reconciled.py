@@ -39,6 +39,8 @@ class Nodes:
         Whether the area's level is raked.
     has_rest : (n_area,) bool
         Whether a part of it lies in no area below.
+    finest : (n_area,) bool
+        Whether its level has no raked level below.
     factor : (n_draws, n_area) float64
         Of that part, or of the whole area where nothing is below.
     """
@@ -46,6 +48,7 @@ class Nodes:
     parent: np.ndarray
     raked: np.ndarray
     has_rest: np.ndarray
+    finest: np.ndarray
     factor: np.ndarray
 
     @classmethod
@@ -55,15 +58,17 @@ class Nodes:
         n_draws = raked.tiers[0].drawn.shape[0]
         parent = np.full(reader.n_area, -1, np.int64)
         chosen, rest = np.zeros(reader.n_area, bool), np.zeros(reader.n_area, bool)
+        finest = np.zeros(reader.n_area, bool)
         factor = np.ones((n_draws, reader.n_area))
         for number, tier in enumerate(raked.tiers):
             at = slice(int(starts[tier.level.name]), int(starts[tier.level.name]) + len(tier.level))
             chosen[at], factor[:, at] = True, tier.factor
             rest[at] = (tier.rest > 0).any(axis=0)
+            finest[at] = number == len(raked.tiers) - 1
             if number:
                 above = int(starts[raked.tiers[number - 1].level.name])
                 parent[at] = np.where(tier.parent >= 0, above + tier.parent, -1)
-        return cls(parent, chosen, rest, factor)
+        return cls(parent, chosen, rest, finest, factor)
 
     def of_pixels(self, pixels: TilePixels, part: slice) -> np.ndarray:
         """Return the factor of each pixel, (n_draws, n_part): that of its parts, by their shares.
@@ -80,8 +85,13 @@ class Nodes:
             if above is not None:
                 own[above] -= share[k]
         own = np.where(self.has_rest[area][:, None], np.maximum(own, 0.0), 0.0)
+        # The map of cases is of people inside training areas: parts outside have no say there.
+        covered, fine = pixels.covered[part], self.finest[area]
+        rest = own[~fine].sum(axis=0)
+        room = np.maximum(np.where(covered > 0, covered, 1.0) - own[fine].sum(axis=0), 0.0)
+        own[~fine] *= np.minimum(1.0, room / np.where(rest > 0, rest, 1.0))
         total = own.sum(axis=0)
-        plain = np.maximum(pixels.covered[part] - total, 0.0)
+        plain = np.maximum(covered - total, 0.0)
         plain = np.where(total + plain > 0, plain, 1.0)
         # (n_draws, n_local) @ (n_local, n_part)
         return (self.factor[:, area] @ own + plain) / (total + plain)

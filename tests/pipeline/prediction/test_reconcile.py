@@ -263,13 +263,15 @@ def test_columns_without_totals_are_refused(made, tmp_path, column, values, mess
 
 def test_a_border_pixel_has_the_factors_of_its_parts_by_their_shares():
     # Areas: a region of two districts, and a catchment whose level is not scaled.
-    shares = np.array([[1.0, 0.7, 0.0, 0.3], [0.6, 0.5, 0.0, 0.3], [0.4, 0.0, 0.0, 0.0], [1] * 4])
+    # The region reaches beyond the training areas in the last pixel, where it is 0.4 alone.
+    shares = np.array([[1.0, 0.7, 0.0, 0.7], [0.6, 0.5, 0.0, 0.3], [0.4, 0.0, 0.0, 0.0], [1] * 4])
     covered = np.array([1.0, 0.9, 0.0, 0.3])
     pixels = SimpleNamespace(area=np.arange(4), fraction=csr_matrix(shares), covered=covered)
     nodes = Nodes(
         parent=np.array([-1, 0, 0, -1]),
         raked=np.array([True, True, True, False]),
         has_rest=np.array([True, True, True, False]),
+        finest=np.array([False, True, True, False]),
         factor=np.array([[2.0, 3.0, 5.0, 9.0], [1.0, 1.0, 1.0, 9.0]]),
     )
     found = nodes.of_pixels(pixels, slice(0, 4))

@@ -1,0 +1,71 @@
+"""A check of the inputs reads the files of other levels, so that no run ends at its tables."""
+
+from __future__ import annotations
+
+import geopandas as gpd
+import numpy as np
+import pytest
+from shapely.geometry import box
+
+from pipeline.ingest.stage import check
+
+
+def with_level(files, shapes, *, crs=None, reconcile=None, **columns):
+    frame = gpd.GeoDataFrame({"key": range(len(shapes)), **columns}, geometry=shapes, crs=files.crs)
+    frame = frame if crs is None else frame.set_crs(crs, allow_override=True)
+    frame.to_file(files.directory / "zones.gpkg")
+    areas = [{"path": "zones.gpkg", "id": "key", "level": "zone"}]
+    output = {"dir": str(files.directory / "out"), "areas": areas}
+    files.options["output"] = output | ({"reconcile": reconcile} if reconcile else {})
+    return "\n".join(str(problem) for problem in check(files.config()))
+
+
+def squares(files, cut):
+    left, bottom, right, top = gpd.GeoSeries(files.polygons).total_bounds
+    return [box(left, bottom, cut, top), box(cut, bottom, right, top)]
+
+
+def test_good_files_have_no_problem(files):
+    cut = files.polygons[1].bounds[0]
+    reconcile = {"to": "counts", "levels": ["zone", "training"]}
+    assert with_level(files, squares(files, cut), reconcile=reconcile) == ""
+
+
+def test_levels_to_reconcile_must_nest(files):
+    cut = files.polygons[1].bounds[0] + 2500
+    text = with_level(files, squares(files, cut), reconcile={"to": "counts", "levels": ["zone"]})
+    assert text == ""
+    reconcile = {"to": "counts", "levels": ["zone", "training"]}
+    text = with_level(files, squares(files, cut), reconcile=reconcile)
+    assert text.startswith(
+        "output.reconcile.levels: areas of training cross the borders of zone: M01, M04, M07;"
+    )
+
+
+def test_areas_of_another_place_are_refused(files):
+    text = with_level(files, [box(2e5, 1e6, 3e5, 2e6)])
+    assert "output.areas[0]" in text
+    assert "no area of this level is where the areas of the training are" in text
+
+
+def test_every_problem_of_a_level_is_told_at_once_with_those_of_other_inputs(files):
+    files.counts([("M00", "x"), *list(files.cases.items())[1:]])
+    bowtie = files.polygons[0].exterior.coords[:4]
+    crossing = type(files.polygons[0])([bowtie[0], bowtie[2], bowtie[1], bowtie[3]])
+    text = with_level(files, [crossing, files.polygons[1]])
+    assert "crosses itself" in text
+    assert "cases.csv" in text
+
+
+@pytest.mark.parametrize("values", [[np.nan, -2.0], [np.inf, 1.0]])
+def test_totals_are_numbers_of_at_least_nought(files, values):
+    cut = files.polygons[1].bounds[0]
+    reconcile = {"to": "total", "levels": ["zone"]}
+    text = with_level(files, squares(files, cut), reconcile=reconcile, total=values)
+    assert "values that are no totals" in text
+
+
+def test_names_of_the_areas_are_a_column(files):
+    files.options["areas"] = {**files.mapping()["areas"], "name": "cod"}
+    text = "\n".join(str(problem) for problem in check(files.config()))
+    assert "has no column 'cod', which areas.name names; did you mean 'code'?" in text
