@@ -62,6 +62,7 @@ def render(content: Mapping[str, Any], drawn: Sequence[Drawn], data: Mapping[str
         styles=[Markup(text) for text in styles],
         policy=policy(scripts),
         library=source(),
+        licence=(HERE / "static" / "leaflet" / "LICENSE").read_text(encoding="utf-8"),
     )
     return page.encode()
 

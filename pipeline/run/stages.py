@@ -10,8 +10,8 @@ from typing import Any
 from pipeline.config.context import StageContext
 from pipeline.prediction.products import output_patterns, product_functions
 
-# Products that no stage reads: styles, pictures, and tables that areas.gpkg has as well.
-_UNREAD = (".qml", ".png", ".csv")
+# Products that a later stage reads; what other files have as well (tables, pictures) is not.
+_READ = (".tif", "areas.gpkg", "evaluation.json")
 
 StageFunction = Callable[[StageContext], dict[str, Any]]
 
@@ -57,7 +57,7 @@ class Stage:
     def reads(self) -> tuple[str, ...]:
         """Glob patterns of the products that it reads, in the output directory."""
         made = (pattern for stage in self.products_of for pattern in output_patterns(stage))
-        return *(each for each in made if not each.endswith(_UNREAD)), *self.also
+        return *(each for each in made if each.endswith(_READ)), *self.also
 
     @property
     def outputs(self) -> tuple[str, ...]:

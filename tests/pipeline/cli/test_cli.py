@@ -40,6 +40,7 @@ def project(tmp_path, monkeypatch):
                 "fit": ("work/model/model.json",),
                 "predict": ("rate_mean.tif",),
                 "evaluate": ("evaluation.json",),
+                "report": ("report.html",),
             }
             for name in left[stage.name]:
                 (config.output.dir / name).parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,8 @@ def test_run_says_where_the_maps_are(project, capsys):
 def test_json_is_all_of_standard_output(project, capsys):
     assert main(["run", str(project / "run.yaml"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["maps"] == [str(project / "out" / "rate_mean.tif")]
+    names = ("rate_mean.tif", "report.html")
+    assert result["maps"] == [str(project / "out" / name) for name in names]
     assert [stage["name"] for stage in result["stages"]] == list(STAGES)
     assert main(["run", str(project / "run.yaml"), "--json"]) == 0
     assert all(stage["skipped"] for stage in json.loads(capsys.readouterr().out)["stages"])

@@ -85,6 +85,21 @@ def leave_run(config, rate, converged=True, evaluation=None):
     (out / "work" / "stages.json").write_text(json.dumps(record))
 
 
+def leave_report(config, of):
+    """Leave the page of a map, as the report stage records it."""
+    out = config.output.dir
+    (out / "report.html").write_text(f"page of {of}")
+    path = out / "work" / "stages.json"
+    record = json.loads(path.read_text())
+    record["report"] = {
+        "seconds": 1.0,
+        "inputs": {"rate_mean.tif": of},
+        "outputs": {"report.html": output_fingerprint(out / "report.html")},
+        "summary": {},
+    }
+    path.write_text(json.dumps(record))
+
+
 def build(directory, period=None, **sections):
     data = {
         "areas": {"path": "areas.gpkg", "id": "id"},
@@ -110,6 +125,22 @@ def test_a_run_becomes_the_current_version_once(tmp_path):
     leave_run(config, 0.05)  # another run.json, the same map
     assert publish(config).status == "unchanged"
     assert len(list_versions(publish_dir(config))) == 1
+
+
+def test_a_report_is_published_with_its_map_and_makes_no_version_of_its_own(tmp_path):
+    config = build(tmp_path)
+    out = config.output.dir
+    leave_run(config, 0.05)
+    leave_report(config, output_fingerprint(out / "rate_mean.tif"))
+    assert publish(config).status == "published"
+    assert (current_version(publish_dir(config)).path / "report.html").is_file()
+    (out / "report.html").unlink()
+    leave_run(config, 0.05)
+    assert publish(config).status == "unchanged"
+    leave_run(config, 0.06)
+    leave_report(config, "another map")
+    assert publish(config).version == "v0002"
+    assert not (current_version(publish_dir(config)).path / "report.html").exists()
 
 
 def test_the_page_of_a_run(tmp_path):

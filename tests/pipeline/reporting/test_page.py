@@ -59,6 +59,41 @@ def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
         np.testing.assert_allclose(values, table[column], rtol=1e-12)
 
 
+def test_the_numbers_under_the_pointer_are_those_of_the_csv(finished):
+    table = pd.read_csv(finished.out / "areas.csv")
+    data = page_data(finished.page())
+    labels = data["facts"]["labels"]
+    columns = {
+        "Fitted rate, cases per 1,000 people": [
+            "fitted_rate",
+            "fitted_rate_lower",
+            "fitted_rate_upper",
+        ],
+        "Observed cases": ["observed"],
+        "People": ["people"],
+    }
+    for label, names in columns.items():
+        at = labels.index(label)
+        for row, (_, wanted) in zip(data["facts"]["rows"], table.iterrows(), strict=True):
+            text = row[at].replace("90 %", "").replace(",", "")
+            found = [float(each) for each in re.findall(r"[\d.]+", text)]
+            assert found == pytest.approx([wanted[name] for name in names], rel=0.006)
+
+
+def test_the_balance_is_that_of_the_evaluation(finished):
+    evaluation = json.loads((finished.out / "evaluation.json").read_text(encoding="utf-8"))
+    page = finished.page()
+    body = page[page.index('id="table-balance"') :]
+    rows = re.findall(r"<tr>\s*(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)[1:]
+    shown = {texts(row, "th")[0]: texts(row, "td") for row in rows}
+    people = evaluation["balance"]["people"]
+    assert shown["in the raster"][0] == f"{people['raster']:,.0f}"
+    assert shown["in bags"][0] == f"{people['in_bags']:,.0f}"
+    table = pd.read_csv(finished.out / "areas.csv")
+    assert shown["in bags"][1] == f"{table['observed'].sum():,.0f}"
+    assert shown["fitted, sum of the table"][1] == f"{table['fitted'].sum():,.0f}"
+
+
 def test_the_answer_and_the_cautions_are_those_of_the_evaluation(finished):
     evaluation = json.loads((finished.out / "evaluation.json").read_text(encoding="utf-8"))
     page = finished.page()
