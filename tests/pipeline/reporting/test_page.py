@@ -37,7 +37,8 @@ def texts(page: str, tag: str) -> list[str]:
     from html import unescape
 
     found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL)
-    return [unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found]
+    plain = (unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found)
+    return [each.replace("\u00a0", " ") for each in plain]
 
 
 def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
