@@ -50,6 +50,7 @@ def render(content: Mapping[str, Any], drawn: Sequence[Drawn], data: Mapping[str
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_unbroken,
     )
     scripts = [_script("leaflet/leaflet.js"), _script("report.js")]
     styles = [_style("leaflet/leaflet.css"), _style("report.css")]
@@ -83,6 +84,11 @@ def script_json(value: Any) -> str:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
+
+
+def _unbroken(value: Any) -> Any:
+    """Keep a per cent sign on the line of its number."""
+    return value.replace(" %", "\u00a0%") if type(value) is str else value
 
 
 def _script(name: str) -> str:

@@ -37,7 +37,8 @@ def texts(page: str, tag: str) -> list[str]:
     from html import unescape
 
     found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL)
-    return [unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found]
+    plain = (unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found)
+    return [each.replace("\u00a0", " ") for each in plain]
 
 
 def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
@@ -240,7 +241,12 @@ def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
     assert section.index("<img") < section.index("<table")
     cells = texts(section[: section.index("</section>")], "td")
     assert ["20", "44.7", "43.7", "45.7"] in [cells[k : k + 4] for k in range(len(cells))]
-    assert "Targeting" not in finished.page()
+    (copied / "targeting.csv").unlink()
+    (copied / "compare.json").unlink()
+    finished.report(copied)
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    assert "Targeting" not in page
+    assert "What changed" not in page
 
 
 def test_borders_are_those_of_the_areas(finished):
