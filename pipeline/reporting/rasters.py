@@ -61,7 +61,11 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
     n_pixel : int
         Pixels of all pictures together.
     """
-    wanted = [each for each in layers(config) if (directory / f"{each.name}.tif").is_file()]
+    wanted = [
+        each
+        for each in [*layers(config), *layers(config, from_draws=True)]
+        if (directory / f"{each.name}.tif").is_file()
+    ]
     by_name = scales(directory, wanted)
     limit = n_pixel // (len(wanted) + 1)
     found = []

@@ -10,9 +10,6 @@ from typing import Any
 from pipeline.config.context import StageContext
 from pipeline.prediction.products import output_patterns, product_functions
 
-# Products that a later stage reads; what other files have as well (tables, pictures) is not.
-_READ = (".tif", "areas.gpkg", "evaluation.json")
-
 StageFunction = Callable[[StageContext], dict[str, Any]]
 
 
@@ -57,7 +54,7 @@ class Stage:
     def reads(self) -> tuple[str, ...]:
         """Glob patterns of the products that it reads, in the output directory."""
         made = (pattern for stage in self.products_of for pattern in output_patterns(stage))
-        return *(each for each in made if each.endswith(_READ)), *self.also
+        return *made, *self.also
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -161,7 +158,7 @@ STAGES = {
             needs=(_BAGS, _MODEL),
             may_need=(_BALANCE,),
             products_of=("predict", "evaluate"),
-            also=("targeting.csv", "levels_*.csv", "compare.json"),
+            also=("compare.json",),
         ),
     )
 }

@@ -74,7 +74,7 @@ def test_a_repetition_has_the_same_bytes(ran, tmp_path, capsys):
 
 def test_without_another_directory_nothing_is_done_again(ran, capsys):
     assert main(["run", "--from", str(ran / "out/run.json")]) == 0
-    assert capsys.readouterr().err.count("up to date, skipped") == 4
+    assert capsys.readouterr().err.count("up to date, skipped") == 5
 
 
 def test_changed_inputs_end_it_with_a_line_each(ran, tmp_path, capsys):
