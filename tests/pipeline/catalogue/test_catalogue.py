@@ -447,7 +447,7 @@ def test_a_style_that_a_user_broke_is_named(dataset, tmp_path):
     again = tmp_path / "broken"
     shutil.copytree(out, again)
     (again / "rate_sd.qml").write_text("<qgis>")
-    with pytest.raises(InputError, match="rate_sd.qml: no XML"):
+    with pytest.raises(InputError, match=r"rate_sd\.qml: no XML"):
         write_catalogue(config, again)
 
 
