@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
+from geo.errors import InputError, Problem
 from geo.geopackage import layer_style, outline_style
 from geo.grid import Bounds
 from geo.qgis_project import ProjectGroup, ProjectLayer, project_file
@@ -86,11 +88,22 @@ def _raster(layer: Layer, out: Path, crs: CRS, *, shown: bool) -> ProjectLayer:
         source=f"./{layer.name}.tif",
         kind="raster",
         crs=crs,
-        style=(out / f"{layer.name}.qml").read_text(encoding="utf-8"),
+        style=_style(out / f"{layer.name}.qml"),
         visible=shown,
         expanded=shown,
         about=f"{layer.name}.tif, disagg {installed_version('disagg')}",
     )
+
+
+def _style(path: Path) -> str:
+    """Return the text of a style, which users may have edited."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        ET.fromstring(text)
+    except ET.ParseError as error:
+        remedy = "delete it: the next run writes it again"
+        raise InputError(Problem(str(path), f"no XML ({error})", remedy)) from None
+    return text
 
 
 def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:

@@ -26,6 +26,7 @@ from pystac.extensions.raster import RasterExtension
 from pystac.extensions.version import ItemVersionExtension
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
+from geo.errors import InputError
 from pipeline.catalogue.dates import days_of
 from pipeline.catalogue.project import name_column
 from pipeline.catalogue.stac import slug
@@ -447,6 +448,15 @@ def test_the_same_maps_have_the_same_project(dataset, tmp_path):
     write_catalogue(config, again)
     assert (again / "disagg.qgz").read_bytes() == (out / "disagg.qgz").read_bytes()
     assert not re.search(r"/tmp|/home|\\\\", (out / "disagg.qgz").read_bytes().decode("latin-1"))
+
+
+def test_a_style_that_a_user_broke_is_named(dataset, tmp_path):
+    out, config, _ = dataset
+    again = tmp_path / "broken"
+    shutil.copytree(out, again)
+    (again / "rate_sd.qml").write_text("<qgis>")
+    with pytest.raises(InputError, match=r"rate_sd\.qml: no XML"):
+        write_catalogue(config, again)
 
 
 def test_a_model_of_areas_alone_has_a_catalogue_of_its_table(dataset, tmp_path, validator):
