@@ -123,7 +123,8 @@ def test_a_passing_failure_is_retried_where_it_was(project, monkeypatch, capsys,
     out, err = capsys.readouterr()
     assert len(calls) == 3
     stages = json.loads(out)["stages"]
-    assert [each["name"] for each in stages] == ["ingest", "fit", "predict", "evaluate"]
+    names = ["ingest", "fit", "predict", "evaluate", "report"]
+    assert [each["name"] for each in stages] == names
     assert not any(each["skipped"] for each in stages)  # ingest ran once, before the failure
     assert err.count("ingest at work") == 1
     assert re.findall(r"retry (\d) of 2 in 0 s", err) == ["1", "2"]
