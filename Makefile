@@ -87,6 +87,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.labels --country
 	$(BIN)/python -m benchmarks.year
 	$(BIN)/python -m benchmarks.designs
+	$(BIN)/python -m benchmarks.levels
 
 gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend

@@ -29,6 +29,7 @@ from models.likelihoods.likelihood import TINY
 from models.likelihoods.observation import Observation, bag_weights
 
 PIXELS = 512  # of an area, whose variances are computed; other pixels take their average
+PAIRS = 192  # of them, whose pairs are visited: their choice should not show in a table
 ROWS = 2048
 MOST_DEVIATIONS = 6.0  # of r under its prior: a drawn aggregate of zero has none
 
@@ -92,7 +93,7 @@ def _parts(
     fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     a0, a1 = seen.link.moments(fwd.m, fwd.s, 1)
     c = np.maximum(segment_sum(p * a0, offsets), TINY)
-    variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, model.pair_pixels)
+    variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, PAIRS)
     line, value = fwd.followed(p * a1, offsets), variance.value
     if variance.drawn is not None:
         share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)

@@ -18,7 +18,7 @@ from openpyxl.utils import get_column_letter
 
 from geo.colours import Scale
 from geo.geopackage import LayerDescription, describe_layer, graduated_style
-from geo.text_safety import spreadsheet_safe
+from geo.text_safety import one_line_text, spreadsheet_safe
 from geo.write_errors import explained_write_errors, write_error
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
@@ -152,7 +152,8 @@ def _format(values: pd.Series) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, float):
         return None if not np.isfinite(value) else int(value) if value == int(value) else value
-    return spreadsheet_safe(value)
+    # A workbook takes no control characters.
+    return spreadsheet_safe(one_line_text(value) if isinstance(value, str) else value)
 
 
 def timeless(workbook: bytes) -> bytes:

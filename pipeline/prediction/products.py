@@ -193,6 +193,7 @@ PRODUCTS: list[Product] = [
         values=lambda p, people, _: p.mean * people,
         wanted=lambda config: _has_cases(config) and config.output.mask == "all",
         exposure="outside",
+        conditioned=True,
         group="Cases",
     ),
     RasterProduct(

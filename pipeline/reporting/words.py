@@ -327,5 +327,5 @@ def number(value: float | None) -> str:
     """Return a number with three digits, or with separators from 1,000; a dash where unknown."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     return text.replace("-", MINUS)

@@ -17,7 +17,8 @@ from pipeline.demo.country import CountrySpec, simulate_country
 # Modules that benchmarks import, a tool, and runs of over an hour: one of 45 GB of disk, and two
 # that go on where they ended.
 NOT_IN_MAKE_BENCH = (
-    "report", "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_render",
+    "report", "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
+    "qgis_render",
     "grids", "grid_scores", "design_tables",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "sbc", "gold",
 )  # fmt: skip

@@ -68,7 +68,8 @@ def digests(out: Path) -> Digests:
 
 def _content(path: Path, name: str) -> bytes:
     raw = path.read_bytes()
-    if name not in ("run.json", "work/stages.json", "work/model/model.json"):
+    timed = ("run.json", "work/stages.json", "work/model/model.json")
+    if name not in timed and not name.startswith("stac/"):
         return raw
     try:
         value = _timeless(json.loads(raw))
@@ -84,7 +85,9 @@ def _timeless(value: Any) -> Any:
         return value
     # model.json tells the seconds of each epoch, so fingerprints of the model differ as well; the
     # model's own numbers are compared bit for bit in arrays.npz. Who computes changes nothing.
-    dropped = (*_TIMES, "work/model", "compute", "dir")
+    # The catalogue has the time of the maps.
+    stac = ("created", "datetime", "temporal", "stac/item.json", "stac/collection.json")
+    dropped = (*_TIMES, *stac, "work/model", "compute", "dir")
     return {k: _timeless(v) for k, v in value.items() if k not in dropped}
 
 

@@ -102,7 +102,7 @@ def test_people_outside_every_area_are_in_a_map_of_their_own(mapped: Any) -> Non
     store, model = BagStore.open(out / "work/bags.zarr"), models.load(out / "work/model")
     factor = pixel_factors(model, store, 400, 4, rate.size).reshape(rate.shape)
     expected = rate * files.population
-    both = np.nan_to_num(inside) / factor + np.nan_to_num(beyond)
+    both = (np.nan_to_num(inside) + np.nan_to_num(beyond)) / factor
     known = np.isfinite(expected)
     np.testing.assert_allclose(both[known], expected[known], rtol=1e-5)
     assert (both[~known] == 0).all()
