@@ -175,6 +175,7 @@ def _run(
         period,
         within,
         load=None if record is None else lambda: load_repetition(record, into, output),
+        into=into,
     )
 
 
@@ -328,15 +329,19 @@ def _run_stages(
     period: str | None = None,
     within: str | None = None,
     load: Callable[[], Config] | None = None,
+    into: Path | None = None,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
     command += "" if load is None else " --from"
+    given = {"--into": into, "--period": period, "--within": within}
+    again = f"disagg {command} {path}"
+    again += "".join(f" {name} {value}" for name, value in given.items() if value is not None)
     at: list[str] = []
 
     def stage() -> str:
         return f" during {at[-1]}" if at else ""
 
-    with reported_errors(output, f"disagg {command} {path}", stage):
+    with reported_errors(output, again, stage):
         from pipeline.prediction.products import announced_files
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import stale_stages, summarise_stages

@@ -308,5 +308,9 @@ def _move(staging: Path, out: Path, names: list[str]) -> None:
         for path in out.glob(pattern):
             if path.name not in names:
                 path.unlink()
+    # The page and the catalogue are of the maps that were here.
+    for pattern in output_patterns("report"):
+        for path in out.glob(pattern):
+            path.unlink()
     for path in out.glob("*.tif.aux.xml"):  # statistics that GIS programs keep of older values
         path.unlink()

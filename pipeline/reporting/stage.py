@@ -46,6 +46,7 @@ from pipeline.reporting.plane import areas_on_plane
 from pipeline.reporting.render import render
 from pipeline.reporting.tables import name_column, other_tables
 from pipeline.storage.files import atomic_write
+from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
 
@@ -75,10 +76,11 @@ def report_stage(context: StageContext) -> dict[str, Any]:
     out = Path(config.output.dir)
     store = BagStore.open(context.place("work/bags.zarr"))
     config = sized(config, store.sizes)
-    evaluation = read_evaluation(out, context.record)
+    evaluation = read_evaluation(out, context.record, context.config)
     if evaluation is None and (out / EVALUATION.file).is_file():
         progress.log(
-            f"report: {EVALUATION.file} is of an earlier fit, and left out; run `disagg evaluate`"
+            f"report: {EVALUATION.file} is of an earlier fit or of other intervals, and left out; "
+            "run `disagg evaluate`"
         )
     with progress.task("report", 4) as task:
         areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
@@ -117,14 +119,18 @@ def report_stage(context: StageContext) -> dict[str, Any]:
     }
 
 
-def read_evaluation(out: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Read ``evaluation.json``; None if there is none, or if it is of another fit.
+def read_evaluation(
+    out: Path, record: Mapping[str, Any], config: Config | None = None
+) -> dict[str, Any] | None:
+    """Read ``evaluation.json``; None if there is none, or if it is of another fit or interval.
 
     Parameters
     ----------
     out : Path
     record : mapping
         Of the stages; without one of the evaluation it is taken as it is.
+    config : Config, optional
+        Of the maps, as it was given.
     """
     try:
         found: dict[str, Any] = json.loads((out / EVALUATION.file).read_text(encoding="utf-8"))
@@ -133,6 +139,10 @@ def read_evaluation(out: Path, record: Mapping[str, Any]) -> dict[str, Any] | No
     own, model = (record.get(name, {}) for name in ("evaluate", "fit"))
     used, made = own.get("inputs", {}), model.get("outputs", {})
     same = all(used[path] == made[path] for path in made if path in used)
+    if config is not None:
+        for key in ("interval", "draws"):
+            recorded = used.get(f"output.{key}")
+            same &= recorded in (None, fingerprint_value(getattr(config.output, key)))
     return found if same else None
 
 
