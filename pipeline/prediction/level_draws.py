@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pipeline.core.threads import map_in_order
+from pipeline.prediction.area_factors import TileFactors
 from pipeline.prediction.level_pixels import PixelReader, TilePixels
 
 #: Pixels whose draws are in memory at once: with 500 draws 8 MB each for few arrays a thread.
@@ -90,7 +91,7 @@ def draw_levels(
     classes: Classes | None = None,
     n_class: int = 0,
     factors: Factors | None = None,
-    count_factors: Factors | None = None,
+    count_factors: TileFactors | None = None,
     per_pixel: PerPixel | None = None,
     sink: Callable[[TilePixels, np.ndarray], None] | None = None,
     advance: Callable[[int], None] | None = None,
@@ -109,7 +110,7 @@ def draw_levels(
     n_class : int
     factors : callable, optional
         Factors of the drawn rates.
-    count_factors : callable, optional
+    count_factors : TileFactors, optional
         Factors of the drawn cases alone; see :mod:`pipeline.prediction.area_factors`.
     per_pixel, sink : callable, optional
         What to compute of each pixel's drawn rates, after their factors; and who takes the values
@@ -146,6 +147,11 @@ def draw_levels(
             ]
         )
         drawn = np.zeros((1 + n_thr, pixels.area.size, n_draws))
+        of_counts = np.zeros(0, np.int64)
+        if count_factors is not None:
+            # An area has its own factor, a pixel of several areas the average of theirs.
+            of_counts = np.flatnonzero(pixels.area < count_factors.drawn.shape[1])
+        plain_drawn = np.zeros((of_counts.size, n_draws))
         class_people, class_drawn = np.zeros(n_class), np.zeros((n_class, n_draws))
         values: list[np.ndarray] = []
         for start in range(0, pixels.people.size, CHUNK_PIXELS):
@@ -157,6 +163,7 @@ def draw_levels(
             rate, counted = np.ascontiguousarray(rate.T), np.ascontiguousarray(counted.T)
             here = mass[:, part]
             drawn[0] += here @ counted
+            plain_drawn += here[of_counts] @ rate
             for number, threshold in enumerate(reader.thresholds):
                 above = (rate > threshold / reader.rate_per).astype(np.float64)
                 drawn[1 + number] += here @ above
@@ -169,6 +176,9 @@ def draw_levels(
                 class_drawn += chosen @ counted
             if per_pixel is not None:
                 values.append(per_pixel(pixels, part, rate))
+        if count_factors is not None:
+            own = count_factors.drawn[:, pixels.area[of_counts]].T
+            drawn[0, of_counts] = plain_drawn * own
         part_of = _Part(pixels.area, plain, drawn, class_people, class_drawn)
         return replace(part_of, pixels=pixels, values=np.hstack(values)) if values else part_of
 

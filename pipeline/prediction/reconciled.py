@@ -12,7 +12,7 @@ import pandas as pd
 from pipeline.config.level_schema import COUNTS, Reconcile
 from pipeline.config.response_words import ResponseWords
 from pipeline.core.progress import Progress
-from pipeline.prediction.area_factors import draw_factors
+from pipeline.prediction.area_factors import TileFactors, draw_factors
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_pixels import PixelReader, TilePixels
 from pipeline.prediction.level_products import RECONCILED
@@ -70,10 +70,13 @@ class Nodes:
                 parent[at] = np.where(tier.parent >= 0, above + tier.parent, -1)
         return cls(parent, chosen, rest, finest, factor)
 
-    def of_pixels(self, pixels: TilePixels, part: slice) -> np.ndarray:
+    def of_pixels(
+        self, pixels: TilePixels, part: slice, of_counts: TileFactors | None = None
+    ) -> np.ndarray:
         """Return the factor of each pixel, (n_draws, n_part): that of its parts, by their shares.
 
-        What training areas cover and no raked area does keeps its rate.
+        What training areas cover and no raked area does keeps its rate. ``of_counts`` is what the
+        totals that were scaled had from the counts of training areas: each part has its own.
         """
         keep = np.flatnonzero(self.raked[pixels.area])
         area = pixels.area[keep]
@@ -94,7 +97,13 @@ class Nodes:
         plain = np.maximum(covered - total, 0.0)
         plain = np.where(total + plain > 0, plain, 1.0)
         # (n_draws, n_local) @ (n_local, n_part)
-        return (self.factor[:, area] @ own + plain) / (total + plain)
+        if of_counts is None:
+            return (self.factor[:, area] @ own + plain) / (total + plain)
+        training = area < of_counts.drawn.shape[1]
+        known, others = area[training], area[~training]
+        summed = (self.factor[:, known] * of_counts.drawn[:, known]) @ own[training]
+        summed += (self.factor[:, others] @ own[~training] + plain) * of_counts(pixels, part)
+        return np.asarray(summed / (total + plain))
 
 
 def totals_of(spec: Reconcile, level: Level, observed: Mapping[str, Observed]) -> np.ndarray:
@@ -168,9 +177,7 @@ def reconcile(
     of_counts = draw_factors(made.factors, reader)
 
     def factors(pixels: TilePixels, part: slice) -> np.ndarray:
-        # The totals of draws, which were scaled, have what the counts of areas add to the surface.
-        scaled = nodes.of_pixels(pixels, part)
-        return scaled if of_counts is None else scaled * of_counts(pixels, part)
+        return nodes.of_pixels(pixels, part, of_counts)
 
     def summarised(_: TilePixels, __: slice, rate: np.ndarray) -> np.ndarray:
         return np.stack([rate.mean(axis=1), *summary.ends(rate.T)])
