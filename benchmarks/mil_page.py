@@ -1,0 +1,150 @@
+"""``docs/mil-benchmarks.md``, written from ``benchmarks/results/mil_sets.json`` alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "mil-benchmarks.md"
+Row = dict[str, Any]
+BASELINE = "extra_trees"
+
+HEAD = """# Classifiers of bags, measured
+
+`python -m benchmarks.mil_sets` fits every classifier of the registry, with its defaults, to eight
+multiple-instance sets, by the sets' own folds (5 repetitions of 10), beside baselines of
+scikit-learn that see the mean, the minimum and the maximum of each feature in a bag. It writes this
+page from `benchmarks/results/mil_sets.json`; do not edit it by hand.
+
+How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
+
+* **AUC**: mean over the folds of a repetition. All other scores pool the held-out bags of a
+  repetition. Every figure is the mean over the repetitions that were run.
+* **Accuracy**: at the threshold 0.5 / at the threshold that is best for the same bags.
+* **Log loss**: nats a bag, probabilities clipped at 1e-12.
+* **Calibration error**: 8 bins of equal width, mean of |mean probability - share of positives|,
+  weighted by the bags in each bin.
+* **Seconds**: processor time of fit and prediction, median of the folds.
+"""
+
+
+def _number(key: str, digits: int = 3) -> Callable[[Row], str]:
+    return lambda row: f"{row[key]:.{digits}f}"
+
+
+TABLES: dict[str, Callable[[Row], str]] = {
+    "AUC": _number("auc"),
+    "Log loss": _number("log_loss"),
+    "Accuracy at 0.5 / at the best threshold": lambda row: (
+        f"{row['accuracy']:.3f} / {row['best_accuracy']:.3f}"
+    ),
+    "Brier score": _number("brier"),
+    "Calibration error": _number("calibration_error"),
+    "Seconds a fold": lambda row: f"{row['seconds']:.3g}",
+}
+#: Conditions beside extra trees in the same run, or of the model alone.
+CONDITIONS: dict[str, Callable[[Row, Row], bool]] = {
+    "log loss at most + .05": lambda own, trees: own["log_loss"] <= trees["log_loss"] + 0.05,
+    "AUC at least": lambda own, trees: own["auc"] >= trees["auc"],
+    "calibration error at most + .04": lambda own, trees: (
+        own["calibration_error"] <= trees["calibration_error"] + 0.04
+    ),
+    "accuracy at 0.5 within .03 of the best threshold's": lambda own, _: (
+        own["accuracy"] >= own["best_accuracy"] - 0.03
+    ),
+}
+
+
+def page(result: dict[str, Any]) -> str:
+    """Return the page."""
+    sets = "\n".join(
+        f"| {name} | {each['bags']} | {each['instances']} | {each['features']} "
+        f"| {each['positive']:.2f} |"
+        for name, each in result["sets"].items()
+    )
+    models = "\n".join(f"| `{name}` | {about} |" for name, about in result["models"].items())
+    return "\n".join(
+        [
+            HEAD,
+            f"| set | bags | instances | features | positive |\n|---|---|---|---|---|\n{sets}",
+            f"\n| name | what it is |\n|---|---|\n{models}\n",
+            *summary_lines(result),
+            "",
+        ]
+    )
+
+
+def summary_lines(result: dict[str, Any]) -> list[str]:
+    """Return the tables of all scores, in Markdown."""
+    scores = result["scores"]
+    names = [name for name in result["sets"] if name in scores]
+    if not names:
+        return ["Nothing has been measured yet."]
+    lines = _conditions(result, names)
+    for title, say in TABLES.items():
+        lines += ["", f"## {title}", "", *_table(result, names, say)]
+    return [*lines, "", "## What was run", "", *_coverage(result, names)]
+
+
+def _conditions(result: dict[str, Any], names: list[str]) -> list[str]:
+    lines = [
+        "## Beside extra trees",
+        "",
+        "In how many of the sets that both were measured on, by the mean of the repetitions:",
+        "",
+        _row(["", *CONDITIONS]),
+        "|---" * (len(CONDITIONS) + 1) + "|",
+    ]
+    for model in result["models"]:
+        rows = [result["scores"][name] for name in names]
+        both = [
+            (row[model], row[BASELINE])
+            for row in rows
+            if "auc" in row.get(model, {}) and "auc" in row.get(BASELINE, {})
+        ]
+        if both:
+            counts = [sum(holds(*pair) for pair in both) for holds in CONDITIONS.values()]
+            lines.append(_row([f"`{model}`", *(f"{count} of {len(both)}" for count in counts)]))
+    return lines
+
+
+def _table(result: dict[str, Any], names: list[str], say: Callable[[Row], str]) -> list[str]:
+    lines = [_row(["", *names]), "|---" * (len(names) + 1) + "|"]
+    for model in result["models"]:
+        rows = [result["scores"][name].get(model, {}) for name in names]
+        if any("auc" in row for row in rows):
+            cells = [say(row) if "auc" in row else "-" for row in rows]
+            lines.append(_row([f"`{model}`", *cells]))
+    return lines
+
+
+def _coverage(result: dict[str, Any], names: list[str]) -> list[str]:
+    """Say how many repetitions stand behind the figures, and why some are missing."""
+    rows = {(n, m): result["scores"][n].get(m, {}) for n in names for m in result["models"]}
+    by_count: dict[int, list[str]] = {}
+    for (name, model), row in rows.items():
+        if "auc" in row:
+            by_count.setdefault(row["repetitions"], []).append(f"{model} on {name}")
+    most = max(by_count, key=lambda n: len(by_count[n]), default=0)
+    repetitions = "1 repetition" if most == 1 else f"{most} repetitions"
+    lines = [f"* {repetitions} of 5, but for what follows."] if most else []
+    for count, which in sorted(by_count.items()):
+        if count != most:
+            lines.append(f"* {count} of 5: {', '.join(which)}.")
+    for (name, model), row in rows.items():
+        if "error" in row:
+            lines.append(f"* `{model}` has no figures on {name}: {row['error']}.")
+        elif not row:
+            lines.append(f"* `{model}` was not run on {name}.")
+    return lines
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def write_page(results: Path, page_path: Path = PAGE) -> None:
+    """Write the page of a file of results."""
+    page_path.write_text(page(json.loads(results.read_text())), encoding="utf-8")

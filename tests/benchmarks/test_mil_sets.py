@@ -1,0 +1,196 @@
+"""The benchmark of the classifiers: its scores by a second route, its records, its page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import mil_data, mil_sets, records
+from benchmarks.mil_baselines import bag_statistics, by_statistics
+from benchmarks.mil_baselines import extra_trees as make_extra_trees
+from benchmarks.mil_contestants import Contestant, contestants
+from benchmarks.mil_page import PAGE, page
+from benchmarks.mil_scores import (
+    best_accuracy,
+    calibration_error,
+    pooled_scores,
+    repetition_scores,
+)
+from benchmarks.report import RESULTS
+from models import Bags
+from models.training.registry import kinds
+from pipeline.evaluation.label_scores import label_scores
+
+
+@pytest.fixture
+def predicted():
+    rng = np.random.default_rng(0)
+    p = np.concatenate([rng.beta(0.5, 0.5, 300), [0.0, 1.0, 0.5, 0.125, 1.0]])
+    y = rng.random(p.size) < 0.2 + 0.5 * p
+    y[-1] = False  # certain, and wrong: clipped
+    return y.astype(float), p
+
+
+def test_scores_are_those_of_our_own_evaluation(predicted):
+    y, p = predicted
+    found = repetition_scores([(y, p)])
+    ours = label_scores(y, p)
+    for name in ("auc", "accuracy", "log_loss", "brier"):
+        assert found[name] == pytest.approx(ours[name], rel=1e-12), name
+
+
+def test_calibration_error_is_that_of_a_loop_over_bins(predicted):
+    y, p = predicted
+    gap = 0.0
+    for k in range(8):
+        # Bins of scikit-learn are closed on the right; the first holds 0.
+        inside = (p > k / 8) & (p <= (k + 1) / 8) | ((k == 0) & (p == 0))
+        if inside.any():
+            gap += inside.mean() * abs(p[inside].mean() - y[inside].mean())
+    assert calibration_error(y > 0.5, p) == pytest.approx(gap, rel=1e-12)
+
+
+def test_best_accuracy_is_that_of_all_thresholds(predicted):
+    y, p = predicted
+    tried = [((p >= cut) == (y > 0.5)).mean() for cut in [*p, 2.0]]
+    assert best_accuracy(y > 0.5, p) == pytest.approx(max(tried), rel=1e-12)
+    assert pooled_scores(y, p)["best_accuracy"] >= pooled_scores(y, p)["accuracy"]
+
+
+def test_bag_statistics_are_mean_minimum_and_maximum():
+    rng = np.random.default_rng(1)
+    x, offsets = rng.normal(size=(9, 2)), np.array([0, 1, 5, 9])
+    got = bag_statistics(Bags(x, offsets, np.array([0.0, 1.0, 0.0])))
+    for bag in range(3):
+        part = x[offsets[bag] : offsets[bag + 1]]
+        np.testing.assert_allclose(
+            got[bag], np.concatenate([part.mean(axis=0), part.min(axis=0), part.max(axis=0)])
+        )
+
+
+def test_every_registered_classifier_takes_part():
+    classifiers = {kind for kind, model in kinds().items() if model.responses == "labels"}
+    assert classifiers <= set(contestants())
+    assert {"extra_trees", "logistic", "gp_statistics"} <= set(contestants())
+
+
+def test_a_hash_follows_imports_but_not_comments(tmp_path, monkeypatch):
+    package = tmp_path / "hashed_sources"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py"):
+        (package / name).write_text("")
+    top, used, other = package / "top.py", package / "inner" / "used.py", package / "other.py"
+    top.write_text("def f():\n    from hashed_sources.inner import used\n    return used.A\n")
+    used.write_text("A = 1\n")
+    other.write_text("B = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def hashed():
+        records._read_source.cache_clear()
+        return records.source_hash_of("hashed_sources.top", "hashed_sources")
+
+    before = hashed()
+    top.write_text('def f():\n    """Say."""\n    from hashed_sources.inner import used  # why\n'
+                   "    return used.A\n")  # fmt: skip
+    other.write_text("B = 2\n")
+    assert hashed() == before
+    used.write_text("A = 2\n")
+    assert hashed() != before
+
+
+@pytest.fixture
+def small_set(tmp_path, monkeypatch):
+    """Provide a set of 40 bags whose maximum tells the label, and three quick contestants."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(1, 6, 40)
+    bag, y = np.repeat(np.arange(40), sizes), np.arange(40) % 2 == 0
+    x = rng.normal(size=(bag.size, 3)) + 2.0 * y[bag, None]
+    fold = np.array([(np.arange(40) // 4 + r) % 10 for r in range(5)])
+    mask = fold[:, None, :] != np.arange(10)[:, None]
+    (tmp_path / "mil").mkdir()
+    shuffled = rng.permutation(bag.size)
+    np.savez(tmp_path / "mil" / "Small.npz", X=x[shuffled], bag=bag[shuffled], y=y, train_mask=mask)
+    monkeypatch.setenv("DISAGG_SHARED_DATA", str(tmp_path))
+    monkeypatch.setattr(mil_sets, "SETS", ("Small",))
+    calls = []
+
+    def constant(training, test, seed):
+        calls.append(seed)
+        return np.full(test.n_bag, training.y.mean())
+
+    def fails(training, test, seed):
+        calls.append(seed)
+        msg = "too large for this"
+        raise ValueError(msg)
+
+    def slow(training, test, seed):
+        while True:
+            np.linalg.inv(np.eye(50))
+
+    one = {
+        "constant": Contestant("constant", "mean", constant, "1"),
+        "fails": Contestant("fails", "fails", fails, "1"),
+        "slow": Contestant("slow", "slow", slow, "1"),
+        "extra_trees": Contestant("extra_trees", "trees", by_statistics(make_extra_trees), "1"),
+    }
+    monkeypatch.setattr(mil_sets, "contestants", lambda: one)
+    return one, calls
+
+
+def test_folds_are_measured_once_until_the_code_changes(small_set, tmp_path):
+    one, calls = small_set
+    bags, masks = mil_data.load_set("Small")
+    assert bags.n_bag == 40
+    assert masks.shape == (5, 10, 40)
+    kept = tmp_path / "records"
+    mil_sets.measure(["constant", "fails"], ["Small"], 2, 1, kept, 60.0)
+    assert sorted(calls) == [0, *range(20)]  # what failed on the first fold was not tried again
+    found = mil_sets.score_records(kept)["Small"]
+    assert found["constant"]["repetitions"] == 2
+    assert found["constant"]["auc"] == 0.5
+    assert found["fails"] == {**found["fails"], "error": "ValueError: too large for this"}
+    mil_sets.measure(["constant", "fails"], ["Small"], 2, 1, kept, 60.0)
+    assert len(calls) == 21
+    one["constant"] = Contestant("constant", "mean", one["constant"].predict, "2")
+    assert "constant" not in mil_sets.score_records(kept)["Small"]
+    mil_sets.measure(["constant"], ["Small"], 1, 1, kept, 60.0)
+    assert len(calls) == 31
+
+
+def test_a_fold_over_its_limit_is_said(small_set):
+    record = mil_sets.measure_fold("slow", "Small", 0.05, 0)
+    assert record == {"error": "TimeoutError: more than 0.05 s of processor time a fold"}
+
+
+def test_figures_of_newer_code_replace_older_ones(monkeypatch):
+    before = {"Small": {"a": {"code": "1", "repetitions": 5}, "b": {"code": "1"}, "gone": {}}}
+    now = {"Small": {"a": {"code": "1", "repetitions": 1}, "b": {"code": "2"}}}
+    monkeypatch.setattr(mil_sets, "SETS", ("Small",))
+    found = mil_sets.merged(before, now, ["a", "b"])
+    assert found == {"Small": {"a": {"code": "1", "repetitions": 5}, "b": {"code": "2"}}}
+
+
+def test_the_page_is_that_of_the_results():
+    result = json.loads((RESULTS / "mil_sets.json").read_text())
+    assert PAGE.read_text() == page(result)
+
+
+def test_the_page_counts_conditions_and_names_what_is_missing():
+    good = {"auc": 0.9, "log_loss": 0.4, "accuracy": 0.8, "best_accuracy": 0.82,
+            "brier": 0.1, "calibration_error": 0.05, "seconds": 1.0, "repetitions": 1}  # fmt: skip
+    result = {
+        "models": {"extra_trees": "trees", "own": "ours", "large": "exact"},
+        "sets": {"Small": {"bags": 40, "instances": 99, "features": 3, "positive": 0.5}},
+        "scores": {"Small": {
+            "extra_trees": good,
+            "own": {**good, "log_loss": 0.44, "auc": 0.89, "calibration_error": 0.1},
+            "large": {"error": "ValueError: too large"},
+        }},
+    }  # fmt: skip
+    text = page(result)
+    assert "| `own` | 1 of 1 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
+    assert "| `own` | 0.800 / 0.820 |" in text
+    assert "`large` has no figures on Small: ValueError: too large." in text
+    assert "1 repetition of 5" in text
