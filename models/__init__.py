@@ -15,6 +15,7 @@ from models.core.block import BagBlock, Bags
 from models.core.errors import FormatError
 from models.core.persist import read_meta
 from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil.bags_in import bag_ids
 from models.mil.blrt import BLRT
 from models.mil.gpmil import GPMIL
 from models.mil.gpmil_sparse import GPMILS
@@ -43,6 +44,7 @@ __all__ = [
     "PsiVGPMIL",
     "PsiVGPMILSVI",
     "VBAgg",
+    "bag_ids",
     "errors",
     "load",
     "register",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sklearn import exceptions
+
 
 class ModelError(Exception):
     """Any error of the models."""
@@ -15,7 +17,7 @@ class ParameterError(ModelError, ValueError):
     """A model's parameter has an impossible value."""
 
 
-class NotFittedError(ModelError, AttributeError):
+class NotFittedError(ModelError, exceptions.NotFittedError):
     """A model that is not fitted cannot predict."""
 
 

@@ -91,7 +91,8 @@ class BLRT(Classifier):
     categorical: Sequence[int] | None = None
     seed: int = 0
 
-    def fit(  # type: ignore[override]
+    @override
+    def fit_bags(  # type: ignore[override]
         self, bags: BagBlock, *, n_thread: int | None = None, tree_map: TreeMap | None = None
     ) -> Self:
         """Grow the forest.
@@ -252,9 +253,26 @@ class BLRT(Classifier):
         raise UnsupportedError(msg)
 
     @property
-    def classes_(self) -> np.ndarray:
-        """The labels, ascending."""
-        return self.fitted_state().fixed["classes"]
+    @override
+    def learns(self) -> Literal["two classes", "classes", "numbers"]:
+        tasks: dict[str, Literal["two classes", "classes", "numbers"]] = {
+            "multiclass": "classes",
+            "regression": "numbers",
+        }
+        return tasks.get(self.task, "two classes")
+
+    @property
+    @override
+    def allows_missing(self) -> bool:
+        return self.missing
+
+    @override
+    def numbered_classes(self, state: State) -> np.ndarray:
+        return state.fixed["classes"]
+
+    @override
+    def n_features_of(self, state: State) -> int:
+        return int(state.fixed["categorical"].size)
 
     @property
     def feature_importances_(self) -> np.ndarray:

@@ -93,7 +93,8 @@ class GPMIL(LatentGP):
     n_draws: Count = 500
     seed: int = 0
 
-    def fit(
+    @override
+    def fit_bags(
         self,
         bags: BagBlock,
         *,
@@ -101,7 +102,7 @@ class GPMIL(LatentGP):
         start: np.ndarray | None = None,
         **how: Any,
     ) -> Self:
-        """Fit to labelled bags in memory.
+        """Fit to bags whose labels are 0 and 1.
 
         Parameters
         ----------

@@ -112,6 +112,12 @@ class VWSGP(ClosedFormClassifier):
     def check_responses(self, y: np.ndarray) -> None:
         self._evidence_likelihood.check(y)
 
+    @property
+    @override
+    def learns(self) -> Literal["two classes", "classes", "numbers"]:
+        found = EVIDENCE_LIKELIHOODS.get(self.likelihood)
+        return "two classes" if found is None or found.labels else "numbers"
+
     # -- the contract with the training loop ---------------------------------------------------
 
     @override

@@ -184,6 +184,7 @@ class Estimator:
             "parameters": self.get_params(),
             "history": self.history_,
             "converged": self.converged_,
+            **self.saved_beside(),
         }
         write_model(Path(path), meta, state)
 
@@ -194,4 +195,12 @@ class Estimator:
         model.state_ = load_arrays(path, meta)
         model.params_ = model.prediction_params(model.state_)
         model.history_, model.converged_ = meta["history"], meta["converged"]
+        model.restore_beside(meta)
         return model
+
+    def saved_beside(self) -> dict[str, Any]:
+        """Return what a fit learnt besides its state, for ``model.json``."""
+        return {}
+
+    def restore_beside(self, said: dict[str, Any]) -> None:
+        """Take what :meth:`saved_beside` returned; of an older file, it lacks what is new."""
