@@ -50,7 +50,8 @@ def classes_in(labels: np.ndarray, *, several: bool) -> np.ndarray:
     """
     classes = np.unique(labels)
     if classes.size == 1:
-        msg = f"all labels are {show(classes[0])} (one class); a classifier needs bags of both classes"
+        held = f"all labels are {show(classes[0])} (one class)"
+        msg = f"{held}; a classifier needs bags of both classes"
         raise BagsError(msg)
     if classes.size > 2 and not several:
         listed = ", ".join(show(each) for each in classes[:5])
