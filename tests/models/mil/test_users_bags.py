@@ -225,8 +225,11 @@ def test_what_is_said_of_a_bag_does_not_depend_on_those_beside_it(given, fitted)
         (lambda g: (g.x, g.y[:-1], g.ids), r"y has 29 values; give one for each of 30 bags or \d+"),
         (lambda g: (g.list, g.y[:-1]), "y has 29 values; give one for each of 30 bags$"),
         (lambda g: (g.x, g.y, g.ids[:-1]), r"bags has shape \(\d+,\) for \d+ rows"),
-        (lambda g: (g.x, np.ones(N_BAG), g.ids), "all labels are 1.0; .*both classes"),
-        (lambda g: (g.x, np.repeat("a", N_BAG), g.ids), "all labels are 'a'; .*both classes"),
+        (lambda g: (g.x, np.ones(N_BAG), g.ids), "all labels are 1.0 .one class.; .*both classes"),
+        (
+            lambda g: (g.x, np.repeat("a", N_BAG), g.ids),
+            "all labels are .a. .one class.; .*both classes",
+        ),
         (
             lambda g: (g.x, np.arange(N_BAG) % 3, g.ids),
             'Only binary .* labels are 0, 1, 2; .*task="multiclass"',
