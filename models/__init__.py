@@ -19,6 +19,7 @@ from models.mil.bags_in import bag_ids
 from models.mil.blrt import BLRT
 from models.mil.gpmil import GPMIL
 from models.mil.gpmil_sparse import GPMILS
+from models.mil.pooled_gp import PooledGP
 from models.mil.psi_vgpmil import PsiVGPMIL
 from models.mil.psi_vgpmil_svi import PsiVGPMILSVI
 from models.mil.vwsgp import VWSGP
@@ -39,6 +40,7 @@ __all__ = [
     "Dasymetric",
     "Network",
     "Nystrom",
+    "PooledGP",
     "Probability",
     "ProbabilityDraws",
     "PsiVGPMIL",
@@ -53,7 +55,7 @@ __all__ = [
 
 for _model in (
     *(VBAgg, Nystrom, Network, BagPixel, Constant, Dasymetric),
-    *(PsiVGPMIL, PsiVGPMILSVI, VWSGP, VWSGPSVI, GPMIL, GPMILS, BLRT),
+    *(PooledGP, PsiVGPMIL, PsiVGPMILSVI, VWSGP, VWSGPSVI, GPMIL, GPMILS, BLRT),
 ):
     register(_model)
 

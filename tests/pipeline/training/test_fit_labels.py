@@ -18,6 +18,7 @@ from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
 MAKE = {
+    "pooled": lambda **k: models.PooledGP(n_inducing=8, n_starts=1, max_epochs=6, **k),
     "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
     "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
     "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),

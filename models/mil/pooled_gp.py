@@ -1,0 +1,266 @@
+r"""A sparse GP behind a pooled bag label, hyperparameters by its own evidence.
+
+    P(T_b = 1 | f) = sigma(A_b),   A_b = (1/t) log (1/n_b) sum_i exp(t f_i)    (``soft_max``)
+    P(T_b = 0 | f) = prod_i (1 - sigma(f_i))                                   (``noisy_or``)
+
+with ``f`` a sparse GP plus an intercept. The labels of instances are summed out: nothing but the
+Gaussian of the inducing values is approximated, by Laplace's method, and the evidence
+(:mod:`models.mil.pooled_evidence`) learns the kernel's parameters, ``t`` and the intercept's
+deviation, without validation bags. Every sum is one over bags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from models.backend.arrays import row_dot
+from models.core.block import BagBlock
+from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.gp.inducing_points import place_inducing
+from models.gp.kept_kernels import KeptKernels, made_of, place_of
+from models.gp.kernel_model import KernelModel
+from models.gp.kernels import Kernel
+from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
+from models.likelihoods.probability import Probability
+from models.mil.bag_pooling import Pooling
+from models.mil.classifier import Classifier, without_unused_coords
+from models.mil.pooled_calibration import fold_of
+from models.mil.pooled_evidence import inducing_inverse, intercept_scale
+from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, PooledPass
+from models.mil.pooled_search import PooledSearch
+from models.mil.rank_scaling import normal_scores, rank_knots
+from models.training.parameters import Count, Positive
+
+N_DISTANCE = 1000  # instances whose distances start the length-scales
+START_SD = 2.0  # of f and of the intercept, in logits
+ASKED = ("ask", "fold", "p", "u", "root", "calibration")  # of a pass
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PooledGP(KernelModel, Classifier):
+    """Sparse Gaussian process whose instances' values are pooled to the label of their bag.
+
+    Parameters
+    ----------
+    pooling : {"soft_max", "noisy_or"}
+        ``soft_max``: a smooth maximum of the instances, free of the bag's size, whose temperature
+        is learnt: from their mean to their maximum. ``noisy_or``: a bag is positive if any
+        instance is; large bags are then more probably positive.
+    n_inducing : int
+        Number of inducing points, by k-means; fewer where there are fewer distinct instances.
+        Linear terms of the kernel are exact, with variables of their own.
+    kernel : str
+        See :func:`models.gp.kernel_text.parse_kernel`.
+    scaling : {"rank", "deviation"}
+        Covariates as normal scores of their ranks among the training instances, whose fit no
+        increasing transformation of a covariate changes; or as measured. Both are divided by their
+        deviation.
+    n_starts : int
+        Searches for the best evidence: the first two start near the mean and near the maximum,
+        with long and short length-scales, others at random.
+    recalibrate : bool
+        Shift and scale the logits as training bags ask for that the mode was found without
+        (:mod:`models.mil.pooled_calibration`); else Laplace's posterior stays as it is.
+    max_epochs : int
+        Steps of the search at most, all starts together.
+    tolerance : float
+        Nats of evidence that a step must promise for a search to go on.
+    seed : int
+
+    Attributes
+    ----------
+    bound_
+        Laplace's log evidence with the log prior density of the hyperparameters, nats.
+    """
+
+    kind = "pooled_gp"
+    about = (
+        "sparse GP of the instances, pooled to the area's label between their mean and their "
+        "maximum; all by its own evidence; any size"
+    )
+    source = "our own"
+    sweep: ClassVar[Sweep] = "full"
+    on_device: ClassVar[bool] = False
+    batch_bags = 1
+    learning_rate = 1.0
+
+    pooling: Pooling = "soft_max"
+    n_inducing: Count = 200
+    kernel: str = "rbf"
+    scaling: Literal["rank", "deviation"] = "rank"
+    n_starts: Count = 2
+    recalibrate: bool = True
+    max_epochs: Count = 200
+    tolerance: Positive = 0.01
+    seed: int = 0
+
+    # -- the contract with the training loop ---------------------------------------------------
+
+    @override
+    def init(self, sample: Summary, rng: np.random.Generator) -> State:
+        """Inducing points by k-means; length-scales at the median distance of instances."""
+        self.check_params()
+        self.check_responses(sample.y)
+        sample = without_unused_coords(sample, self.kernel)
+        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
+        if self.scaling == "rank":
+            fixed |= rank_knots(sample.x)
+            scores = normal_scores(fixed, sample.x)
+            sd = scores.std(axis=0)
+            fixed |= {"x_mean": scores.mean(axis=0), "x_sd": np.where(sd > 0, sd, 1.0)}
+        z = self._scaled(fixed, sample.x, sample.coords)
+        kernel = kernel_of(self.kernel, fixed)
+        placed = place_inducing(kernel, z, sample, self.n_inducing, rng)
+        fixed |= placed.fixed
+        fixed["distance"] = np.array([_median_distance(z[:, : sample.x.shape[1]], rng)])
+        kernel = self._kernel(fixed)
+        n_value = placed.n_value + 1
+        params = {
+            "theta": _start(kernel, float(fixed["distance"][0])),
+            "log_t": np.zeros(1),
+            "log_intercept_sd": np.log([START_SD]),
+            "w": placed.w,
+            "v_mean": np.zeros(n_value),
+            "factor": np.eye(n_value),
+            "calibration": np.zeros(2),
+        }
+        self._kept_v = KeptKernels()
+        return State(params, fixed, rate=self.learning_rate)
+
+    @override
+    def block_params(self, state: State) -> Arrays:
+        params, memory = state.params, state.memory
+        lower_inv = memory.get("lower_inv")
+        if lower_inv is None:
+            lower_inv = inducing_inverse(self._kernel(state.fixed), params)
+        asked = {name: memory[name] for name in ASKED if name in memory}
+        return {
+            "ask": np.array(MODE),
+            "fold": np.array(NO_FOLD),
+            **state.fixed,
+            **asked,
+            "theta": params["theta"],
+            "log_t": params["log_t"],
+            "w": params["w"],
+            "lower_inv": lower_inv,
+            "value": intercept_scale(params) * params["v_mean"],
+        }
+
+    @override
+    def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
+        """Return the sums of :mod:`models.mil.pooled_pass` that ``params`` ask for."""
+        kept = self._kernels.find(place_of(params, block), made_of(params))
+        z = self._scaled(params, block.x, block.coords)
+        run = PooledPass(self._kernel(params), params, z, kept)
+        ask, out = int(params["ask"]), fold_of(block.bag) == int(params["fold"])
+        used = out if ask == SCORE else ~out
+        value, sums = run.sums(ask, self.pooling, block.y, block.offsets, used)
+        self._kernels.keep(place_of(params, block), kept)
+        return Stats(value, block.n_bag, sums), local
+
+    @override
+    def refinement(self, state: State, n_bag: int, sums: Any) -> PooledSearch:
+        return PooledSearch(self, sums, self._kernel(state.fixed), state)
+
+    @override
+    def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
+        msg = "PooledGP advances by its own steps over all bags; see refinement"
+        raise TypeError(msg)
+
+    @override
+    def prediction_params(self, state: State) -> Arrays:
+        params, scale = state.params, intercept_scale(state.params)
+        return {
+            **self.block_params(state),
+            "root": scale[:, None] * params["factor"],
+            "calibration": params["calibration"],
+        }
+
+    # -- what users call -----------------------------------------------------------------------
+
+    @override
+    def predict_block(
+        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
+    ) -> Probability:
+        """Predict the probability that a bag of each instance alone is positive.
+
+        Under ``soft_max`` that of any bag all of whose instances are like this one; under
+        ``noisy_or``, but for the calibration, that this instance is positive.
+        """
+        z = self._scaled(params, np.asarray(x), coords)
+        run = PooledPass(self._kernel(params), params, z)
+        m, s = np.empty(z.shape[0]), np.empty(z.shape[0])
+        for rows, v, _ in run.tiles():
+            half = v @ params["root"]
+            m[rows] = v @ params["value"]
+            s[rows] = row_dot(half, half)
+        return calibrated(m, s, params["calibration"])
+
+    def predict_bags(self, bags: BagBlock) -> Probability:
+        """Return the distribution of the probability that each bag is positive.
+
+        The bag's logit is linearised at the mode, as the posterior is, and so is Gaussian.
+        """
+        params = self.fitted_params()
+        run = PooledPass(self._kernel(params), params, self._inputs(params, bags))
+        m, s = run.logits(self.pooling, bags.offsets)
+        return calibrated(m, s, params["calibration"])
+
+    def named_hyperparameters(self) -> dict[str, float]:
+        """Return the kernel's parameters, ``t`` and the intercept with its deviation, by name."""
+        state, named = self.fitted_state(), super().named_hyperparameters()
+        if self.pooling == "soft_max":
+            named["t"] = float(np.exp(state.params["log_t"][0]))
+        named["intercept"] = float(self.params_["value"][-1])
+        named["intercept_sd"] = float(np.exp(state.params["log_intercept_sd"][0]))
+        shift, log_scale = state.params["calibration"].tolist()
+        named |= {"calibration_shift": shift, "calibration_scale": float(np.exp(log_scale))}
+        return named
+
+    def forget_kernels(self) -> None:
+        """Let go of the matrices kept for a fit."""
+        self._kernels.clear()
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    @property
+    def _kernels(self) -> KeptKernels:
+        if not hasattr(self, "_kept_v"):
+            self._kept_v = KeptKernels()
+        return self._kept_v
+
+    @override
+    def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
+        if "rank_value" in params and x.ndim == 2 and x.shape[1] == params["x_mean"].shape[0]:
+            x = normal_scores(params, x)
+        return scaled_inputs(params, x, coords, np.float64)
+
+    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
+        return self._scaled(params, bags.x, bags.coords)
+
+
+def calibrated(m: np.ndarray, s: np.ndarray, calibration: np.ndarray) -> Probability:
+    """Shift and scale Gaussian logits of means ``m`` and variances ``s``, (n,) each."""
+    shift, scale = float(calibration[0]), float(np.exp(calibration[1]))
+    return Probability("logistic", shift + scale * m, scale**2 * s)
+
+
+def _median_distance(z: np.ndarray, rng: np.random.Generator) -> float:
+    """Return the median distance between distinct instances; 1 where there is one alone."""
+    some = z[np.sort(rng.permutation(z.shape[0])[:N_DISTANCE])]
+    other = some[rng.permutation(some.shape[0])]
+    square = ((some - other) ** 2).sum(axis=1)
+    square = square[square > 0]
+    return float(np.sqrt(np.median(square))) if square.size else 1.0
+
+
+def _start(kernel: Kernel, distance: float) -> np.ndarray:
+    """Return the kernel's first parameters: length-scales of covariates at ``distance``."""
+    theta = kernel.start(START_SD**2)
+    for place, name in enumerate(kernel.names):
+        if ".lengthscale" in name and "_space" not in name and not name.startswith("smooth"):
+            theta[place] = np.log(distance)
+    return theta

@@ -1,0 +1,213 @@
+r"""Sums over blocks of bags for Laplace's approximation to a sparse GP behind a pooled label.
+
+``f_i = V_i' v`` with ``V_i = [L^-1 k(W, x_i), s]``, ``L L' = K_WW + jitter``, ``v ~ N(0, I)``: the
+whitened inducing values and the intercept, of prior deviation ``s``. A bag's label has the logit
+``A_b`` (:mod:`models.mil.bag_pooling`) with ``c_b = dA_b / dv = sum_i p_i V_i``. With
+``e = T - sigma(A)`` and ``w = sigma(A) (1 - sigma(A))`` a pass sums, as it is asked:
+
+MODE       ``sum log p(T | v)``, its gradient ``sum e c``, the Gauss-Newton (Fisher) precision
+           ``sum w c c'`` and the exact one, ``sum (w + e g) c c' - sum_i e d_i V_i V_i'``;
+LOG_DET    ``-1/2 d log det(P^-1) / dv``, ``P^-1`` the Gauss-Newton precision;
+ADJOINT    the slopes by the hyperparameters of
+
+               F = sum_b [ log p(T_b | v) + u' d log p(T_b | v) / dv - w_b c_b' P c_b / 2 ],
+
+           ``v``, ``u`` and ``P`` held: the evidence's, when ``u`` is how the mode answers
+           (:mod:`models.mil.pooled_evidence`).
+
+SCORE      the log score of labels, with its gradient and Fisher information by a shift and a scale
+           of the logits (:mod:`models.mil.pooled_calibration`).
+
+The intercept's column of ``V`` is kept as ones; its deviation is in what it is multiplied with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from models.backend.arrays import row_dot, segment_sum, spread
+from models.core.protocol import Arrays
+from models.gp.kept_kernels import KeptBlock
+from models.gp.kernels import Kernel
+from models.gp.pixel_pass import row_tiles
+from models.mil.bag_pooling import Pooling, pool
+from models.mil.pooled_calibration import score_sums
+
+MODE, LOG_DET, ADJOINT, SCORE = range(4)
+NO_FOLD = -1  # that leaves no bag out
+ROWS = 4096  # instances a tile
+KEEP = 1 << 16  # instances of a block whose V is kept within a pass; made again beyond them
+
+
+class PooledPass:
+    """One block of bags against one kernel and one set of inducing variables.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    params : dict of arrays
+        ``theta`` (n_theta,), ``w`` (n_node, n_dim), ``lower_inv`` (n_ind, n_ind).
+    z : (n_pix, n_dim) float64
+        Scaled inputs.
+    kept : KeptBlock, optional
+        Holds ``V`` and what the kernel's adjoint needs, once they are made.
+    """
+
+    def __init__(
+        self, kernel: Kernel, params: Arrays, z: np.ndarray, kept: KeptBlock | None = None
+    ) -> None:
+        self._kernel, self._params, self._z = kernel, params, z
+        self.kept = kept if kept is not None else KeptBlock(b"")
+
+    @property
+    def n_ind(self) -> int:
+        """Number of inducing variables: columns of ``V`` without the intercept's."""
+        return int(self._params["lower_inv"].shape[0])
+
+    def tiles(self, z: np.ndarray | None = None) -> Iterator[tuple[slice, np.ndarray, Any]]:
+        """Yield rows, ``V`` (n, n_ind + 1), its last column ones, and the kernel's cache."""
+        own = z is None
+        inputs = self._z if z is None else z
+        if own and self.kept.tiles:
+            yield from self.kept.tiles
+            return
+        keep = own and inputs.shape[0] <= KEEP
+        made = []
+        for rows in row_tiles(inputs.shape[0], ROWS):
+            tile = (rows, *self._made(inputs[rows]))
+            if keep:
+                made.append(tile)
+            yield tile
+        if keep:
+            self.kept.tiles = made
+
+    def _made(self, z: np.ndarray) -> tuple[np.ndarray, Any]:
+        k, cache = self._kernel.cross(self._params["theta"], z, self._params["w"])
+        v = np.empty((z.shape[0], self.n_ind + 1))
+        np.matmul(k, self._params["lower_inv"].T, out=v[:, :-1])
+        v[:, -1] = 1.0
+        return v, cache
+
+    def residual(self, z: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return the variance that the inducing variables leave of each instance: (n,)."""
+        own = v[:, :-1]
+        return np.maximum(self._kernel.diag(self._params["theta"], z) - row_dot(own, own), 0.0)
+
+    def times(self, vectors: np.ndarray) -> np.ndarray:
+        """Return ``V`` times ``vectors`` (n_ind + 1,) or (n_ind + 1, k)."""
+        out = np.empty((self._z.shape[0], *vectors.shape[1:]))
+        for rows, v, _ in self.tiles():
+            out[rows] = v @ vectors
+        return out
+
+    def bag_sums(self, weight: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """Return ``sum_i weight_i V_i`` of each bag: (n_bag, n_ind + 1)."""
+        out = np.zeros((offsets.shape[0] - 1, self.n_ind + 1))
+        for rows, v, _ in self.tiles():
+            first = int(np.searchsorted(offsets, rows.start, side="right")) - 1
+            last = int(np.searchsorted(offsets, rows.stop, side="left"))
+            starts = np.maximum(offsets[first:last] - rows.start, 0)
+            out[first:last] += np.add.reduceat(weight[rows, None] * v, starts, axis=0)
+        return out
+
+    def logits(self, kind: Pooling, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of the bags' logits, linearised at the mode: (n_bag,) each.
+
+        A Gauss-Newton posterior is that of the linearised model, and its predictions are made by
+        the same (Immer et al. 2021).
+        """
+        params = self._params
+        at = pool(kind, self.times(params["value"]), offsets, float(np.exp(params["log_t"][0])))
+        half = self.bag_sums(at.share, offsets) @ params["root"]
+        return at.logit, row_dot(half, half)
+
+    def sums(
+        self, ask: int, kind: Pooling, y: np.ndarray, offsets: np.ndarray, used: np.ndarray
+    ) -> tuple[float, Arrays]:
+        """Return the log likelihood and the sums that ``ask`` names, over the bags ``used``.
+
+        Parameters
+        ----------
+        ask : int
+            MODE, LOG_DET, ADJOINT or SCORE.
+        kind : {"soft_max", "noisy_or"}
+        y : (n_bag,) float64
+            Labels, 0 or 1.
+        offsets : (n_bag + 1,) int64
+        used : (n_bag,) bool
+        """
+        params = self._params
+        if ask == SCORE:
+            m, s = self.logits(kind, offsets)
+            return score_sums(m[used], s[used], y[used], params["calibration"])
+        value, t = params["value"], float(np.exp(params["log_t"][0]))
+        at = pool(kind, self.times(value), offsets, t)
+        sign = 2.0 * y - 1.0
+        loglik = -float(np.logaddexp(0.0, -sign * at.logit)[used].sum())
+        p = expit(at.logit)
+        e, w = used * (y - p), used * p * (1.0 - p)
+        c = self.bag_sums(at.share, offsets)
+        if ask == MODE:
+            fisher = (c * w[:, None]).T @ c
+            exact = fisher + (c * (e * at.rank_one)[:, None]).T @ c
+            h = spread(e, offsets) * at.diagonal
+            for rows, v, _ in self.tiles():
+                exact -= (v * h[rows, None]).T @ v
+            return loglik, {"gradient": e @ c, "fisher": fisher, "exact": exact}
+        inner = c @ params["p"]  # P c_b
+        size = row_dot(inner, c)
+        slope = w * (1.0 - 2.0 * p)
+        by_logit = -0.5 * slope * size
+        q = np.empty(offsets[-1])
+        bag = spread(np.arange(offsets.shape[0] - 1), offsets)
+        for rows, v, _ in self.tiles():
+            q[rows] = row_dot(v, inner[bag[rows]])
+        by_share = -spread(w, offsets) * q
+        if ask == ADJOINT:
+            along = self.times(params["u"])
+            by_logit = by_logit + e - w * segment_sum(at.share * along, offsets)
+            by_share += spread(e, offsets) * along
+        total = segment_sum(at.share * by_share, offsets)
+        by_f = at.share * spread(by_logit - at.rank_one * total, offsets)
+        by_f += at.diagonal * by_share
+        if ask == LOG_DET:
+            found = np.zeros(self.n_ind + 1)
+            for rows, v, _ in self.tiles():
+                found += by_f[rows] @ v
+            return loglik, {"log_det": found}
+        by_log_t = float(by_logit @ at.by_log_t + by_share @ at.share_by_log_t)
+        # dF/dV_i = by_f_i v' + p_i (e_b u - w_b P c_b)'
+        each = e[:, None] * params["u"] - w[:, None] * inner
+        return loglik, self._backward(by_f, at.share, each, bag, by_log_t)
+
+    def _backward(
+        self,
+        by_f: np.ndarray,
+        share: np.ndarray,
+        each: np.ndarray,
+        bag: np.ndarray,
+        by_log_t: float,
+    ) -> Arrays:
+        """Take the adjoint of ``V`` back to the kernel, ``L`` and the intercept's deviation."""
+        params, n_ind = self._params, self.n_ind
+        theta, lower_inv = params["theta"], params["lower_inv"]
+        by_theta, by_lower, by_sd = np.zeros(theta.shape[0]), np.zeros((n_ind, n_ind)), 0.0
+        for rows, v, cache in self.tiles():
+            d_v = share[rows, None] * each[bag[rows]]
+            d_v += by_f[rows, None] * params["value"]
+            by_sd += float(d_v[:, -1].sum())
+            d_v = np.ascontiguousarray(d_v[:, :-1])
+            by_lower -= d_v.T @ v[:, :-1]
+            by_theta += self._kernel.cross_backward(
+                theta, self._z[rows], params["w"], cache, d_v @ lower_inv, want_w=False
+            )[0]
+        return {
+            "theta": by_theta,
+            "lower": by_lower,
+            "log_t": np.array([by_log_t]),
+            "log_intercept_sd": np.array([by_sd]),
+        }

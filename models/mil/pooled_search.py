@@ -1,0 +1,229 @@
+r"""The search for the best evidence of a pooled GP, and the calibration of what it found.
+
+A fit advances in steps whose whole memory is in the state:
+
+1. *climb*: quasi-Newton (BFGS) steps by the exact gradient, from each start in turn;
+2. *calibrate*: shift and scale of the logits (:mod:`models.mil.pooled_calibration`).
+
+Hyperparameters have log-normal priors: some ninety labels leave ridges along which a kernel
+degenerates. Medians and widths are on the scale of logits and of the data's own distances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from models.core.errors import NumericalError
+from models.core.protocol import Arrays, Info, State
+from models.gp.kernels import Kernel
+from models.mil.pooled_evidence import Mode, PooledEvidence, Sums
+
+if TYPE_CHECKING:
+    from models.mil.pooled_gp import PooledGP
+
+CLIMB, CALIBRATE, DONE = range(3)
+# Median and deviation of the logarithm: of a deviation of f (logits), of a length-scale (median
+# distances of instances; of space as it starts), of t (1 / logits), of the intercept's deviation.
+SD = (np.log(2.0), 0.75)
+LENGTH = (0.0, 1.0)
+T = (0.0, 1.5)
+INTERCEPT = (np.log(2.0), 0.5)
+STARTS = ((0.0, 0.0), (1.0, -0.7))  # shifts of log t and of log length-scales
+LONGEST = 1.0  # that a logarithm moves in one step
+START_INVERSE = 0.3
+BACKTRACKS = 6
+FARTHEST = 8.0  # of a logarithm from its prior's median
+
+
+class PooledSearch:
+    """Advances a fit to its optimum.
+
+    Parameters
+    ----------
+    model : PooledGP
+    sums : callable
+        See :meth:`models.core.protocol.Model.refinement`.
+    kernel : Kernel
+    state : State
+        At the start.
+    """
+
+    def __init__(self, model: PooledGP, sums: Sums, kernel: Kernel, state: State) -> None:
+        self._model, self._evidence = model, PooledEvidence(model, sums, kernel)
+        self._pooled = model.pooling == "soft_max"
+        names = (*kernel.names, "t", "intercept")
+        self._prior = prior_of(names, kernel.start(1.0), float(state.fixed["distance"][0]))
+        free = np.ones(len(names), dtype=bool)
+        free[-2] = self._pooled  # noisy-or has no temperature
+        self._free = free
+        self._lengths = np.array(
+            [".lengthscale" in name and "_space" not in name for name in names]
+        )
+
+    def advance(self, state: State) -> tuple[State, Info]:
+        """Take one step of the fit."""
+        if "stage" not in state.memory:
+            first = {"stage": np.array(CLIMB), "start": np.array(0), "passes": np.array(0)}
+            first["first"] = self._pack(state.params)
+            state = replace(state, memory=first)
+        self._evidence.passes = 0
+        stage = int(state.memory["stage"])
+        step = {CLIMB: self._climb, CALIBRATE: self._calibrated}[stage]
+        state = step(state)
+        passes = int(state.memory["passes"]) + self._evidence.passes
+        state = replace(
+            state, memory={**state.memory, "passes": np.array(passes)}, step=state.step + 1
+        )
+        memory, done = state.memory, int(state.memory["stage"]) == DONE
+        if done:
+            self._model.forget_kernels()
+        value = float(memory["best_value"] if "best_value" in memory else memory["value"])
+        report = {"stage": float(stage), "passes": float(self._evidence.passes)}
+        return state, Info(value, done, "", report)
+
+    # -- the stages ----------------------------------------------------------------------------
+
+    def _climb(self, state: State) -> State:
+        memory = state.memory
+        if "grad" not in memory:
+            begun = self._unpack(state, self._start(state))
+            begun.params["v_mean"] = np.zeros_like(state.params["v_mean"])
+            at, value, grad = self._point(begun)
+            inverse = START_INVERSE * np.eye(grad.size)
+            return replace(at.state, memory=self._remember(memory, value, grad, inverse))
+        phi, value, grad = self._pack(state.params), float(memory["value"]), memory["grad"]
+        inverse = memory["inverse"]
+        step = inverse @ grad
+        promised = float(grad @ step)
+        largest = float(np.abs(step).max(initial=0.0))
+        if largest > LONGEST:
+            step *= LONGEST / largest
+        if 0.5 * promised < self._model.tolerance:
+            return self._ended(state)
+        for _ in range(BACKTRACKS):
+            try:
+                at, new, new_grad = self._point(self._unpack(state, phi + step))
+            except NumericalError:
+                new = -np.inf
+            if new > value + 1e-4 * float(grad @ step):
+                break
+            step *= 0.3
+        else:
+            if memory["fresh"]:  # not even along the gradient
+                return self._ended(state)
+            inverse = START_INVERSE * np.eye(grad.size)
+            return replace(state, memory=self._remember(memory, value, grad, inverse))
+        inverse = _updated(inverse, self._pack(at.state.params) - phi, grad - new_grad)
+        memory = {**self._remember(memory, new, new_grad, inverse), "fresh": np.array(False)}
+        return replace(at.state, memory=memory)
+
+    def _ended(self, state: State) -> State:
+        """Keep the end of a climb if it is the best, and go on to the next start, or stage."""
+        memory = dict(state.memory)
+        value = float(memory["value"])
+        if "best_value" not in memory or value > float(memory["best_value"]):
+            memory |= {"best_value": memory["value"], "best_phi": self._pack(state.params)}
+            memory["best_v"], memory["best_factor"] = (
+                state.params["v_mean"],
+                state.params["factor"],
+            )
+        for name in ("grad", "value", "inverse"):
+            del memory[name]
+        memory["start"] = memory["start"] + 1
+        params = state.params
+        if int(memory["start"]) >= self._model.n_starts:
+            best = self._unpack(state, memory["best_phi"])
+            params = {**best.params, "v_mean": memory["best_v"], "factor": memory["best_factor"]}
+            memory["stage"] = np.array(CALIBRATE if self._model.recalibrate else DONE)
+            for name in ("best_phi", "best_v", "best_factor", "first"):
+                del memory[name]
+        return replace(state, params=params, memory=memory)
+
+    def _calibrated(self, state: State) -> State:
+        params = {**state.params, "calibration": self._evidence.calibration(state)}
+        return replace(state, params=params, memory={**state.memory, "stage": np.array(DONE)})
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _point(self, state: State) -> tuple[Mode, float, np.ndarray]:
+        """Return the mode, the evidence with the prior, and its gradient by what is free."""
+        at = self._evidence.mode(state)
+        density, slope = self._log_prior(self._pack(state.params))
+        grad = self._evidence.gradient(at)[self._free]
+        return at, at.evidence + density, grad + slope
+
+    def _log_prior(self, phi: np.ndarray) -> tuple[float, np.ndarray]:
+        middle, width = (each[self._free] for each in self._prior)
+        off = (phi - middle) / width
+        return -0.5 * float(off @ off), -off / width
+
+    def _pack(self, params: Arrays) -> np.ndarray:
+        whole = np.concatenate([params["theta"], params["log_t"], params["log_intercept_sd"]])
+        return whole[self._free]
+
+    def _unpack(self, state: State, phi: np.ndarray) -> State:
+        whole = np.zeros(self._free.size)
+        middle = self._prior[0][self._free]
+        whole[self._free] = np.clip(phi, middle - FARTHEST, middle + FARTHEST)
+        params = {
+            **state.params,
+            "theta": whole[:-2],
+            "log_t": whole[-2:-1],
+            "log_intercept_sd": whole[-1:],
+        }
+        return replace(state, params=params)
+
+    def _start(self, state: State) -> np.ndarray:
+        number, first = int(state.memory["start"]), state.memory["first"].copy()
+        whole = np.zeros(self._free.size)
+        whole[self._free] = first
+        if number < len(STARTS):
+            whole[-2] += STARTS[number][0]
+            whole[self._lengths] += STARTS[number][1]
+        else:
+            rng = np.random.default_rng([self._model.seed, 5, number])
+            whole = self._prior[0] + 0.5 * self._prior[1] * rng.standard_normal(whole.size)
+        return whole[self._free]
+
+    @staticmethod
+    def _remember(memory: Arrays, value: float, grad: np.ndarray, inverse: np.ndarray) -> Arrays:
+        new = {"value": np.array(value), "grad": grad, "inverse": inverse}
+        return {**memory, **new, "fresh": np.array(True)}
+
+
+def prior_of(
+    names: tuple[str, ...], start: np.ndarray, distance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians and deviations of the hyperparameters' logarithms: (n_theta + 2,) each.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the kernel's parameters, then ``t`` and ``intercept``.
+    start : (n_theta,) float64
+        The kernel's start at a variance of 1, which shares it out between its terms.
+    distance : float
+        Median distance of instances.
+    """
+    middle, width = np.empty(len(names)), np.empty(len(names))
+    middle[-2:], width[-2:] = (T[0], INTERCEPT[0]), (T[1], INTERCEPT[1])
+    for place, name in enumerate(names[:-2]):
+        if ".lengthscale" in name:
+            near = "_space" in name or name.startswith("smooth")
+            middle[place] = start[place] if near else LENGTH[0] + np.log(distance)
+            width[place] = LENGTH[1]
+        else:
+            middle[place], width[place] = start[place] + 2.0 * SD[0], 2.0 * SD[1]
+    return middle, width
+
+
+def _updated(inverse: np.ndarray, step: np.ndarray, fall: np.ndarray) -> np.ndarray:
+    """Return the BFGS inverse Hessian after ``step``, along which the gradient fell by ``fall``."""
+    along = float(step @ fall)
+    if along <= 1e-10 * float(np.linalg.norm(step) * np.linalg.norm(fall)):
+        return inverse
+    left = np.eye(step.size) - np.outer(step, fall) / along
+    return np.asarray(left @ inverse @ left.T + np.outer(step, step) / along)
