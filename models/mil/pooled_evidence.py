@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,9 +27,6 @@ from models.gp.kernels import Kernel
 from models.gp.sparse_gp import factor_of, lower_backward
 from models.mil.pooled_calibration import N_FOLD, fit_calibration
 from models.mil.pooled_pass import ADJOINT, LOG_DET, MODE, NO_FOLD, SCORE
-
-if TYPE_CHECKING:
-    from models.mil.pooled_gp import PooledGP
 
 SMALL = 1e-9  # Newton decrement at which the mode is found
 ROUNDING = 1e-13  # of the objective: less cannot be seen in it
@@ -62,18 +58,17 @@ class Mode:
 
 
 class PooledEvidence:
-    """Evidence of a model by passes over all bags.
+    """Evidence by passes over all bags.
 
     Parameters
     ----------
-    model : PooledGP
     sums : callable
         See :meth:`models.core.protocol.Model.refinement`.
     kernel : Kernel
     """
 
-    def __init__(self, model: PooledGP, sums: Sums, kernel: Kernel) -> None:
-        self._model, self._sums, self._kernel = model, sums, kernel
+    def __init__(self, sums: Sums, kernel: Kernel) -> None:
+        self._sums, self._kernel = sums, kernel
         self._factored: tuple[bytes, np.ndarray] | None = None
         self.passes = 0
 

@@ -30,7 +30,7 @@ from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.pooled_calibration import fold_of
 from models.mil.pooled_evidence import inducing_inverse, intercept_scale
 from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, PooledPass
-from models.mil.pooled_search import PooledSearch
+from models.mil.pooled_search import PooledSearch, SearchSettings
 from models.mil.rank_scaling import normal_scores, rank_knots
 from models.training.parameters import Count, Positive
 
@@ -163,7 +163,15 @@ class PooledGP(KernelModel, Classifier):
 
     @override
     def refinement(self, state: State, n_bag: int, sums: Any) -> PooledSearch:
-        return PooledSearch(self, sums, self._kernel(state.fixed), state)
+        settings = SearchSettings(
+            has_temperature=self.pooling == "soft_max",
+            n_starts=self.n_starts,
+            tolerance=self.tolerance,
+            recalibrate=self.recalibrate,
+            seed=self.seed,
+        )
+        kernel = self._kernel(state.fixed)
+        return PooledSearch(settings, sums, kernel, state, self.forget_kernels)
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:

@@ -11,8 +11,8 @@ degenerates. Medians and widths are on the scale of logits and of the data's own
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State
 from models.gp.kernels import Kernel
 from models.mil.pooled_evidence import Mode, PooledEvidence, Sums
-
-if TYPE_CHECKING:
-    from models.mil.pooled_gp import PooledGP
 
 CLIMB, CALIBRATE, DONE = range(3)
 # Median and deviation of the logarithm: of a deviation of f (logits), of a length-scale (median
@@ -38,26 +35,46 @@ BACKTRACKS = 6
 FARTHEST = 8.0  # of a logarithm from its prior's median
 
 
+@dataclass(frozen=True)
+class SearchSettings:
+    """What a search does; see :class:`models.mil.pooled_gp.PooledGP`."""
+
+    has_temperature: bool
+    n_starts: int
+    tolerance: float
+    recalibrate: bool
+    seed: int
+
+
 class PooledSearch:
     """Advances a fit to its optimum.
 
     Parameters
     ----------
-    model : PooledGP
+    settings : SearchSettings
     sums : callable
         See :meth:`models.core.protocol.Model.refinement`.
     kernel : Kernel
     state : State
         At the start.
+    at_end : callable
+        Called when the fit is done.
     """
 
-    def __init__(self, model: PooledGP, sums: Sums, kernel: Kernel, state: State) -> None:
-        self._model, self._evidence = model, PooledEvidence(model, sums, kernel)
-        self._pooled = model.pooling == "soft_max"
+    def __init__(
+        self,
+        settings: SearchSettings,
+        sums: Sums,
+        kernel: Kernel,
+        state: State,
+        at_end: Callable[[], None],
+    ) -> None:
+        self._settings, self._at_end = settings, at_end
+        self._evidence = PooledEvidence(sums, kernel)
         names = (*kernel.names, "t", "intercept")
         self._prior = prior_of(names, kernel.start(1.0), float(state.fixed["distance"][0]))
         free = np.ones(len(names), dtype=bool)
-        free[-2] = self._pooled  # noisy-or has no temperature
+        free[-2] = settings.has_temperature
         self._free = free
         self._lengths = np.array(
             [".lengthscale" in name and "_space" not in name for name in names]
@@ -79,7 +96,7 @@ class PooledSearch:
         )
         memory, done = state.memory, int(state.memory["stage"]) == DONE
         if done:
-            self._model.forget_kernels()
+            self._at_end()
         value = float(memory["best_value"] if "best_value" in memory else memory["value"])
         report = {"stage": float(stage), "passes": float(self._evidence.passes)}
         return state, Info(value, done, "", report)
@@ -101,7 +118,7 @@ class PooledSearch:
         largest = float(np.abs(step).max(initial=0.0))
         if largest > LONGEST:
             step *= LONGEST / largest
-        if 0.5 * promised < self._model.tolerance:
+        if 0.5 * promised < self._settings.tolerance:
             return self._ended(state)
         for _ in range(BACKTRACKS):
             try:
@@ -134,10 +151,10 @@ class PooledSearch:
             del memory[name]
         memory["start"] = memory["start"] + 1
         params = state.params
-        if int(memory["start"]) >= self._model.n_starts:
+        if int(memory["start"]) >= self._settings.n_starts:
             best = self._unpack(state, memory["best_phi"])
             params = {**best.params, "v_mean": memory["best_v"], "factor": memory["best_factor"]}
-            memory["stage"] = np.array(CALIBRATE if self._model.recalibrate else DONE)
+            memory["stage"] = np.array(CALIBRATE if self._settings.recalibrate else DONE)
             for name in ("best_phi", "best_v", "best_factor", "first"):
                 del memory[name]
         return replace(state, params=params, memory=memory)
@@ -184,7 +201,7 @@ class PooledSearch:
             whole[-2] += STARTS[number][0]
             whole[self._lengths] += STARTS[number][1]
         else:
-            rng = np.random.default_rng([self._model.seed, 5, number])
+            rng = np.random.default_rng([self._settings.seed, 5, number])
             whole = self._prior[0] + 0.5 * self._prior[1] * rng.standard_normal(whole.size)
         return whole[self._free]
 

@@ -149,7 +149,7 @@ def test_the_evidence_by_importance_sampling(kind):
             phi = [log_variance, 0.0, *([0.3] if kind == "soft_max" else []), log_sd]
             state = opened.search._unpack(opened.state, np.array(phi))
             found = opened.evidence.mode(state)
-            params = opened.evidence._model.block_params(state)
+            params = model.block_params(state)
         v = found.state.params["v_mean"]
         white = rng.standard_normal((50_000, v.size))
         draws = v + 1.1 * white @ found.state.params["factor"].T
