@@ -9,11 +9,19 @@ which they were drawn: of equal ones the first is kept, as in Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
+
+from models.mil.bag_bins import (
+    N_GROUP,
+    N_SHARE,
+    PACK,
+    SMALL_BAG,
+    WIDE,
+    compiled,
+    count_above,
+    place_bags,
+    range_of,
+)
 
 GINI, ENTROPY, VARIANCE = 0, 1, 2
 RELATIVE, ABSOLUTE, RELIC = 0, 1, 2
@@ -28,21 +36,11 @@ GOLDEN, MIX_1, MIX_2 = (
 S30, S27, S31, S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile without the interpreter's lock, keeping the machine code where that is possible.
-
-    An installation that nobody may write to, used by somebody without a home (in a container, say),
-    has no place for it: the function is then compiled anew in each process.
-    """
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
-
-
 # mypy: disable-error-code="no-untyped-def"
 # Types below are numba's: float64 and int64 scalars, arrays as grow_tree names them. Loops stand
-# where NumPy would have slices: they compile in half the time, and run as fast.
+# where NumPy would have slices: they compile in half the time, and run as fast. What is done for
+# each bag or each rule calls no function with arrays: numba counts the references to each of them,
+# with a locked instruction, before and after such a call.
 
 
 @compiled
@@ -79,49 +77,28 @@ def _choose_features(stream, pool, chosen, swaps):
 
 
 @compiled
-def _sort(drawn, held, rank, order):
+def _sort(drawn, held, rank):
     """Put ``drawn`` in order into ``held``; ``rank`` is where each of them went."""
     for i in range(drawn.size):
-        k = i
-        while k > 0 and held[k - 1] > drawn[i]:
-            held[k], order[k] = held[k - 1], order[k - 1]
-            k -= 1
-        held[k], order[k] = drawn[i], i
-    for k in range(drawn.size):
-        rank[order[k]] = k
+        k = 0
+        for j in range(i):
+            k += drawn[j] <= drawn[i]
+        for j in range(i + 1, drawn.size):
+            k += drawn[j] < drawn[i]
+        held[k], rank[i] = drawn[i], k
 
 
 @compiled
-def _score(sums, n, criterion, n_log_n):
+def _purity(total, n, n_log, criterion):
     """Score one side of a split: the purer, the higher. The two sides add.
 
     With ``n_c`` bags of class ``c``: ``sum n_c^2 / n`` is ``n`` less ``n`` times the Gini impurity,
     ``sum n_c log(n_c / n)`` is ``-n`` times the entropy, ``(sum y)^2 / n`` is the sum of squares
-    less ``n`` times the variance.
+    less ``n`` times the variance. ``total`` is the sum over the classes, ``n_log`` is ``n log n``.
     """
     if n <= 0.0:
         return 0.0
-    if criterion == VARIANCE:
-        return sums[0] * sums[0] / n
-    score = 0.0
-    for c in range(sums.size):
-        if criterion == GINI:
-            score += sums[c] * sums[c]
-        else:
-            score += n_log_n[int(sums[c])]
-    return score / n if criterion == GINI else score - n_log_n[int(n)]
-
-
-@compiled
-def _goes_left(row, low, high, value, ratio, missing_left, categorical, variant):
-    """Evaluate equation (2) for the bag with the instances ``low:high``."""
-    hits, known = 0, 0
-    for i in range(low, high):
-        known += not np.isnan(row[i])
-        hits += (row[i] == value) if categorical else (row[i] > value)
-    if known == 0:
-        return missing_left
-    return hits > ratio if variant == ABSOLUTE else hits / known > ratio
+    return total - n_log if criterion == ENTROPY else total / n
 
 
 @compiled
@@ -225,32 +202,44 @@ def _place_shares(counts, known, bags, ratios, absolute, label, y, regression, a
             k = 0
             for j in range(ratios.size):
                 k += share > ratios[j]
-        _add_bag(above[k], bags[a], label, y, regression)
+        if regression:
+            above[k, 0] += y[bags[a]]
+            above[k, 1] += 1.0
+        else:
+            above[k, label[bags[a]]] += 1.0
     for k in range(above.shape[0] - 2, -1, -1):
         for c in range(above.shape[1]):
             above[k, c] += above[k + 1, c]
 
 
 @compiled
-def _divide(row, offsets, bags, spare, value, ratio, missing_left, categorical, variant):
-    """Put the bags that go left before the others; return how many they are."""
+def _count_one(row, offsets, bags, value, categorical, has_missing, hits, known):
+    """Count each bag's instances that fulfil one inner condition, and those that are known."""
+    for a in range(bags.size):
+        low, high = offsets[bags[a]], offsets[bags[a] + 1]
+        n, n_known = 0, high - low
+        for i in range(low, high):
+            n += (row[i] == value) if categorical else (row[i] > value)
+        if has_missing:
+            for i in range(low, high):
+                n_known -= np.isnan(row[i])
+        hits[a], known[a] = n, n_known
+
+
+@compiled
+def _divide(bags, hits, known, spare, ratio, missing_left, variant):
+    """Put the bags that go left by equation (2) before the others; return how many they are."""
     n_left, n_right = 0, 0
     for a in range(bags.size):
-        bag = bags[a]
-        if _goes_left(
-            row,
-            offsets[bag],
-            offsets[bag + 1],
-            value,
-            ratio,
-            missing_left,
-            categorical,
-            variant,
-        ):
-            bags[n_left] = bag
+        if known[a] == 0:
+            left = missing_left
+        else:
+            left = hits[a] > ratio if variant == ABSOLUTE else hits[a] / known[a] > ratio
+        if left:
+            bags[n_left] = bags[a]
             n_left += 1
         else:
-            spare[n_right] = bag
+            spare[n_right] = bags[a]
             n_right += 1
     for a in range(n_right):
         bags[n_left + a] = spare[a]
@@ -259,7 +248,21 @@ def _divide(row, offsets, bags, spare, value, ratio, missing_left, categorical, 
 
 @compiled
 def grow_tree(
-    x, offsets, label, y, n_class, criterion, variant, n_category, has_missing, n_try, n_value, seed
+    x,
+    offsets,
+    label,
+    y,
+    n_class,
+    criterion,
+    variant,
+    n_category,
+    has_missing,
+    codes,
+    edges,
+    ranges,
+    n_try,
+    n_value,
+    seed,
 ):
     """Grow one tree on all bags: function BuildTree of Algorithm 1.
 
@@ -280,6 +283,11 @@ def grow_tree(
         0 where a feature is a number.
     has_missing : bool
         Whether ``x`` holds NaN.
+    codes : (n_feat, n_pix) uint16
+    edges : (n_feat, 4095) float64
+        Bins of the values: :func:`models.mil.bag_bins.bin_values`. Not read if ``has_missing``.
+    ranges : (n_feat, n_bag, 2) float64
+        Lowest and highest value in each bag. Not read if ``has_missing``.
     n_try, n_value : int
         ``K`` and ``T``.
     seed : uint64
@@ -298,6 +306,8 @@ def grow_tree(
         Shares of the classes; in regression the mean of ``y`` comes first.
     gain : (n_node,) float64
         What the split took off the impurity, times the number of bags in the node.
+    found_in : (n_bag,) int32
+        The leaf of each bag.
     """
     n_bag, regression, absolute = offsets.size - 1, criterion == VARIANCE, variant == ABSOLUTE
     n_ratio = 2 if variant == RELIC else n_value
@@ -305,6 +315,7 @@ def grow_tree(
     feature, child = np.full(most, -1, np.int32), np.zeros(most, np.int32)
     value, ratio, gain = np.zeros(most), np.zeros(most), np.zeros(most)
     missing_left, leaf = np.zeros(most, np.bool_), np.zeros((most, n_class))
+    found_in = np.empty(n_bag, np.int32)
 
     # Room for the work on a node, made once.
     stream = np.empty(1, np.uint64)
@@ -321,10 +332,14 @@ def grow_tree(
     values, known = np.empty(x.shape[1]), np.empty(n_bag, np.int64)
     counts, tally = np.empty((n_value, n_bag), np.int64), np.empty(n_value + 1, np.int64)
     drawn, cuts, cut_rank = np.empty(n_value), np.empty(n_value), np.empty(n_value, np.int64)
-    shares, ratios, share_rank = np.empty(n_ratio), np.empty(n_ratio), np.empty(n_ratio, np.int64)
-    places, above = np.empty(max(n_value, 2), np.int64), np.empty((n_ratio + 1, n_class))
+    # Ratios and sums of each threshold, in the order of the sorted thresholds.
+    shares, ratios = np.empty((n_value, n_ratio)), np.empty((n_value, n_ratio))
+    share_rank = np.empty((n_value, n_ratio), np.int64)
+    above = np.empty((n_value, n_ratio + 1, n_class))
+    table, hits = np.empty(N_GROUP, np.uint64), np.empty(PACK, np.int64)
+    cut_codes = np.empty(PACK, np.uint16)
+    share_places, filled = np.empty(n_value * N_SHARE, np.uint32), np.empty(SMALL_BAG + 1, np.bool_)
     total, lost = np.empty(n_class), np.empty(n_class)
-    left, right = np.empty(n_class), np.empty(n_class)
 
     n_log_n = np.zeros(n_bag + 1)  # logarithms would take half of a small node's time
     for k in range(1, n_bag + 1):
@@ -343,15 +358,23 @@ def grow_tree(
         for a in range(n):
             sizes[a] = offsets[bags[a] + 1] - offsets[bags[a]]
             largest = max(largest, sizes[a])
-            _add_bag(total, bags[a], label, y, regression)
-            same = y[bags[a]] == y[bags[0]] if regression else label[bags[a]] == label[bags[0]]
-            pure = pure and same
+            found_in[bags[a]] = node
+            if regression:
+                total[0] += y[bags[a]]
+                total[1] += 1.0
+                pure = pure and y[bags[a]] == y[bags[0]]
+            else:
+                total[label[bags[a]]] += 1.0
+                pure = pure and label[bags[a]] == label[bags[0]]
         for c in range(n_class):
             leaf[node, c] = total[c] / n
         if pure:
             continue
 
-        own = _score(total, float(n), criterion, n_log_n)
+        own = 0.0
+        for c in range(1 if regression else n_class):
+            own += n_log_n[int(total[c])] if criterion == ENTROPY else total[c] * total[c]
+        own = _purity(own, float(n), n_log_n[n], criterion)
         perfect = np.inf if regression else (float(n) if criterion == GINI else 0.0)
         best, found, splits, lost_left = -np.inf, False, False, False
         b_feature, b_value, b_ratio = 0, 0.0, 0.0
@@ -362,12 +385,41 @@ def grow_tree(
             if best >= perfect:
                 break
             categorical = n_category[f] > 0
-            low, high = _gather(x[f], offsets, bags, values)
+            wide = n >= WIDE and not (has_missing or categorical)
+            if wide:
+                low, high = range_of(ranges[f], bags)
+            else:
+                low, high = _gather(x[f], offsets, bags, values)
             if not low < high:
                 continue
             _draw_thresholds(stream, values, sizes, n, low, high, categorical, seen, drawn)
-            _sort(drawn, cuts, cut_rank, places)
-            _count(values, sizes, n, cuts, categorical, has_missing, tally, counts, known)
+            _sort(drawn, cuts, cut_rank)
+            if wide:
+                for t in range(n_value):
+                    k = cut_rank[t]
+                    _draw_ratios(stream, variant, largest, shares[k])
+                    _sort(shares[k], ratios[k], share_rank[k])
+                place_bags(
+                    x[f],
+                    codes[f],
+                    offsets,
+                    bags,
+                    cuts,
+                    ratios,
+                    absolute,
+                    label,
+                    y,
+                    regression,
+                    edges[f],
+                    table,
+                    cut_codes,
+                    hits,
+                    share_places,
+                    filled,
+                    above,
+                )
+            else:
+                _count(values, sizes, n, cuts, categorical, has_missing, tally, counts, known)
             n_lost = 0.0
             for c in range(n_class):
                 lost[c] = 0.0
@@ -378,53 +430,79 @@ def grow_tree(
             for t in range(n_value):
                 if best >= perfect:
                     break
-                _draw_ratios(stream, variant, largest, shares)
-                _sort(shares, ratios, share_rank, places)
-                _place_shares(
-                    counts[cut_rank[t]], known, bags, ratios, absolute, label, y, regression, above
-                )
+                k = cut_rank[t]
+                if not wide:
+                    _draw_ratios(stream, variant, largest, shares[k])
+                    _sort(shares[k], ratios[k], share_rank[k])
+                    _place_shares(
+                        counts[k],
+                        known,
+                        bags,
+                        ratios[k],
+                        absolute,
+                        label,
+                        y,
+                        regression,
+                        above[k],
+                    )
                 for rule in range(n_ratio if n_lost == 0.0 else 2 * n_ratio):
                     j, lost_too = (rule, 0.0) if n_lost == 0.0 else (rule // 2, float(rule % 2))
-                    n_left = 0.0
+                    place = share_rank[k, j] + 1
+                    n_left, on_left, on_right = 0.0, 0.0, 0.0
                     for c in range(n_class):
-                        left[c] = above[share_rank[j] + 1, c] + lost_too * lost[c]
-                        right[c] = total[c] - left[c]
-                        n_left += left[c]
-                    if regression:
-                        n_left = left[1]
-                    score = _score(left, n_left, criterion, n_log_n)
-                    score += _score(right, n - n_left, criterion, n_log_n)
+                        left = above[k, place, c] + lost_too * lost[c]
+                        right = total[c] - left
+                        if regression:
+                            n_left = left
+                            if c == 0:
+                                on_left, on_right = left * left, right * right
+                            continue
+                        n_left += left
+                        if criterion == ENTROPY:
+                            on_left += n_log_n[int(left)]
+                            on_right += n_log_n[int(right)]
+                        else:
+                            on_left += left * left
+                            on_right += right * right
+                    score = _purity(on_left, n_left, n_log_n[int(n_left)], criterion)
+                    score += _purity(on_right, n - n_left, n_log_n[n - int(n_left)], criterion)
                     if not found or score > best + TIE * n:
                         found, best, splits = True, score, 0.0 < n_left < n
-                        b_feature, b_value, b_ratio = f, drawn[t], shares[j]
+                        b_feature, b_value, b_ratio = f, drawn[t], shares[k, j]
                         lost_left = lost_too > 0.0 if n_lost > 0.0 else 2.0 * n_left > n
         if not splits:
             continue
 
         feature[node], value[node], ratio[node] = b_feature, b_value, b_ratio
         missing_left[node], child[node], gain[node] = lost_left, n_node, max(best - own, 0.0)
-        n_left = _divide(
-            x[b_feature],
-            offsets,
-            bags,
-            spare,
-            b_value,
-            b_ratio,
-            lost_left,
-            n_category[b_feature] > 0,
-            variant,
-        )
+        row, categorical = x[b_feature], n_category[b_feature] > 0
+        if n >= WIDE and not (has_missing or categorical):
+            count_above(row, codes[b_feature], edges[b_feature], offsets, bags, b_value, counts[0])
+            known[:n] = sizes[:n]
+        else:
+            _count_one(row, offsets, bags, b_value, categorical, has_missing, counts[0], known)
+        n_left = _divide(bags, counts[0], known, spare, b_ratio, lost_left, variant)
         middle = first + n_left
         stack[height, 0], stack[height, 1], stack[height, 2] = n_node + 1, middle, last
         stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = n_node, first, middle
         height += 2
         n_node += 2
-    return feature, value, ratio, missing_left, child, leaf, gain, n_node
+    return feature, value, ratio, missing_left, child, leaf, gain, found_in, n_node
 
 
 @compiled
 def find_leaves(
-    x, offsets, feature, value, ratio, missing_left, child, categorical, variant, found
+    x,
+    offsets,
+    feature,
+    value,
+    ratio,
+    missing_left,
+    child,
+    categorical,
+    has_missing,
+    variant,
+    found,
 ):
     """Write the leaf that each bag falls into to ``found`` (n_bag,) int64.
 
@@ -432,19 +510,26 @@ def find_leaves(
     :func:`grow_tree` returns it, but that a category is a value of ``x``; ``categorical`` (n_feat,)
     bool.
     """
-    for bag in range(found.size):
-        node = 0
-        while feature[node] >= 0:
-            f = feature[node]
-            left = _goes_left(
-                x[f],
-                offsets[bag],
-                offsets[bag + 1],
-                value[node],
-                ratio[node],
-                missing_left[node],
-                categorical[f],
-                variant,
-            )
-            node = child[node] if left else child[node] + 1
-        found[bag] = node
+    order, spare = np.arange(found.size), np.empty(found.size, np.int64)
+    hits, known = np.empty(found.size, np.int64), np.empty(found.size, np.int64)
+    stack = np.empty((found.size + 1, 3), np.int64)  # node, and the part of ``order`` in it
+    stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, found.size
+    height = 1
+    while height > 0:
+        height -= 1
+        node, first, last = stack[height, 0], stack[height, 1], stack[height, 2]
+        f = feature[node]
+        if f < 0 or first == last:
+            for a in range(first, last):
+                found[order[a]] = node
+            continue
+        bags = order[first:last]
+        _count_one(x[f], offsets, bags, value[node], categorical[f], has_missing, hits, known)
+        middle = first + _divide(bags, hits, known, spare, ratio[node], missing_left[node], variant)
+        stack[height, 0], stack[height, 1], stack[height, 2] = child[node] + 1, middle, last
+        stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = (
+            child[node],
+            first,
+            middle,
+        )
+        height += 2

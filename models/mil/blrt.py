@@ -22,7 +22,7 @@ from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
-from models.mil.forest import Grower, TreeMap, predict_tree
+from models.mil.forest import Grower, TreeMap, bag_ranges, bin_values, predict_tree
 from models.training.parameters import Count
 
 CRITERIA = {"gini": 0, "information_gain": 1, "variance": 2}
@@ -151,7 +151,9 @@ class BLRT(Classifier):
         }
         self.state_ = State(params, fixed, step=self.n_trees)
         self.params_ = self.block_params(self.state_)
-        fitted = self.predict_bags(bags, n_thread=n_thread)
+        leaves = np.split(params["leaf"], params["tree"][1:-1])
+        pairs = zip(leaves, grown, strict=True)
+        fitted = self._prediction(np.stack([leaf[tree.found_in] for leaf, tree in pairs]))
         if isinstance(fitted, ProbabilityDraws | ClassDraws):
             bound = float(fitted.log_density(bags.y).sum())
         else:
@@ -188,6 +190,7 @@ class BLRT(Classifier):
             categories[f], x[f, known] = np.unique(x[f, known], return_inverse=True)
             n_category[f] = categories[f].size
         regression = self.task == "regression"
+        codes, edges = bin_values(x)
         grower = Grower(
             x=x,
             offsets=bags.offsets,
@@ -199,6 +202,9 @@ class BLRT(Classifier):
             variant=VARIANTS[self.variant],
             n_category=n_category,
             has_missing=bool(np.isnan(x).any()),
+            codes=codes,
+            edges=edges,
+            ranges=bag_ranges(x, bags.offsets),
             n_try=self.n_features or max(round(np.sqrt(n_feat)), 1),
             n_value=self.n_thresholds,
         )
@@ -239,11 +245,15 @@ class BLRT(Classifier):
                 f"x has {bags.x.shape[1]} covariates; the model was fitted with {n_feat} covariates"
             )
             raise BagsError(msg)
-        predict = partial(predict_tree, params, self._rows(bags), bags.offsets)
+        x = self._rows(bags)
+        predict = partial(predict_tree, params, x, bags.offsets, bool(np.isnan(x).any()))
         n_tree = params["tree"].size - 1
-        draws = np.stack(list(in_threads(predict, range(n_tree), n_thread)))
+        return self._prediction(np.stack(list(in_threads(predict, range(n_tree), n_thread))))
+
+    def _prediction(self, draws: np.ndarray) -> ProbabilityDraws | ClassDraws | Draws:
+        """Return the prediction of leaves: (n_trees, n_bag, n_out)."""
         if self.task == "multiclass":
-            return ClassDraws(draws, params["classes"])
+            return ClassDraws(draws, self.classes_)
         return (Draws if self.task == "regression" else ProbabilityDraws)(draws[..., 0])
 
     def predict_pixels(self, x: np.ndarray, coords: np.ndarray | None = None) -> NoReturn:

@@ -10,12 +10,16 @@ import numpy as np
 
 from models.core.protocol import Arrays
 
+N_BIN = 4096
+N_SAMPLE = 4 * N_BIN  # values that the edges of bins are taken from
+
 
 class Tree(NamedTuple):
-    """One tree: the seed it grew from, and its nodes as :func:`grow_tree` says."""
+    """One tree: its seed, its nodes and each training bag's leaf as :func:`grow_tree` says."""
 
     seed: int
     nodes: Arrays
+    found_in: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Grower:
     ----------
     x : (n_feat, n_pix) float64
         Instances, a feature in a row; categories numbered.
-    offsets, label, y, n_class, criterion, variant, n_category, has_missing, n_try, n_value
+    offsets, label, y, n_class, criterion, variant, n_category, has_missing, codes, edges, ranges,
+    n_try, n_value
         As :func:`models.mil.bag_trees.grow_tree` takes them.
     """
 
@@ -39,6 +44,9 @@ class Grower:
     variant: int
     n_category: np.ndarray
     has_missing: bool
+    codes: np.ndarray
+    edges: np.ndarray
+    ranges: np.ndarray
     n_try: int
     n_value: int
 
@@ -46,7 +54,7 @@ class Grower:
         """Grow the tree of this seed."""
         from models.mil.bag_trees import grow_tree
 
-        *arrays, n_node = grow_tree(
+        *arrays, found_in, n_node = grow_tree(
             self.x,
             self.offsets,
             self.label,
@@ -56,19 +64,54 @@ class Grower:
             self.variant,
             self.n_category,
             self.has_missing,
+            self.codes,
+            self.edges,
+            self.ranges,
             self.n_try,
             self.n_value,
             np.uint64(seed),
         )
         names = ("feature", "value", "ratio", "missing_left", "child", "leaf", "gain")
         kept = {name: a[:n_node].copy() for name, a in zip(names, arrays, strict=True)}
-        return Tree(int(seed), kept)
+        return Tree(int(seed), kept, found_in)
+
+
+def bin_values(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Put the values of each feature into bins.
+
+    Parameters
+    ----------
+    x : (n_feat, n_pix) float64
+        NaN goes into any bin; features that hold it are not counted by bins.
+
+    Returns
+    -------
+    codes : (n_feat, n_pix) uint16
+        Bins, ascending with the values.
+    edges : (n_feat, 4095) float64
+        Ascending; a value's bin is the number of edges below it.
+    """
+    sample = np.sort(x[:, :: -(-x.shape[1] // N_SAMPLE)], axis=1)
+    places = np.arange(1, N_BIN) * sample.shape[1] // N_BIN
+    edges = np.ascontiguousarray(sample[:, places])
+    codes = np.empty(x.shape, np.uint16)
+    for f in range(x.shape[0]):
+        codes[f] = np.minimum(np.searchsorted(edges[f], x[f]), N_BIN - 1)
+    return codes, edges
+
+
+def bag_ranges(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return the lowest and the highest value in each bag: (n_feat, n_bag, 2) float64."""
+    low = np.minimum.reduceat(x, offsets[:-1], axis=1)
+    return np.stack([low, np.maximum.reduceat(x, offsets[:-1], axis=1)], axis=-1)
 
 
 TreeMap = Callable[[Callable[[int], Tree], Sequence[int]], Iterable[Tree]]
 
 
-def predict_tree(params: Arrays, x: np.ndarray, offsets: np.ndarray, tree: int) -> np.ndarray:
+def predict_tree(
+    params: Arrays, x: np.ndarray, offsets: np.ndarray, has_missing: bool, tree: int
+) -> np.ndarray:
     """Return a tree's leaf for each bag: (n_bag, n_out)."""
     from models.mil.bag_trees import find_leaves
 
@@ -76,5 +119,6 @@ def predict_tree(params: Arrays, x: np.ndarray, offsets: np.ndarray, tree: int) 
     found = np.empty(offsets.size - 1, np.int64)
     names = ("feature", "value", "ratio", "missing_left", "child")
     nodes_of_tree = [params[name][nodes] for name in names]
-    find_leaves(x, offsets, *nodes_of_tree, params["categorical"], int(params["variant"]), found)
+    variant = int(params["variant"])
+    find_leaves(x, offsets, *nodes_of_tree, params["categorical"], has_missing, variant, found)
     return params["leaf"][nodes][found]
