@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import sklearn
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from models import Bags
 
@@ -16,7 +20,27 @@ SETS = (
     *("Musk1", "Elephant", "Newsgroups2", "Musk2", "CorelAfrican", "BrownCreeper"),
     *("Mutagenesis1", "Protein"),
 )
-DIGIT_BAG = 10  # digits a bag
+DIGITS = ("digits raw", "digits pca")
+HALVES = " halves"  # ending of the name of a set in 20 random halves
+DIGIT_BAG, N_COMPONENT = 10, 30  # digits a bag, principal components
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A set of labelled bags, with the folds that it is scored on.
+
+    Attributes
+    ----------
+    bags : Bags
+    train : (n_repetition, n_fold, n_bag) bool
+        Training bags of each fold; the others are held out.
+    hot : (n_pix,) float64, optional
+        Labels of the instances, where they are known.
+    """
+
+    bags: Bags
+    train: np.ndarray
+    hot: np.ndarray | None = None
 
 
 def folder() -> Path:
@@ -33,7 +57,7 @@ def require_folder() -> Path:
 
 
 def load_set(name: str) -> tuple[Bags, np.ndarray]:
-    """Return a set's bags and the masks of its training bags: (n_repetition, n_fold, n_bag)."""
+    """Return a set's bags and its own folds: 5 repetitions of 10."""
     with np.load(folder() / f"{name}.npz") as held:
         order = np.argsort(held["bag"], kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(held["bag"]))])
@@ -41,9 +65,38 @@ def load_set(name: str) -> tuple[Bags, np.ndarray]:
         return Bags(x, offsets, held["y"].astype(np.float64)), held["train_mask"]
 
 
+def load_labelled(name: str) -> Labelled:
+    """Return a set by its name: with its own folds, in random halves, or of digits."""
+    if name in DIGITS:
+        bags, hot = digit_bags(0)
+        if name == "digits pca":
+            # The components use no labels; the paper also computes them on the whole set.
+            x = PCA(N_COMPONENT, random_state=0).fit_transform(bags.x)
+            bags = Bags(x, bags.offsets, bags.y)
+        cut = StratifiedKFold(5, shuffle=True, random_state=0).split(bags.y, bags.y)
+        return Labelled(bags, _masks([test for _, test in cut], bags.n_bag)[None], hot)
+    if name.endswith(HALVES):
+        bags, _ = load_set(name.removesuffix(HALVES))
+        halves = StratifiedShuffleSplit(20, test_size=0.5, random_state=0).split(bags.y, bags.y)
+        return Labelled(bags, _masks([test for _, test in halves], bags.n_bag)[:, None])
+    return Labelled(*load_set(name))
+
+
+def _masks(tests: list[np.ndarray], n_bag: int) -> np.ndarray:
+    """Return masks of the training bags: (n_fold, n_bag)."""
+    masks = np.ones((len(tests), n_bag), bool)
+    for mask, test in zip(masks, tests, strict=True):
+        mask[test] = False
+    return masks
+
+
 def set_hash(name: str) -> str:
-    """Return a hash of a set's file."""
-    return hashlib.blake2b((folder() / f"{name}.npz").read_bytes(), digest_size=8).hexdigest()
+    """Return a hash of the file of a set, or of what made it."""
+    if name in DIGITS:
+        return f"{name} 0 {sklearn.__version__}"
+    path = folder() / f"{name.removesuffix(HALVES)}.npz"
+    digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    return f"{digest} halves {sklearn.__version__}" if name.endswith(HALVES) else digest
 
 
 def digit_bags(seed: int, positive: tuple[int, ...] = (2, 9)) -> tuple[Bags, np.ndarray]:

@@ -1,6 +1,7 @@
 """Scores of held-out probabilities, by scikit-learn: a second route beside our evaluation's.
 
-AUC is the mean over the folds of a repetition. All others pool the held-out bags of a repetition:
+AUC and average precision are means over the folds of a repetition. All others pool the held-out
+bags of a repetition:
 
 * accuracy at 0.5, and at the threshold that is best for these bags (so that the gap says what the
   probabilities' level costs);
@@ -14,7 +15,14 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    roc_auc_score,
+    roc_curve,
+)
 
 N_BIN, SMALLEST = 8, 1e-12
 
@@ -50,7 +58,8 @@ def repetition_scores(folds: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, f
     """Score the folds ``(y, p)`` of a repetition."""
     y, p = (np.concatenate(parts) for parts in zip(*folds, strict=True))
     auc = np.mean([roc_auc_score(*fold) for fold in folds])
-    return {"auc": float(auc), **pooled_scores(y, p)}
+    precision = np.mean([average_precision_score(*fold) for fold in folds])
+    return {"auc": float(auc), "average_precision": float(precision), **pooled_scores(y, p)}
 
 
 def summarise(repetitions: list[dict[str, float]]) -> dict[str, float]:

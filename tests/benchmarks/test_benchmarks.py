@@ -21,7 +21,7 @@ NOT_IN_MAKE_BENCH = (
     "qgis_render",
     "grids", "grid_scores", "design_tables",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "sbc", "gold",
-    "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_scores",
+    "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_runs", "mil_scores",
 )  # fmt: skip
 
 TINY = CountrySpec(

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import mil_data, mil_sets, records
+from benchmarks import mil_contestants, mil_data, mil_runs, mil_sets, records
 from benchmarks.mil_baselines import bag_statistics, by_statistics
 from benchmarks.mil_baselines import extra_trees as make_extra_trees
 from benchmarks.mil_contestants import Contestant, contestants
@@ -19,7 +19,7 @@ from benchmarks.mil_scores import (
     repetition_scores,
 )
 from benchmarks.report import RESULTS
-from models import Bags
+from models import BLRT, Bags
 from models.training.registry import kinds
 from pipeline.evaluation.label_scores import label_scores
 
@@ -113,7 +113,6 @@ def small_set(tmp_path, monkeypatch):
     shuffled = rng.permutation(bag.size)
     np.savez(tmp_path / "mil" / "Small.npz", X=x[shuffled], bag=bag[shuffled], y=y, train_mask=mask)
     monkeypatch.setenv("DISAGG_SHARED_DATA", str(tmp_path))
-    monkeypatch.setattr(mil_sets, "SETS", ("Small",))
     calls = []
 
     def constant(training, test, seed):
@@ -135,7 +134,7 @@ def small_set(tmp_path, monkeypatch):
         "slow": Contestant("slow", "slow", slow, "1"),
         "extra_trees": Contestant("extra_trees", "trees", by_statistics(make_extra_trees), "1"),
     }
-    monkeypatch.setattr(mil_sets, "contestants", lambda: one)
+    monkeypatch.setattr(mil_runs, "find_contestant", one.__getitem__)
     return one, calls
 
 
@@ -145,22 +144,69 @@ def test_folds_are_measured_once_until_the_code_changes(small_set, tmp_path):
     assert bags.n_bag == 40
     assert masks.shape == (5, 10, 40)
     kept = tmp_path / "records"
-    mil_sets.measure(["constant", "fails"], ["Small"], 2, 1, kept, 60.0)
+    pairs = [("Small", "constant"), ("Small", "fails")]
+    mil_runs.measure(pairs, 2, kept)
     assert sorted(calls) == [0, *range(20)]  # what failed on the first fold was not tried again
-    found = mil_sets.score_records(kept)["Small"]
+    found = mil_runs.score_records(pairs, kept)["Small"]
     assert found["constant"]["repetitions"] == 2
     assert found["constant"]["auc"] == 0.5
     assert found["fails"] == {**found["fails"], "error": "ValueError: too large for this"}
-    mil_sets.measure(["constant", "fails"], ["Small"], 2, 1, kept, 60.0)
+    mil_runs.measure(pairs, 2, kept)
     assert len(calls) == 21
     one["constant"] = Contestant("constant", "mean", one["constant"].predict, "2")
-    assert "constant" not in mil_sets.score_records(kept)["Small"]
-    mil_sets.measure(["constant"], ["Small"], 1, 1, kept, 60.0)
+    assert "constant" not in mil_runs.score_records(pairs, kept)["Small"]
+    mil_runs.measure(pairs[:1], 1, kept)
     assert len(calls) == 31
 
 
+def test_options_are_part_of_a_name():
+    found = mil_contestants.find_contestant("blrt n_trees=3 criterion=gini")
+    assert found.code == contestants()["blrt"].code
+    bags, _ = mil_data.digit_bags(0)
+    told = found.predict(bags.select(np.arange(bags.n_bag) < 40), bags, 1)
+    np.testing.assert_array_equal(
+        told.bags,
+        BLRT(n_trees=3, criterion="gini", seed=1)
+        .fit(bags.select(np.arange(bags.n_bag) < 40))
+        .predict_bags(bags)
+        .mean,
+    )
+    assert told.instances is None
+    for wrong in ("nothing", "blrt gini", "extra_trees n=3"):
+        with pytest.raises(ValueError, match=wrong.split()[0]):
+            mil_contestants.find_contestant(wrong)
+
+
+@pytest.mark.parametrize("name", mil_data.DIGITS)
+def test_digits_hold_out_each_bag_once(name):
+    data = mil_data.load_labelled(name)
+    assert data.train.shape == (1, 5, data.bags.n_bag)
+    np.testing.assert_array_equal((~data.train[0]).sum(axis=0), 1)
+    assert data.hot.shape == (data.bags.n_pix,)
+    np.testing.assert_array_equal(
+        np.maximum.reduceat(data.hot, data.bags.offsets[:-1]), data.bags.y
+    )
+
+
+def test_halves_hold_out_half(small_set):
+    data = mil_data.load_labelled("Small halves")
+    assert data.train.shape == (20, 1, 40)
+    assert (data.train.sum(axis=2) == 20).all()
+    assert len(np.unique(data.train[:, 0], axis=0)) == 20
+
+
+def test_bags_of_digits_are_positive_by_one_to_four():
+    bags, hot = mil_data.digit_bags(3)
+    count = hot.reshape(-1, 10).sum(axis=1)
+    np.testing.assert_array_equal(np.diff(bags.offsets), 10)
+    np.testing.assert_array_equal(bags.y, (count > 0).astype(float))
+    assert count.max() <= 4
+    assert 0.45 < bags.y.mean() < 0.55
+    assert len(np.unique(bags.x, axis=0)) > bags.n_pix - 5  # each digit once
+
+
 def test_a_fold_over_its_limit_is_said(small_set):
-    record = mil_sets.measure_fold("slow", "Small", 0.05, 0)
+    record = mil_runs.measure_fold("slow", "Small", 0.05, 0)
     assert record == {"error": "TimeoutError: more than 0.05 s of processor time a fold"}
 
 

@@ -9,9 +9,11 @@ import numba
 import numpy as np
 import pytest
 from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import roc_auc_score
 
 import models
 from benchmarks import blrt as benchmark
+from benchmarks.mil_data import load_set
 from benchmarks.plain_trees import grow_plain, predict_plain
 from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
@@ -105,6 +107,50 @@ def test_the_trees_are_those_of_the_plain_algorithm(task, criterion, variant, mi
         if task == "regression":
             plain = predict_plain(nodes, fresh.x, fresh.offsets, bags.y, **shape)
             np.testing.assert_allclose(told[tree], plain, rtol=1e-10)
+
+
+@pytest.mark.parametrize("variant", ["relative", "absolute", "relic"])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_many_bags_of_all_sizes_have_the_trees_of_the_plain_algorithm(task, variant):
+    # Nodes of many bags are counted by bins: small bags and large ones, more than a byte can count
+    # and more thresholds than a number can hold, values on a threshold's bin and next to it.
+    rng = np.random.default_rng(5)
+    sizes = rng.choice([1, 2, 7, 32, 33, 90, 600], 90, p=[0.2, 0.2, 0.2, 0.15, 0.15, 0.07, 0.03])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    x = np.stack(
+        [
+            rng.normal(size=offsets[-1]),
+            np.round(rng.normal(size=offsets[-1]), 1),
+            rng.standard_cauchy(offsets[-1]),
+            rng.integers(0, 2, offsets[-1]),
+        ],
+        axis=1,
+    )
+    noisy = np.add.reduceat(x[:, 0], offsets[:-1]) / sizes + rng.normal(size=90)
+    y = {"binary": noisy > 0, "multiclass": np.digitize(noisy, [-0.5, 0.5])}.get(task, noisy)
+    bags, n_value = Bags(x, offsets, y), 11
+    model = BLRT(n_trees=2, n_features=3, n_thresholds=n_value, variant=variant, task=task).fit(
+        bags
+    )
+    params = model.state_.params
+    criterion = "variance" if task == "regression" else "information_gain"
+    for tree, seed in enumerate(np.random.SeedSequence(0).generate_state(2, np.uint64)):
+        how = {"criterion": criterion, "variant": variant, "seed": int(seed)}
+        nodes = grow_plain(x, offsets, bags.y, n_try=3, n_value=n_value, **how)
+        held = {name: params[name][slice(*params["tree"][tree : tree + 2])] for name in params}
+        assert len(nodes) > 20
+        np.testing.assert_array_equal(held["feature"], [node["feature"] for node in nodes])
+        split = held["feature"] >= 0
+        for name in ("value", "ratio", "child"):
+            asked = [node[name] for node in nodes if node["feature"] >= 0]
+            np.testing.assert_array_equal(held[name][split], asked)
+
+
+def test_the_bound_of_a_fit_is_that_of_predictions_for_its_bags():
+    bags = make_bags(n_bag=60)
+    model = BLRT(n_trees=5).fit(bags)
+    told = model.predict_bags(bags).log_density(bags.y).sum()
+    assert model.history_[0]["bound"] == pytest.approx(told, rel=1e-12)
 
 
 def test_with_single_instances_and_one_threshold_it_is_extremely_randomized_trees():
@@ -394,11 +440,14 @@ def test_it_compiles_where_nothing_can_be_written(monkeypatch):
 def test_musk1_is_near_the_paper():
     if not (SHARED / "mil/Musk1.npz").is_file():
         pytest.skip("no shared data: set DISAGG_SHARED_DATA")
-    bags, train = benchmark.load_set("Musk1", SHARED / "mil")
-    scores = benchmark.fold_scores(bags, train[:1], n_trees=100)
+    bags, train = load_set("Musk1")
+    scores = []
+    for number, keep in enumerate(train[0]):
+        test = bags.select(~keep)
+        model = BLRT(n_trees=100, seed=number).fit(bags.select(keep))
+        scores.append(roc_auc_score(test.y, model.predict_bags(test).mean))
     # Table 1: 96.8 +- 1.6 over repetitions; a repetition has 10 folds.
-    assert scores.shape == (1, 10)
-    assert scores.mean() > 0.968 - 2 * 0.016
+    assert np.mean(scores) > 0.968 - 2 * 0.016
 
 
 def test_the_benchmark_grows_what_it_says():
@@ -407,10 +456,7 @@ def test_the_benchmark_grows_what_it_says():
     assert (np.diff(bags.offsets) == 4).all()
     found = benchmark.beside_plain(bags, 1, 2)
     assert found["times"] == pytest.approx(found["plain"] / found["compiled"])
-    masks = np.ones((2, 1, 20), bool)
-    masks[..., [0, 1, 2, 3]] = False
-    told = benchmark.fold_scores(bags, masks, n_trees=3)
-    model = BLRT(n_trees=3, seed=1).fit(bags.select(masks[1, 0]))
-    p = model.predict_bags(bags.select(~masks[1, 0])).mean
-    above = np.mean([(p[i] > p[j]) + 0.5 * (p[i] == p[j]) for i in (1, 3) for j in (0, 2)])
-    assert told[1, 0] == pytest.approx(above)  # the share of pairs in the right order
+    beside = benchmark.beside_extra_trees((20, 40), n_trees=2, repeats=1)
+    assert beside["bags"] == [20, 40]
+    ratio = beside["milliseconds_a_tree"][1] / beside["extra_trees_milliseconds"][1]
+    assert beside["times_extra_trees"][1] == pytest.approx(ratio, abs=0.02)
