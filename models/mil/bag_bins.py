@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from models.mil.forest import N_BIN
+from models.mil.value_bins import N_BIN
 
 N_GROUP = 256
 SHIFT = (N_BIN // N_GROUP).bit_length() - 1  # from a bin to its group

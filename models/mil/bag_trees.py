@@ -22,9 +22,9 @@ from models.mil.bag_bins import (
     place_bags,
     range_of,
 )
+from models.mil.bag_split import ABSOLUTE, RELIC, count_one, divide
 
 GINI, ENTROPY, VARIANCE = 0, 1, 2
-RELATIVE, ABSOLUTE, RELIC = 0, 1, 2
 ALL_BUT = 1.0 - 2.0**-53  # the ratio that only "all instances" exceeds
 TIE = 1e-12  # scores that differ by less than this a bag are equal: rounding must not decide
 
@@ -213,40 +213,6 @@ def _place_shares(counts, known, bags, ratios, absolute, label, y, regression, a
 
 
 @compiled
-def _count_one(row, offsets, bags, value, categorical, has_missing, hits, known):
-    """Count each bag's instances that fulfil one inner condition, and those that are known."""
-    for a in range(bags.size):
-        low, high = offsets[bags[a]], offsets[bags[a] + 1]
-        n, n_known = 0, high - low
-        for i in range(low, high):
-            n += (row[i] == value) if categorical else (row[i] > value)
-        if has_missing:
-            for i in range(low, high):
-                n_known -= np.isnan(row[i])
-        hits[a], known[a] = n, n_known
-
-
-@compiled
-def _divide(bags, hits, known, spare, ratio, missing_left, variant):
-    """Put the bags that go left by equation (2) before the others; return how many they are."""
-    n_left, n_right = 0, 0
-    for a in range(bags.size):
-        if known[a] == 0:
-            left = missing_left
-        else:
-            left = hits[a] > ratio if variant == ABSOLUTE else hits[a] / known[a] > ratio
-        if left:
-            bags[n_left] = bags[a]
-            n_left += 1
-        else:
-            spare[n_right] = bags[a]
-            n_right += 1
-    for a in range(n_right):
-        bags[n_left + a] = spare[a]
-    return n_left
-
-
-@compiled
 def grow_tree(
     x,
     offsets,
@@ -285,7 +251,7 @@ def grow_tree(
         Whether ``x`` holds NaN.
     codes : (n_feat, n_pix) uint16
     edges : (n_feat, 4095) float64
-        Bins of the values: :func:`models.mil.bag_bins.bin_values`. Not read if ``has_missing``.
+        Bins of the values: :func:`models.mil.value_bins.bin_values`. Not read if ``has_missing``.
     ranges : (n_feat, n_bag, 2) float64
         Lowest and highest value in each bag. Not read if ``has_missing``.
     n_try, n_value : int
@@ -480,56 +446,11 @@ def grow_tree(
             count_above(row, codes[b_feature], edges[b_feature], offsets, bags, b_value, counts[0])
             known[:n] = sizes[:n]
         else:
-            _count_one(row, offsets, bags, b_value, categorical, has_missing, counts[0], known)
-        n_left = _divide(bags, counts[0], known, spare, b_ratio, lost_left, variant)
+            count_one(row, offsets, bags, b_value, categorical, has_missing, counts[0], known)
+        n_left = divide(bags, counts[0], known, spare, b_ratio, lost_left, variant)
         middle = first + n_left
         stack[height, 0], stack[height, 1], stack[height, 2] = n_node + 1, middle, last
         stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = n_node, first, middle
         height += 2
         n_node += 2
     return feature, value, ratio, missing_left, child, leaf, gain, found_in, n_node
-
-
-@compiled
-def find_leaves(
-    x,
-    offsets,
-    feature,
-    value,
-    ratio,
-    missing_left,
-    child,
-    categorical,
-    has_missing,
-    variant,
-    found,
-):
-    """Write the leaf that each bag falls into to ``found`` (n_bag,) int64.
-
-    ``x`` (n_feat, n_pix) float64 and ``offsets`` are the bags; what the nodes ask is as
-    :func:`grow_tree` returns it, but that a category is a value of ``x``; ``categorical`` (n_feat,)
-    bool.
-    """
-    order, spare = np.arange(found.size), np.empty(found.size, np.int64)
-    hits, known = np.empty(found.size, np.int64), np.empty(found.size, np.int64)
-    stack = np.empty((found.size + 1, 3), np.int64)  # node, and the part of ``order`` in it
-    stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, found.size
-    height = 1
-    while height > 0:
-        height -= 1
-        node, first, last = stack[height, 0], stack[height, 1], stack[height, 2]
-        f = feature[node]
-        if f < 0 or first == last:
-            for a in range(first, last):
-                found[order[a]] = node
-            continue
-        bags = order[first:last]
-        _count_one(x[f], offsets, bags, value[node], categorical[f], has_missing, hits, known)
-        middle = first + _divide(bags, hits, known, spare, ratio[node], missing_left[node], variant)
-        stack[height, 0], stack[height, 1], stack[height, 2] = child[node] + 1, middle, last
-        stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = (
-            child[node],
-            first,
-            middle,
-        )
-        height += 2

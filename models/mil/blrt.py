@@ -22,7 +22,8 @@ from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
-from models.mil.forest import Grower, TreeMap, bag_ranges, bin_values, predict_tree
+from models.mil.forest import Grower, TreeMap, predict_tree
+from models.mil.value_bins import bag_ranges, bin_values
 from models.training.parameters import Count
 
 CRITERIA = {"gini": 0, "information_gain": 1, "variance": 2}
