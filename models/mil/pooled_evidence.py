@@ -28,7 +28,7 @@ from models.gp.sparse_gp import factor_of, lower_backward
 from models.mil.pooled_calibration import N_FOLD, fit_calibration
 from models.mil.pooled_pass import ADJOINT, LOG_DET, MODE, NO_FOLD, SCORE
 
-SMALL = 1e-9  # Newton decrement at which the mode is found
+SMALL = 1e-8  # Newton decrement at which the mode is found
 ROUNDING = 1e-13  # of the objective: less cannot be seen in it
 MAX_NEWTON = 100
 ARMIJO = 1e-4

@@ -153,8 +153,9 @@ class PooledGP(KernelModel, Classifier):
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Return the sums of :mod:`models.mil.pooled_pass` that ``params`` ask for."""
         kept = self._kernels.find(place_of(params, block), made_of(params))
-        z = self._scaled(params, block.x, block.coords)
-        run = PooledPass(self._kernel(params), params, z, kept)
+        if kept.k is None:  # scores of ranks take as long as a pass
+            kept.k = self._scaled(params, block.x, block.coords)
+        run = PooledPass(self._kernel(params), params, kept.k, kept)
         ask, out = int(params["ask"]), fold_of(block.bag) == int(params["fold"])
         used = out if ask == SCORE else ~out
         value, sums = run.sums(ask, self.pooling, block.y, block.offsets, used)

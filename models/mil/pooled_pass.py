@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from models.backend.arrays import row_dot, segment_sum, spread
+from models.backend.arrays import row_dot, segment_sum, spread, square
 from models.core.protocol import Arrays
 from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
@@ -146,8 +146,8 @@ class PooledPass:
             return score_sums(m[used], s[used], y[used], params["calibration"])
         value, t = params["value"], float(np.exp(params["log_t"][0]))
         at = pool(kind, self.times(value), offsets, t)
-        sign = 2.0 * y - 1.0
-        loglik = -float(np.logaddexp(0.0, -sign * at.logit)[used].sum())
+        against = (1.0 - 2.0 * y) * at.logit
+        loglik = -float(np.logaddexp(0.0, against)[used].sum())
         p = expit(at.logit)
         e, w = used * (y - p), used * p * (1.0 - p)
         c = self.bag_sums(at.share, offsets)
@@ -156,7 +156,10 @@ class PooledPass:
             exact = fisher + (c * (e * at.rank_one)[:, None]).T @ c
             h = spread(e, offsets) * at.diagonal
             for rows, v, _ in self.tiles():
-                exact -= (v * h[rows, None]).T @ v
+                for sign in (1.0, -1.0):  # a square costs half of a product
+                    root = np.sqrt(np.maximum(sign * h[rows], 0.0))
+                    where = root > 0.0
+                    exact -= sign * square(root[where, None] * v[where])
             return loglik, {"gradient": e @ c, "fisher": fisher, "exact": exact}
         inner = c @ params["p"]  # P c_b
         size = row_dot(inner, c)
