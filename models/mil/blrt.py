@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from models.core.protocol import Arrays, State, Sweep, override
 from models.likelihoods.probability import ClassDraws, Draws, ProbabilityDraws
 from models.mil.classifier import Classifier
 from models.mil.forest import Grower, TreeMap, predict_tree
+from models.mil.inner_folds import Settings
 from models.mil.value_bins import bag_ranges, bin_values
 from models.training.parameters import Count
 
@@ -93,7 +95,17 @@ class BLRT(Classifier):
     seed: int = 0
 
     @override
-    def fit_bags(  # type: ignore[override]
+    def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        del mean_size
+        pairs = product(("information_gain", "gini"), ("relative", "absolute", "relic"))
+        return [{"criterion": one, "variant": other} for one, other in pairs]
+
+    @override
+    def check_responses(self, y: np.ndarray) -> None:
+        self._classes(y)
+
+    @override
+    def fit_once(  # type: ignore[override]
         self, bags: BagBlock, *, n_thread: int | None = None, tree_map: TreeMap | None = None
     ) -> Self:
         """Grow the forest.
@@ -221,7 +233,7 @@ class BLRT(Classifier):
     def block_params(self, state: State) -> Arrays:
         return {**state.params, **state.fixed}
 
-    def predict_bags(  # type: ignore[override]
+    def bag_distribution(  # type: ignore[override]
         self, bags: BagBlock, *, n_thread: int | None = None
     ) -> ProbabilityDraws | ClassDraws | Draws:
         """Return the prediction of each tree for each bag.

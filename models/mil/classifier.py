@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,6 +16,8 @@ from models.core.errors import BagsError, UnsupportedError
 from models.core.protocol import override
 from models.gp.kernel_text import parse_kernel
 from models.mil.bags_in import GivenBags, is_list_of_bags, read_bags
+from models.mil.inner_fits import InnerFits
+from models.mil.inner_folds import BagsFitter, fit_with_inner_folds
 from models.mil.labels_in import (
     classes_from_json,
     classes_in,
@@ -23,18 +25,18 @@ from models.mil.labels_in import (
     labels_of,
     numbers_of,
 )
-from models.training.estimator import Estimator
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from models.core.protocol import Arrays, State, Summary
     from models.likelihoods.prediction import Prediction
-    from models.likelihoods.probability import Probability, ProbabilityDraws
+    from models.likelihoods.probability import Probability
     from models.training.loop import Training
 
 
-class Classifier(ClassifierMixin, Estimator, BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Classifier(ClassifierMixin, InnerFits, BaseEstimator):
     """Base of the models of labelled bags (multiple-instance classification).
 
     A scikit-learn classifier of bags. ``X`` is rows with the id of its bag for each,
@@ -131,7 +133,8 @@ class Classifier(ClassifierMixin, Estimator, BaseEstimator):
         """
         self.check_params()
         self.check_responses(bags.y)
-        return super().fit(bags, n_thread=n_thread, **how)
+        fit_with_inner_folds(self, BagsFitter(bags, {"n_thread": n_thread, **how}))
+        return self
 
     @property
     def learns(self) -> Literal["two classes", "classes", "numbers"]:
@@ -326,8 +329,13 @@ class Classifier(ClassifierMixin, Estimator, BaseEstimator):
         return int(state.fixed["x_mean"].shape[0])
 
     @override
+    def take(self, other: Self) -> None:
+        super().take(other)
+        self.n_features_in_ = self.n_features_of(self.state_)
+
+    @override
     def saved_beside(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"of_rows": getattr(self, "_of_rows", False)}
+        said = {**super().saved_beside(), "of_rows": getattr(self, "_of_rows", False)}
         named = getattr(self, "_named_classes", None)
         if named is not None:
             said["classes"] = classes_to_json(named)
@@ -337,6 +345,7 @@ class Classifier(ClassifierMixin, Estimator, BaseEstimator):
 
     @override
     def restore_beside(self, said: dict[str, Any]) -> None:
+        super().restore_beside(said)
         self.n_features_in_ = self.n_features_of(self.state_)
         self._of_rows = bool(said.get("of_rows", False))
         self._named_classes = classes_from_json(said["classes"]) if "classes" in said else None
@@ -421,10 +430,6 @@ class Classifier(ClassifierMixin, Estimator, BaseEstimator):
             Needed where the kernel has a spatial part.
         """
         return self.predict_block(self.fitted_params(), as_array(x), coords)
-
-    def predict_bags(self, bags: BagBlock) -> Probability | Prediction | ProbabilityDraws:
-        """Return the distribution of the probability that each bag is positive."""
-        raise NotImplementedError
 
 
 def _by_class(p: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.mil.classifier import Classifier, without_unused_coords
 from models.training.optim import adam_step
 
+LENGTHSCALES = (1.0, 0.5, 2.0)  # that "auto" chooses from, the first one to begin with
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 
 
@@ -29,7 +30,8 @@ class ClosedFormClassifier(KernelModel, Classifier):
     batch_bags = 1
 
     n_inducing: int
-    variance: float
+    variance: Any
+    lengthscale: Any
     intercept_sd: float
 
     @override
@@ -59,7 +61,10 @@ class ClosedFormClassifier(KernelModel, Classifier):
 
     def start_theta(self, fixed: Arrays) -> np.ndarray:
         """Return the kernel's first parameters: (n_theta,)."""
-        return self._kernel(fixed).start(self.variance)
+        kernel = self._kernel(fixed)
+        ours = [".lengthscale" in name and "_space" not in name for name in kernel.names]
+        first = [1.0 if each == "auto" else each for each in (self.variance, self.lengthscale)]
+        return kernel.start(first[0]) + np.log(first[1]) * np.array(ours)
 
     def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:
         """Return the gradient of the bound by ``theta``, ``q`` held: (n_theta,).

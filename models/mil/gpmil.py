@@ -21,7 +21,7 @@ from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.gp.kernels import Kernel
 from models.gp.scaling import scaled_inputs, scaling_of
-from models.mil.gpmil_evidence import Problem, posterior, scale_by_range
+from models.mil.gpmil_evidence import Problem, posterior, scale_by_range, start_mean
 from models.mil.gpmil_search import Searcher
 from models.mil.latent_gp import LatentGP
 from models.mil.soft_max import Sizes
@@ -50,7 +50,8 @@ class GPMIL(LatentGP):
     learn_variance : bool
         Learn the variances of the kernel's parts; else they stay where they start, 1 in all.
     learn_mean : bool
-        Learn a constant mean of the latent function; else it is 0, as in the paper.
+        Learn a constant mean of the latent function, from one at which bags are positive as often
+        as they are; else it is 0, as in the paper.
     projection : {"whole", "blocks"}
         Of the soft-max likelihood's Hessian, which need not be positive definite: of the whole
         Hessian of the posterior, where it is not (the paper's), or of each bag's part.
@@ -94,7 +95,7 @@ class GPMIL(LatentGP):
     seed: int = 0
 
     @override
-    def fit_bags(
+    def fit_once(
         self,
         bags: BagBlock,
         *,
@@ -134,7 +135,8 @@ class GPMIL(LatentGP):
         if self.scaling == "range":
             fixed = scale_by_range(fixed, bags.x)
         kernel = self._kernel(fixed)
-        first = np.append(kernel.start(1.0), 0.0)
+        centre = start_mean(bags.y, bags.n_pix, self.likelihood) if self.learn_mean else 0.0
+        first = np.append(kernel.start(1.0), centre)
         if start is not None:
             given = np.asarray(start, dtype=np.float64)
             if given.shape not in ((kernel.n_theta,), (kernel.n_theta + 1,)):
@@ -153,6 +155,7 @@ class GPMIL(LatentGP):
             self.projection,
             None if self.likelihood == "softmax" else self.coldest,
             self.priors == "weak",
+            centre,
             self.max_epochs,
             self.tolerance,
         )

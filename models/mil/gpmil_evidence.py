@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import logit
 
 from models.core.protocol import Arrays
 from models.gp.kernels import Kernel
@@ -78,7 +79,32 @@ class Posterior:
     converged: bool
 
 
-def log_prior(names: tuple[str, ...], point: np.ndarray) -> tuple[float, np.ndarray]:
+def start_mean(y: np.ndarray, n_pix: int, likelihood: str) -> float:
+    """Return the constant mean at which bags are positive as often as they are.
+
+    Under the soft-max likelihood the largest of ``n`` values counts about as
+    ``mean + log n + 1/2``: from a mean of 0 every bag of hundreds starts as positive, and the
+    process itself has to explain away the constant, by a length-scale that sees nothing else.
+
+    Parameters
+    ----------
+    y : (n_bag,)
+        Labels, 0 or 1.
+    n_pix : int
+        Instances of all bags.
+    likelihood : {"softmax", "witness"}
+    """
+    n_bag = y.shape[0]
+    at = float(logit((y.sum() + 0.5) / (n_bag + 1.0)))
+    if likelihood == "witness":  # its shares add up to one
+        return at
+    size = n_pix / n_bag
+    return at - float(np.log(size)) - 0.5 * (1.0 - 1.0 / size)
+
+
+def log_prior(
+    names: tuple[str, ...], point: np.ndarray, centre: float = 0.0
+) -> tuple[float, np.ndarray]:
     """Return the log density of the hyperparameters, up to a constant, and its gradient.
 
     Labels without noise do not determine the latent function's scale: its variance would grow
@@ -92,11 +118,13 @@ def log_prior(names: tuple[str, ...], point: np.ndarray) -> tuple[float, np.ndar
         Of the kernel's parameters.
     point : (n_theta + 1,) float64
         Their logarithms, and the mean.
+    centre : float
+        Of the mean's prior, see :func:`start_mean`.
     """
     variances = np.array([".variance" in name for name in names] + [False])
     rate = -np.log(TAIL) / LARGE_SD
     sd = np.exp(0.5 * point[variances])
-    mean = float(point[-1])
+    mean = float(point[-1]) - centre
     value = float((0.5 * point[variances] - rate * sd).sum()) - 0.5 * (mean / MEAN_SD) ** 2
     grad = np.zeros_like(point)
     grad[variances] = 0.5 - 0.5 * rate * sd

@@ -63,6 +63,8 @@ class Searcher:
         Last inverse temperature of the witness likelihood; the soft-max likelihood where None.
     weak_priors : bool
         See :func:`models.mil.gpmil_evidence.log_prior`.
+    centre : float
+        Of the mean's prior.
     max_steps : int
     tolerance : float
     """
@@ -72,6 +74,7 @@ class Searcher:
     projection: Projection
     coldest: float | None
     weak_priors: bool
+    centre: float
     max_steps: int
     tolerance: float
 
@@ -144,7 +147,7 @@ class Searcher:
     def _log_prior(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if not self.weak_priors:
             return 0.0, np.zeros_like(point)
-        return log_prior(self.problem.kernel.names, point)
+        return log_prior(self.problem.kernel.names, point, self.centre)
 
     def _climb(
         self,

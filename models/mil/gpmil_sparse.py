@@ -21,7 +21,7 @@ from models.gp.kernel_model import whitened
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.mil import expected_max
 from models.mil.classifier import without_unused_coords
-from models.mil.gpmil_evidence import COOLING, WARMEST, log_prior, scale_by_range
+from models.mil.gpmil_evidence import COOLING, WARMEST, log_prior, scale_by_range, start_mean
 from models.mil.latent_gp import LatentGP
 from models.training.optim import adam_step
 from models.training.parameters import Count, Positive, Precision, Range
@@ -49,7 +49,8 @@ class GPMILS(LatentGP):
     learn_kernel : bool
         Learn the kernel's parameters; else they stay where they start.
     learn_mean : bool
-        Learn a constant mean of the latent function; else it is 0, as in the paper.
+        Learn a constant mean of the latent function, from one at which bags are positive as often
+        as they are; else it is 0, as in the paper.
     learn_inducing : bool
         Move the inducing points during the fit; else they stay where k-means++ put them.
     coldest : float
@@ -103,7 +104,7 @@ class GPMILS(LatentGP):
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
-        """Inducing points by k-means++, the mean at 0."""
+        """Inducing points by k-means++; the mean explains how many bags are positive."""
         self.check_params()
         sample = without_unused_coords(sample, self.kernel)
         fixed = scaling_of(sample, 1.0)
@@ -112,8 +113,12 @@ class GPMILS(LatentGP):
         w = choose_inducing_points(
             scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
+        mean = start_mean(sample.y, sample.n_pix, self.likelihood) if self.learn_mean else 0.0
+        fixed["mean_centre"] = np.array([mean])
+        # What tuning chooses must be in the state: the arguments stay as they are.
+        fixed["witness"] = np.array(self.likelihood == "witness")
         params = {
-            "mean": np.zeros(1),
+            "mean": np.array([mean]),
             "v_mean": np.zeros(w.shape[0]),
             "root": np.diag(np.full(w.shape[0], np.log(START_ROOT))),
             "theta": self._kernel(fixed).start(1.0),
@@ -133,7 +138,7 @@ class GPMILS(LatentGP):
             "mean": params["mean"],
             "alpha": fac.alpha,
             "q": fac.q,
-            "inverse_temperature": np.array([self._heat(float(state.memory["epochs"][0]))]),
+            "inverse_temperature": np.array([self._heat(state)]),
         }
 
     @override
@@ -169,7 +174,8 @@ class GPMILS(LatentGP):
         bound = factor * stats.bound - q.kl()
         slope = np.zeros(params["theta"].shape[0] + 1)
         if self.priors == "weak":
-            density, slope = log_prior(kernel.names, np.append(params["theta"], params["mean"]))
+            point, centre = np.append(params["theta"], params["mean"]), state.fixed["mean_centre"]
+            density, slope = log_prior(kernel.names, point, float(centre[0]))
             bound += density
         grad: Arrays = {}
         if self.learn_kernel:
@@ -185,13 +191,15 @@ class GPMILS(LatentGP):
         new["v_mean"], new["root"] = stepped.v_mean, stepped.root
         epochs = float(state.memory["epochs"][0])
         memory["epochs"] = np.array([epochs + 1.0 / factor])
-        annealing = self.likelihood == "witness" and self._heat(epochs) < self.coldest
+        annealing = self.likelihood == "witness" and self._heat(state) < self.coldest
         info = Info(bound, converged=False if annealing else None)
         return State(new, state.fixed, memory, state.step + 1, state.rate), info
 
-    def _heat(self, epochs: float) -> float:
+    def _heat(self, state: State) -> float:
         """Return the inverse temperature of the witness shares; 0 under the soft-max likelihood."""
-        if self.likelihood == "softmax":
+        # Saved before, a model has no "witness".
+        if not state.fixed.get("witness", self.likelihood == "witness"):
             return 0.0
         # A little slack: epochs are added up from shares of them.
-        return min(self.coldest, WARMEST * COOLING ** int(epochs / self.anneal_epochs + 1e-6))
+        stage = int(float(state.memory["epochs"][0]) / self.anneal_epochs + 1e-6)
+        return min(self.coldest, WARMEST * COOLING**stage)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +15,7 @@ from models.gp.kernel_model import KernelModel
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.bag_posterior import mode_probability, predict_bags
 from models.mil.classifier import Classifier
+from models.mil.inner_folds import Settings
 
 
 class LatentGP(KernelModel, Classifier):
@@ -23,11 +26,18 @@ class LatentGP(KernelModel, Classifier):
     n_draws: int
 
     @override
+    def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        del mean_size
+        pairs = product(("softmax", "witness"), ("deviation", "range"))
+        return [{"likelihood": one, "scaling": other} for one, other in pairs]
+
+    @override
     def predict_block(self, params: Arrays, x: Any, coords: Any) -> Probability:
         at = self._latent(params, x, coords)
         return Probability("logistic", at.m, at.s)
 
-    def predict_bags(
+    @override
+    def bag_distribution(  # type: ignore[override]
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> Probability | ProbabilityDraws:
         """Return the distribution of the probability that each bag is positive (eq. 14).

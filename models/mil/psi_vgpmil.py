@@ -12,10 +12,13 @@ one number an instance, stays with its block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from itertools import product
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from scipy.special import expit
 
 from models.backend.arrays import to_host
 from models.core.block import BagBlock
@@ -28,13 +31,15 @@ from models.gp.site_posterior import SiteSums
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil import psi_prior
 from models.mil.bag_draws import BagDraws
-from models.mil.closed_form import SETTLED, ClosedFormClassifier
+from models.mil.closed_form import LENGTHSCALES, SETTLED, ClosedFormClassifier
+from models.mil.inner_folds import Rounds, Settings
 from models.mil.label_factors import label_terms, start_logits, update_logits
 from models.mil.psi_prior import PriorDraws
 from models.mil.sigmoid_densities import Density, find_density
 from models.training.parameters import Count, NotNegative, Positive, Precision, Range
 
 LOG_2 = float(np.log(2.0))
+VARIANCES = (1.0, 5.0, 25.0)  # that "auto" chooses from, the first one to begin with
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,11 +66,14 @@ class PsiVGPMIL(ClosedFormClassifier):
         Number of inducing points: half by k-means on instances of positive bags, half of negative.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`.
-    variance : float
-        Prior variance of ``f`` about the intercept; where it starts if it is learnt.
-    lengthscale : float
+    variance : float or "auto"
+        Prior variance of ``f`` about the intercept; where it starts if it is learnt. ``auto``
+        chooses among 1, 5 and 25 by :mod:`models.mil.left_out` (1 where the kernel is learnt, or
+        the density is another, whose ``P(T | f)`` lacks ``log Z``).
+    lengthscale : float or "auto"
         Length-scale of the features, in roots of their number (the paper starts at 1, with the
-        features in deviations); where it starts if it is learnt.
+        features in deviations); where it starts if it is learnt. ``auto`` chooses among 1, 1/2 and
+        2, as for the variance, and after it.
     intercept_sd : float
         Prior deviation of the intercept; 0 for none, as in the paper.
     start : float
@@ -77,10 +85,10 @@ class PsiVGPMIL(ClosedFormClassifier):
     n_prior_draws : int
         Functions that ``log Z`` (20) is estimated from where the kernel is learnt and ``psi`` is
         not the hyperbolic secant, for which it is 0.
-    bag_rule : {"largest", "any"}
-        Probability of a bag: the largest of its instances' probabilities, as in the published
-        implementation; or that any instance is positive (eqs. 34-36), which grows with the size of
-        the bag until every large one is positive.
+    bag_rule : {"any", "largest"}
+        Probability of a bag: that any instance is positive, and its label right (eqs. 4, 34-36),
+        the model's own law; or the largest of its instances' probabilities, as in the published
+        implementation, which can never be more.
     n_draws : int
         Joint draws of each bag's instances behind its probability.
     max_epochs : int
@@ -107,6 +115,8 @@ class PsiVGPMIL(ClosedFormClassifier):
         "is G-VGPMIL; any size"
     )
     source = "Castro-Macias et al. 2024"
+    weighs: ClassVar[bool] = True
+    needs_calibration: ClassVar[bool] = True
 
     density: str = "hyperbolic_secant"
     alpha: float = 1.0
@@ -115,13 +125,13 @@ class PsiVGPMIL(ClosedFormClassifier):
     log_h: Positive = 27.631021115928547
     n_inducing: Count = 100
     kernel: str = "rbf"
-    variance: Positive = 1.0
-    lengthscale: Positive = 1.0
+    variance: Positive | Literal["auto"] = "auto"
+    lengthscale: Positive | Literal["auto"] = "auto"
     intercept_sd: NotNegative = 3.0
     start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
     learn_kernel: bool = False
     n_prior_draws: Count = 64
-    bag_rule: Literal["any", "largest"] = "largest"
+    bag_rule: Literal["any", "largest"] = "any"
     n_draws: Count = 500
     max_epochs: Count = 100
     learning_rate: Positive = 0.05
@@ -133,6 +143,26 @@ class PsiVGPMIL(ClosedFormClassifier):
     def check_params(self) -> None:
         super().check_params()
         find_density(self.density, self.alpha, self.beta)
+
+    @override
+    def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        del mean_size
+        pairs = product(VARIANCES, LENGTHSCALES)
+        return [{"variance": one, "lengthscale": other} for one, other in pairs]
+
+    @override
+    def automatic_settings(self, mean_size: float) -> Rounds:
+        """Variance first, then length-scale: nine pairs would cost twice as much."""
+        del mean_size
+        # Under another density P(T | f) is no law of the labels: log Z is missing.
+        if self.learn_kernel or not self._density.logistic:
+            return []
+        given = {"variance": VARIANCES, "lengthscale": LENGTHSCALES}
+        return [
+            [{name: value} for value in values]
+            for name, values in given.items()
+            if getattr(self, name) == "auto"
+        ]
 
     # -- the contract with the training loop ---------------------------------------------------
 
@@ -159,13 +189,6 @@ class PsiVGPMIL(ClosedFormClassifier):
             choose_inducing_points(z[bag_y <= 0.5], n_inducing - half, rng),
         ]
         return np.unique(np.concatenate(parts), axis=0)
-
-    @override
-    def start_theta(self, fixed: Arrays) -> np.ndarray:
-        ours = [
-            ".lengthscale" in name and "_space" not in name for name in self._kernel(fixed).names
-        ]
-        return super().start_theta(fixed) + np.log(self.lengthscale) * np.array(ours)
 
     @override
     def block_params(self, state: State) -> Arrays:
@@ -266,7 +289,7 @@ class PsiVGPMIL(ClosedFormClassifier):
         found = self._pass(params).forward(self._scaled(params, x, coords), None)
         return Probability("logistic", to_host(found.m), to_host(found.s))
 
-    def predict_bags(
+    def bag_distribution(  # type: ignore[override]
         self, bags: BagBlock, *, n_draws: int | None = None, rng: np.random.Generator | None = None
     ) -> ProbabilityDraws:
         """Return draws of the probability that each bag is positive (eqs. 34-36).
@@ -285,7 +308,11 @@ class PsiVGPMIL(ClosedFormClassifier):
         run = InstancePass(self._kernel(params), params, self.intercept_sd, np.float64)
         draws = BagDraws(self._kernel(params), params, run, n, rng, self.seed)
         z = scaled_inputs(params, bags.x, bags.coords, np.float64)
-        return ProbabilityDraws(draws.of(z, bags, self.bag_rule))
+        found = draws.of(z, bags, self.bag_rule)
+        if self.bag_rule == "any":  # a label is the largest of its instances' up to H, eq. (4)
+            wrong = float(expit(-self.log_h))
+            found = wrong + (1.0 - 2.0 * wrong) * found
+        return ProbabilityDraws(found)
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the intercept and the kernel's parameters by name; space in km."""

@@ -11,8 +11,9 @@ as one more of them; :mod:`models.likelihoods.labels` gives the labels' sites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -28,7 +29,8 @@ from models.likelihoods import labels
 from models.likelihoods.labels import EVIDENCE_LIKELIHOODS
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
-from models.mil.closed_form import SETTLED, ClosedFormClassifier
+from models.mil.closed_form import LENGTHSCALES, SETTLED, ClosedFormClassifier
+from models.mil.inner_folds import Rounds, Settings
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
@@ -49,16 +51,22 @@ class VWSGP(ClosedFormClassifier):
     ----------
     likelihood : {"logistic", "normal"}
         ``normal``: a bag's ``y`` is a real number with noise, not a label (the paper's footnote 1).
-    aggregate : {"sum", "mean"}
+    aggregate : {"auto", "sum", "mean"}
         ``s_b`` is the sum of ``f`` over the bag, as in the paper, or its mean: for bags whose
-        sizes do not inform about the label.
+        sizes do not inform about the label. ``auto`` chooses by inner folds; it is ``sum`` where
+        the kernel is learnt or responses are numbers.
     n_inducing : int
         Number of inducing points; they stay where k-means puts them, as in the paper.
     kernel : str
-        See :func:`parse_kernel`. The length-scale starts at the root of the number
-        of features, the paper's, in deviations of the features.
-    variance : float
-        Prior variance of ``f``; where it starts if it is learnt.
+        See :func:`parse_kernel`.
+    lengthscale : float or "auto"
+        Length-scale of the features, in roots of their number (the paper's is 1, with the features
+        in deviations); where it starts if it is learnt. ``auto`` chooses among 1, 1/2 and 2 by
+        inner folds, and is 1 where ``aggregate`` would not be chosen.
+    variance : float or "auto"
+        Prior variance of ``f``; where it starts if it is learnt. ``auto`` chooses by inner folds
+        among those that give the evidence of a bag of average size a variance of 1, 5 or 25, were
+        its instances independent; 1 is the paper's, and overconfident where bags hold hundreds.
     learn_variance : bool, optional
         Choose the prior variance (of all terms of the kernel together) by the bound at each update,
         which needs no pass over the instances. Where not given, it is learnt unless the kernel is
@@ -92,12 +100,15 @@ class VWSGP(ClosedFormClassifier):
         "likelihood": tuple(name for name, each in EVIDENCE_LIKELIHOODS.items() if not each.labels)
     }
     saves_local: ClassVar[bool] = False
+    needs_calibration: ClassVar[bool] = True
+    evidence_variances: ClassVar[tuple[float, ...]] = (5.0, 1.0, 25.0)
 
     likelihood: Annotated[str, CLOSED_FORM] = "logistic"
-    aggregate: Literal["sum", "mean"] = "sum"
+    aggregate: Literal["auto", "sum", "mean"] = "auto"
     n_inducing: Count = 50
     kernel: str = "rbf"
-    variance: Positive = 1.0
+    lengthscale: Positive | Literal["auto"] = "auto"
+    variance: Positive | Literal["auto"] = "auto"
     learn_variance: bool | None = None
     intercept_sd: NotNegative = 3.0
     learn_kernel: bool = False
@@ -107,6 +118,42 @@ class VWSGP(ClosedFormClassifier):
     tolerance: Positive = 1e-4
     dtype: Precision = "float64"
     seed: int = 0
+
+    @override
+    def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        pairs = product(self._evidence_settings(mean_size, ("sum", "mean")), LENGTHSCALES)
+        return [{**one, "lengthscale": other} for one, other in pairs]
+
+    def _evidence_settings(self, mean_size: float, ways: Sequence[str]) -> list[Settings]:
+        """Return each way to aggregate with each variance of the evidence of an average bag."""
+        size = {"sum": mean_size, "mean": 1.0 / mean_size}
+        held = {"learn_variance": False} if "learn_variance" in self.get_params() else {}
+        return [
+            {"aggregate": way, "variance": each / size[way], **held}
+            for each in self.evidence_variances
+            for way in ways
+        ]
+
+    @override
+    def automatic_settings(self, mean_size: float) -> Rounds:
+        """Aggregate and variance together, then the length-scale.
+
+        Variances are such that the evidence of a bag of average size has a deviation of some units
+        before the labels, were its instances independent: a fixed variance of ``f`` makes bags of
+        hundreds sure of anything.
+        """
+        if self.learn_kernel or not self._evidence_likelihood.labels:
+            return []
+        rounds: list[list[Settings]] = []
+        ways = ("sum", "mean") if self.aggregate == "auto" else (self.aggregate,)
+        pairs: list[Settings] = [{"aggregate": way} for way in ways]
+        if self.variance == "auto" and not self.learn_variance:
+            pairs = self._evidence_settings(mean_size, ways)
+        if self.aggregate == "auto" or len(pairs) > 1:
+            rounds.append(pairs)
+        if self.lengthscale == "auto":
+            rounds.append([{"lengthscale": each} for each in LENGTHSCALES])
+        return rounds
 
     @override
     def check_responses(self, y: np.ndarray) -> None:
@@ -126,6 +173,8 @@ class VWSGP(ClosedFormClassifier):
         state = super().init(sample, rng)
         y_mean, y_scale = self._evidence_likelihood.response_scale(sample.y)
         state.fixed.update(y_mean=np.array([y_mean]), y_scale=np.array([y_scale]))
+        # What tuning chooses must be in the state: the arguments stay as they are.
+        state.fixed["averages"] = np.array(self.aggregate == "mean")
         state.params.update(log_noise=np.array([np.log(NOISE_SHARE)]), log_scale=np.zeros(1))
         state.memory.update(
             stretch=np.full(1, 2.0),
@@ -173,7 +222,7 @@ class VWSGP(ClosedFormClassifier):
         z = run = None
         if self.needs_block(params, local):
             z, run = self._inputs(params, block), self._pass(params)
-            found = run.forward(z, block.offsets, self._scale(block.offsets))
+            found = run.forward(z, block.offsets, self._scale(params, block.offsets))
             local = {
                 "c": found.c.astype(self.dtype, copy=False),
                 "r": found.r,
@@ -203,7 +252,7 @@ class VWSGP(ClosedFormClassifier):
             sums |= run.backward(
                 z,
                 block.offsets,
-                self._scale(block.offsets),
+                self._scale(params, block.offsets),
                 evidence.c,
                 scale * d_c,
                 scale**2 * site.d_var,
@@ -304,7 +353,9 @@ class VWSGP(ClosedFormClassifier):
             m[rows], s[rows], _ = _moments(brought, c, scale**2 * residual)
         return self._predicted(params, to_host(m), to_host(s))
 
-    def predict_bags(self, bags: BagBlock) -> Probability | Prediction:
+    def bag_distribution(  # type: ignore[override]
+        self, bags: BagBlock
+    ) -> Probability | Prediction:
         """Return the distribution of ``sigma(s_b)`` of each bag, of any number of instances.
 
         ``s_b`` is Gaussian; its variance holds the covariances between the bag's instances through
@@ -314,7 +365,7 @@ class VWSGP(ClosedFormClassifier):
         """
         params = self.fitted_params()
         z = self._inputs(params, bags)
-        found = self._pass(params).forward(z, bags.offsets, self._scale(bags.offsets))
+        found = self._pass(params).forward(z, bags.offsets, self._scale(params, bags.offsets))
         scale = float(params["scale"][0])
         m, s, _ = _moments(params, self._loadings(scale * found.c), scale**2 * found.r)
         return self._predicted(params, m, s)
@@ -354,9 +405,11 @@ class VWSGP(ClosedFormClassifier):
     def _pass(self, params: Arrays) -> EvidencePass:
         return EvidencePass(self._kernel(params), params, self.dtype)
 
-    def _scale(self, offsets: np.ndarray) -> np.ndarray:
+    def _scale(self, params: Arrays, offsets: np.ndarray) -> np.ndarray:
         sizes = np.diff(offsets).astype(np.float64)
-        return np.ones_like(sizes) if self.aggregate == "sum" else 1.0 / sizes
+        # Saved before, a model has no "averages".
+        averages = params.get("averages", self.aggregate == "mean")
+        return 1.0 / sizes if averages else np.ones_like(sizes)
 
     def _loadings(self, c: np.ndarray) -> np.ndarray:
         """Add the intercept's column, where there is one: (n, n_value)."""

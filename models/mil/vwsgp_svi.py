@@ -36,8 +36,8 @@ class VWSGPSVI(VWSGP):
         Bags a step.
     learning_rate : float
         Of the steps on ``q``; of Adam on the kernel, where that is learnt, too.
-    aggregate, n_inducing, kernel, variance, intercept_sd, learn_kernel, max_epochs, tolerance, \
-dtype, seed
+    aggregate, n_inducing, kernel, lengthscale, variance, intercept_sd, learn_kernel, max_epochs, \
+tolerance, dtype, seed
         As of :class:`VWSGP`; an epoch is one pass over all batches.
     """
 
@@ -45,12 +45,14 @@ dtype, seed
     about = "the same by stochastic steps, probit too"
     source = "Kandemir et al. 2016"
     sweep: ClassVar[Sweep] = "minibatch"
+    evidence_variances: ClassVar[tuple[float, ...]] = (5.0,)  # a fit takes many passes
 
     likelihood: Annotated[str, LABEL_LIKELIHOODS] = "probit"
-    aggregate: Literal["sum", "mean"] = "sum"
+    aggregate: Literal["auto", "sum", "mean"] = "auto"
     n_inducing: Count = 50
     kernel: str = "rbf"
-    variance: Positive = 1.0
+    lengthscale: Positive | Literal["auto"] = "auto"
+    variance: Positive | Literal["auto"] = "auto"
     intercept_sd: NotNegative = 3.0
     learn_kernel: bool = False
     steps: Literal["natural", "adam"] = "natural"

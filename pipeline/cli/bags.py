@@ -84,6 +84,10 @@ def fit(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Argument of the model's constructor."),
     ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Choose among a few settings by held-out bags (inner folds)."),
+    ] = False,
     folds: Annotated[int, typer.Option(min=0, help="Cross-validation folds; 0: none.")] = 5,
     truth: Annotated[
         str | None,
@@ -99,6 +103,7 @@ def fit(
     Examples:
       disagg bags fit slides.zarr --model blrt --out results
       disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
+      disagg bags fit slides.zarr --model vwsgp --tune --set calibrate=cv --out results
     """  # noqa: D301
     with reported_errors(output, f"disagg bags fit {store} ...", resumable=False):
         from pipeline.tables.bag_fit import Classifier, fit_bags
@@ -106,7 +111,7 @@ def fit(
         _check_kind(model)
         found = fit_bags(
             _open(store),
-            Classifier(model, _settings(setting or []), seed),
+            Classifier(model, _settings(setting or []) | ({"tune": True} if tune else {}), seed),
             out,
             n_fold=folds,
             truth=truth,

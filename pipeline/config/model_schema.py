@@ -122,6 +122,11 @@ class ModelSpec(Section):
         description="precision of the pixel matrices; sums are always float64; auto follows the "
         "size: float64, or float32",
     )
+    tune: bool = Field(
+        False,
+        description="choose among a few settings of a model of labels by held-out areas, in inner "
+        "folds; `disagg models` lists them",
+    )
     options: dict[str, Any] = Field(
         default_factory=dict,
         description="further arguments of the model in Python, such as {n_trees: 200}",
@@ -248,10 +253,12 @@ FIT_KEYS = tuple(Fit.model_fields)
 
 def invalid_settings(spec: ModelSpec) -> list[tuple[str, str, str]]:
     """Return (key, found, remedy) of each setting that the kind of model does not have."""
-    if not spec.options and learns_from(spec.kind) == "counts":
-        return []
     known = constructor_names(spec.kind)
     wrong = []
+    if spec.tune and learns_from(spec.kind) == "counts":
+        wrong.append(("tune", f"{spec.kind} has no settings to choose from", "remove it"))
+    if not spec.options and learns_from(spec.kind) == "counts":
+        return wrong
     for name in spec.options:
         unknown = unknown_option(spec.kind, {name: None})
         if unknown is not None:

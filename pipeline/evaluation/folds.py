@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 from geo.columns import MISSING, check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.tables import read_table
+from models.training.folds import stratified_folds as stratified_folds
 
 
 def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
@@ -23,21 +24,6 @@ def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
         Fold of each area, 0 to ``min(n_fold, n_bag) - 1``.
     """
     order = np.random.default_rng([seed, 11]).permutation(n_bag)
-    fold = np.empty(n_bag, dtype=np.int64)
-    fold[order] = np.arange(n_bag) % max(1, min(n_fold, n_bag))
-    return fold
-
-
-def stratified_folds(y: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
-    """Assign areas at random to folds with equal shares of each label.
-
-    Returns
-    -------
-    (n_bag,) int64 array
-        Fold of each area, 0 to ``min(n_fold, n_bag) - 1``.
-    """
-    n_bag = y.shape[0]
-    order = np.lexsort((np.random.default_rng([seed, 11]).permutation(n_bag), y))
     fold = np.empty(n_bag, dtype=np.int64)
     fold[order] = np.arange(n_bag) % max(1, min(n_fold, n_bag))
     return fold

@@ -15,6 +15,7 @@ from geo.text_safety import markdown_text
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
+from pipeline.evaluation.choices import choices_parts
 from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY
 
@@ -63,6 +64,8 @@ def render_report(report: dict[str, Any], width: int = 100, what: str = "areas")
         console.print(table(report["truth"]))
     if "predictive_checks" in report:
         console.print(checks_table(report["predictive_checks"]))
+    for part in choices_parts(report):
+        console.print(part, soft_wrap=isinstance(part, str), highlight=False)
     for line in trust_lines(report):
         console.print(line, soft_wrap=True, highlight=False)
     for part in _calibration(report):

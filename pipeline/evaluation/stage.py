@@ -23,6 +23,7 @@ from pipeline.config.size_defaults import settings, sized
 from pipeline.core.json_values import jsonable
 from pipeline.evaluation.calibration_run import Calibrator
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.folds import area_centres
 from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint
 from pipeline.evaluation.report import render_report
@@ -77,6 +78,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
         "response": ResponseWords.of(config).placeholders,
+        **named_choices(model),
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
         "in_sample": evaluation.score(seen),

@@ -23,6 +23,7 @@ from pipeline.config.catalogue import (
 from pipeline.core.json_values import jsonable
 from pipeline.core.progress import Progress
 from pipeline.core.threads import map_in_order
+from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
@@ -127,6 +128,7 @@ def fit_bags(
     fit_model(model, store, progress=progress)
     with progress.task("in sample", store.n_bag) as task:
         predictions = evaluation.in_sample(model, task.advance)
+    report |= named_choices(model)
     report["in_sample"] = evaluation.score(predictions)
     table = tabulate_labels(predictions, list(store.ids))
     if n_fold:

@@ -12,14 +12,18 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from models.backend.blas import in_threads
-from models.core.block import check_labels
+from models.core.block import BagBlock, check_labels
+from models.mil.calibration import mean_logit
+from models.mil.classifier import Classifier
+from models.mil.inner_folds import fit_with_inner_folds
 from models.training.device import Wanted, block_executor, blocks_to_join, find_device, joined
 from models.training.estimator import Estimator
 from models.training.executor import Executor
@@ -27,6 +31,7 @@ from models.training.loop import StepReport, Training, start_training, train
 from models.training.optim import Plateau
 from pipeline.core.errors import ClusterError
 from pipeline.core.progress import Progress, Silent, Task
+from pipeline.core.threads import map_in_order
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
@@ -84,51 +89,137 @@ def fit(
     Training
         Its ``converged`` is a status, not an exception.
     """
-    source = StoreBlockSource(store, bags)
-    if not model.on_device:
-        device = "cpu"
-    found = find_device(device, device_memory) if client is None else None
-    if found is not None or (client is not None and device == "gpu"):
-        batch = model.batch_bags if model.sweep == "minibatch" else None  # type: ignore[attr-defined]
-        n_pix = int(store.sizes[source.bags].sum())
-        source = joined(source, blocks_to_join(source.block_bags, n_pix, batch))
-    if model.responses == "labels":
-        check_labels(store.y[source.bags])
-    if model.sweep == "single":  # type: ignore[attr-defined]
-        return _fit_whole(model, source, client, progress or Silent(), n_thread)
+    part = _Part(store, client, progress or Silent(), n_thread, device, device_memory, wait, start)
     directory = None if checkpoint is None else Path(checkpoint)
-    fingerprint = _fit_fingerprint(model, source, start)
-    progress = progress or Silent()
-    training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
-    if training is not None:
-        progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
-    else:
-        training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
-        if start is not None:
-            training = warm_training(training, start)
-    blocks: AbstractContextManager[Executor]
-    if client is None:
-        blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
-    else:
-        # The driver cannot know what `auto` would find on each worker when it plans the blocks.
-        on_worker: Wanted = "gpu" if device == "gpu" else "cpu"
-        blocks = DaskExecutor(model, source, client, on_worker, device_memory, wait)
-    with (
-        blocks as executor,
-        progress.task("fit", model.max_epochs) as task,
-    ):
-        task.advance(training.epoch)
-        train(
-            model,  # type: ignore[arg-type]
-            source,
-            executor,
-            training,
-            on_epoch=_saver(directory, fingerprint, model.saves_local),
-            on_step=_reporter(task, source.n_bag),
-            **model.loop_params("train"),
-        )
-    model.adopt(training)
-    return training
+    if isinstance(model, Classifier) and model.sweep != "single":
+        fitter = StoreFitter(part, bags, directory)
+        check_labels(fitter.y)
+        final = fit_with_inner_folds(model, fitter)
+        training = fitter.whole[id(final)]
+        training.state = model.state_
+        return training
+    return part.fit(model, bags, directory)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Where and how fits to bags of one store are made; arguments as of :func:`fit`."""
+
+    store: BagStore
+    client: Client | None
+    progress: Progress
+    n_thread: int | None
+    device: Wanted
+    device_memory: int | None
+    wait: float
+    start: Estimator | None
+
+    def fit(self, model: Estimator, bags: np.ndarray | None, directory: Path | None) -> Training:
+        """Fit once to the bags where ``bags`` (n_bag,) is true."""
+        source = StoreBlockSource(self.store, bags)
+        device, client, progress = self.device, self.client, self.progress
+        n_thread, start = self.n_thread, self.start
+        if not model.on_device:
+            device = "cpu"
+        found = find_device(device, self.device_memory) if client is None else None
+        if found is not None or (client is not None and device == "gpu"):
+            batch = model.batch_bags if model.sweep == "minibatch" else None  # type: ignore[attr-defined]
+            n_pix = int(self.store.sizes[source.bags].sum())
+            source = joined(source, blocks_to_join(source.block_bags, n_pix, batch))
+        if model.responses == "labels":
+            check_labels(self.store.y[source.bags])
+        if model.sweep == "single":  # type: ignore[attr-defined]
+            return _fit_whole(model, source, client, progress, n_thread)
+        fingerprint = _fit_fingerprint(model, source, start)
+        training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
+        if training is not None:
+            progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
+        else:
+            training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
+            if start is not None:
+                training = warm_training(training, start)
+        blocks: AbstractContextManager[Executor]
+        if client is None:
+            blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
+        else:
+            # The driver cannot know what `auto` would find on each worker when it plans the blocks.
+            on_worker: Wanted = "gpu" if device == "gpu" else "cpu"
+            blocks = DaskExecutor(model, source, client, on_worker, self.device_memory, self.wait)
+        with (
+            blocks as executor,
+            progress.task("fit", model.max_epochs) as task,
+        ):
+            task.advance(training.epoch)
+            train(
+                model,  # type: ignore[arg-type]
+                source,
+                executor,
+                training,
+                on_epoch=_saver(directory, fingerprint, model.saves_local),
+                on_step=_reporter(task, source.n_bag),
+                **model.loop_params("train"),
+            )
+        model.adopt(training)
+        return training
+
+
+class StoreFitter:
+    """Fits classifiers to bags of a store, and predicts others (see :class:`Fitter`).
+
+    Parameters
+    ----------
+    part : _Part
+    bags : (n_bag,) bool array, optional
+        The data set: bags that are trained on or held out in turn; all if not given.
+    directory : Path, optional
+        Of checkpoints, one inside it for each fit.
+    """
+
+    def __init__(self, part: _Part, bags: np.ndarray | None, directory: Path | None) -> None:
+        self._part, self._directory = part, directory
+        self._bags = np.ones(part.store.n_bag, bool) if bags is None else np.asarray(bags, bool)
+        self.y = part.store.y[self._bags]
+        self.mean_size = float(part.store.sizes[self._bags].mean())
+        self.whole: dict[int, Training] = {}
+
+    def fit(self, model: Classifier, keep: np.ndarray | None, name: str) -> None:
+        """See :class:`Fitter`."""
+        directory = self._directory
+        if name != "all" and directory is not None:
+            directory = directory / name
+        part = self._part if name == "all" else replace(self._part, progress=Silent())
+        training = part.fit(model, self._kept(keep), directory)
+        if keep is None:
+            self.whole[id(model)] = training
+
+    @contextmanager
+    def counted(self, n_fit: int) -> Iterator[Callable[[], None]]:
+        """See :class:`Fitter`."""
+        with self._part.progress.task("inner folds", n_fit) as task:
+            yield lambda: task.advance(1)
+
+    def logits(self, model: Classifier, keep: np.ndarray) -> np.ndarray:
+        """See :class:`Fitter`."""
+        return self._by_block(keep, lambda block: mean_logit(model.predict_bags(block)))
+
+    def left_out(self, model: Classifier) -> np.ndarray:
+        """See :class:`Fitter`."""
+        return self._by_block(None, model.left_out_log_probability)
+
+    def _by_block(
+        self, keep: np.ndarray | None, predict: Callable[[BagBlock], np.ndarray]
+    ) -> np.ndarray:
+        source = StoreBlockSource(self._part.store, self._kept(keep))
+        blocks = np.flatnonzero(source.block_bags).tolist()
+        found = map_in_order(lambda n: predict(source.read(n)), blocks, self._part.n_thread)
+        return np.concatenate(list(found))
+
+    def _kept(self, keep: np.ndarray | None) -> np.ndarray:
+        if keep is None:
+            return self._bags
+        out = np.zeros(self._bags.shape, bool)
+        out[np.flatnonzero(self._bags)[keep]] = True
+        return out
 
 
 def _fit_whole(
@@ -143,7 +234,7 @@ def _fit_whole(
     Independent parts (the trees of a forest) are tasks of the cluster.
     """
     bags = source.read_all()
-    if "tree_map" in inspect.signature(model.fit).parameters:
+    if "tree_map" in inspect.signature(getattr(model, "fit_once", model.fit)).parameters:
 
         def counted(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
             done = (

@@ -166,3 +166,21 @@ def test_labels_are_checked_before_anything_is_computed(make: Any, tmp_path: Pat
         with pytest.raises(BagsError, match=says):
             fit(make(), wrong, checkpoint=tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("make", [MAKE["psi"], MAKE["vwsgp"], MAKE["blrt"]])
+def test_a_store_is_recalibrated_and_tuned_as_memory_is(make: Any, store: BagStore) -> None:
+    bags = StoreBlockSource(store).read_all()
+    for how in ({"calibrate": "cv"}, {"tune": True, "calibrate": "cv"}):
+        here, there = make(**how).fit(bags, n_thread=1), make(**how)
+        fit(there, store)
+        assert [row["settings"] for row in here.selection_] == [
+            row["settings"] for row in there.selection_
+        ]
+        for name in ("slope", "intercept"):
+            one, other = (getattr(each.recalibration_, name) for each in (here, there))
+            assert one == pytest.approx(other, rel=0.2, abs=0.1)
+        np.testing.assert_array_equal(
+            there.predict_bags(bags).mean,
+            there.recalibration_.apply(there.bag_distribution(bags)).mean,
+        )

@@ -1,0 +1,69 @@
+"""What a classifier chose by held-out bags during its fit: settings, and a recalibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+KEY = "choices"
+
+
+def choices(model: Any) -> dict[str, Any]:
+    """Return what a fitted model chose by inner folds; empty of models that choose nothing.
+
+    Parameters
+    ----------
+    model : fitted model
+
+    Returns
+    -------
+    dict
+        ``settings``: a row for each candidate with its ``settings``, its ``log_score`` (mean log
+        probability of a held-out bag's label, nats), the standard ``error`` of the difference to
+        the best, and whether it was ``chosen``; ``recalibration``: ``slope`` and ``intercept`` on
+        the logit.
+    """
+    found: dict[str, Any] = {}
+    if getattr(model, "selection_", []):
+        found["settings"] = model.selection_
+    if getattr(model, "recalibrates", False):
+        by = model.recalibration_
+        found["recalibration"] = {"slope": by.slope, "intercept": by.intercept}
+    return found
+
+
+def named_choices(model: Any) -> dict[str, Any]:
+    """Return the entry of a report, or nothing where there is nothing to tell."""
+    found = choices(model)
+    return {KEY: found} if found else {}
+
+
+def choices_parts(report: dict[str, Any]) -> list[Table | str]:
+    """Return what a person reads of it: a table of the candidates, and a line."""
+    found = report.get(KEY, {})
+    parts: list[Table | str] = []
+    if "settings" in found:
+        table = Table(
+            title="settings, by bags held out in inner folds",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+        )
+        table.add_column("settings")
+        for heading in ("log score", "+-", ""):
+            table.add_column(heading, justify="right")
+        for row in sorted(found["settings"], key=lambda row: -(row["log_score"] or -1e300)):
+            named = ", ".join(f"{name} {value}" for name, value in row["settings"].items())
+            score = "failed" if row["log_score"] is None else f"{row['log_score']:.3f}"
+            error = "" if row["error"] is None or row["chosen"] else f"{row['error']:.3f}"
+            table.add_row(named, score, error, "chosen" if row["chosen"] else "")
+        parts.append(table)
+    if "recalibration" in found:
+        by = found["recalibration"]
+        parts.append(
+            f"recalibrated by held-out bags: logit p' = {by['intercept']:.2f} + "
+            f"{by['slope']:.2f} logit p"
+        )
+    return parts
