@@ -143,7 +143,7 @@ class InnerFits(Estimator):
         self.state_, self.params_ = other.state_, other.params_
         self.history_, self.converged_ = other.history_, other.converged_
 
-    def recalibrate(self, by: Recalibration) -> None:
+    def set_recalibration(self, by: Recalibration) -> None:
         """Apply a recalibration to the probabilities of bags from now on."""
         fixed = {**self.state_.fixed, "recalibration": np.array([by.slope, by.intercept])}
         self.state_ = replace(self.state_, fixed=fixed)

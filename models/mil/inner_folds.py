@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -21,12 +21,10 @@ from models.likelihoods.probability import label_log_density
 from models.mil.calibration import Recalibration, mean_logit
 from models.training.folds import stratified_folds
 
-if TYPE_CHECKING:
-    from models.mil.classifier import Classifier
-
 N_FOLD = 5
 MOST_JUDGED = 1000  # bags that settings are compared on
 Settings = Mapping[str, Any]
+Classifier = Any  # models.mil.inner_fits.InnerFits, which imports this module
 Rounds = Sequence[Sequence[Settings]]
 OnFit = Callable[[], None]
 Score = Callable[[Any, int], np.ndarray]
@@ -296,5 +294,5 @@ def fit_with_inner_folds(model: Classifier, fitter: Fitter) -> Classifier:
         if logits is None:
             with fitter.counted(int(fold.max()) + 1) as on_fit:
                 logits = held_out_logits(final, fitter, fold, "fold", on_fit)
-        model.recalibrate(Recalibration.fit(fitter.y, logits))
+        model.set_recalibration(Recalibration.fit(fitter.y, logits))
     return final

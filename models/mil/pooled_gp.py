@@ -11,6 +11,7 @@ deviation, without validation bags. Every sum is one over bags.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +28,7 @@ from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
 from models.likelihoods.probability import Probability
 from models.mil.bag_pooling import Pooling
 from models.mil.classifier import Classifier, without_unused_coords
+from models.mil.inner_folds import Settings
 from models.mil.pooled_calibration import fold_of
 from models.mil.pooled_evidence import inducing_inverse, intercept_scale
 from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, PooledPass
@@ -208,7 +210,12 @@ class PooledGP(KernelModel, Classifier):
             s[rows] = row_dot(half, half)
         return calibrated(m, s, params["calibration"])
 
-    def predict_bags(self, bags: BagBlock) -> Probability:
+    @override
+    def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        del mean_size
+        return [{"scaling": each} for each in ("rank", "deviation")]
+
+    def bag_distribution(self, bags: BagBlock) -> Probability:  # type: ignore[override]
         """Return the distribution of the probability that each bag is positive.
 
         The bag's logit is linearised at the mode, as the posterior is, and so is Gaussian.

@@ -124,15 +124,17 @@ def _bags(n_bag=60, seed=0):
 
 def test_it_is_fitted_to_bags_that_the_fit_did_not_see():
     bags = _bags()
-    model = models.VWSGP(n_inducing=8, max_epochs=10, calibrate="cv").fit(bags, n_thread=1)
+    how = {"n_inducing": 8, "max_epochs": 10, "variance": 1.0, "lengthscale": 1.0}
+    how |= {"aggregate": "sum", "calibrate": "none"}
+    model = models.VWSGP(**{**how, "calibrate": "cv"}).fit(bags, n_thread=1)
     fold, by_hand = stratified_folds(bags.y, 5, 0), np.empty(bags.n_bag)
     for number in range(5):
-        other = models.VWSGP(n_inducing=8, max_epochs=10).fit(bags.select(fold != number))
+        other = models.VWSGP(**how).fit(bags.select(fold != number))
         by_hand[fold == number] = logit(other.predict_bags(bags.select(fold == number)).mean)
     wanted = Recalibration.fit(bags.y, by_hand)
     assert model.recalibration_.slope == pytest.approx(wanted.slope, rel=1e-6)
     assert model.recalibration_.intercept == pytest.approx(wanted.intercept, rel=1e-6)
-    plain = models.VWSGP(n_inducing=8, max_epochs=10).fit(bags)
+    plain = models.VWSGP(**how).fit(bags)
     np.testing.assert_array_equal(
         plain.predict_pixels(bags.x).mean, model.predict_pixels(bags.x).mean
     )

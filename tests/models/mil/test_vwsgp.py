@@ -13,7 +13,8 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, logsumexp, ndtr
 from scipy.stats import norm
 
-from models import VWSGP, VWSGPSVI, Bags
+import models
+from models import Bags
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays
 from models.gp.evidence_pass import FEW, EvidencePass
@@ -23,6 +24,17 @@ from models.gp.sparse_gp import JITTER, Whitened, factorise, lower_backward
 from models.likelihoods.labels import EVIDENCE_LIKELIHOODS, lam, nodes
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
+
+# The model as printed: what "auto" stands for and recalibration have tests of their own.
+PRINTED = {"aggregate": "sum", "variance": 1.0, "lengthscale": 1.0, "calibrate": "none"}
+
+
+def VWSGP(**how):
+    return models.VWSGP(**{**PRINTED, **how})
+
+
+def VWSGPSVI(**how):
+    return models.VWSGPSVI(**{**PRINTED, **how})
 
 
 def make_bags(seed=0, n_bag=40, largest=12, n_feat=2, *, numbers=False):

@@ -17,12 +17,15 @@ from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, 
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
 
+# One fit each: fits within fits have tests of their own below.
+ONE = {"variance": 1.0, "lengthscale": 1.0, "calibrate": "none"}
+SUM = {**ONE, "aggregate": "sum"}
 MAKE = {
     "pooled": lambda **k: models.PooledGP(n_inducing=8, n_starts=1, max_epochs=6, **k),
-    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
-    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
-    "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **k),
-    "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=6, batch_bags=8, **k),
+    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **ONE | k),
+    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **ONE | k),
+    "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **SUM | k),
+    "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=6, batch_bags=8, **SUM | k),
     "gpmil-s": lambda **k: models.GPMILS(n_inducing=8, max_epochs=6, batch_bags=8, **k),
     "blrt": lambda **k: models.BLRT(n_trees=12, **k),
 }
@@ -184,3 +187,28 @@ def test_a_store_is_recalibrated_and_tuned_as_memory_is(make: Any, store: BagSto
             there.predict_bags(bags).mean,
             there.recalibration_.apply(there.bag_distribution(bags)).mean,
         )
+
+
+CHOOSES = {
+    "psi": lambda: models.PsiVGPMIL(n_inducing=8, max_epochs=4, n_draws=50),
+    "vwsgp": lambda: models.VWSGP(n_inducing=8, max_epochs=4, variance=1.0),
+}
+
+
+@pytest.mark.parametrize("name", CHOOSES)
+def test_fits_within_a_fit_are_made_on_workers_and_go_on_where_they_stopped(
+    name: str, store: BagStore, client: Client, tmp_path: Path
+) -> None:
+    here, there, parts = (CHOOSES[name]() for _ in range(3))
+    fit(here, store)
+    assert len(here.selection_) > 1
+    fit(there, store, client)
+    _assert_same(here, there, store)
+    assert here.recalibration_ == there.recalibration_
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, store, checkpoint=tmp_path, progress=Stop(2.5))
+    finished = sum(1 for _ in tmp_path.iterdir())
+    assert finished >= 2
+    fit(parts, store, checkpoint=tmp_path)
+    _assert_same(here, parts, store)
+    assert here.selection_ == parts.selection_
