@@ -34,6 +34,7 @@ MAX_NEWTON = 100
 ARMIJO = 1e-4
 BACKTRACKS = 30
 ESCAPES = 5  # from saddles
+LEAST_CURVATURE = 0.1  # of a step where the Hessian is indefinite; the prior alone has 1
 
 Sums = Callable[[State, int, bool], Stats]
 
@@ -88,16 +89,14 @@ class PooledEvidence:
             gradient = scale * stats.sums["gradient"] - v
             exact = _precision(scale, stats.sums["exact"])
             lower = _cholesky(exact)
-            if lower is None:
-                lower = cholesky(_precision(scale, stats.sums["fisher"]))
-                bound = False
-            else:
-                bound = True
-            inverse = inverse_lower(lower)
-            step = inverse.T @ (inverse @ gradient)
+            if lower is not None:
+                inverse = inverse_lower(lower)
+                step = inverse.T @ (inverse @ gradient)
+            else:  # Gauss-Newton steps, which look natural, go to and fro between two modes
+                step = _saddle_free(exact, gradient)
             decrement = float(gradient @ step)
             if decrement < SMALL:
-                if bound or escapes == ESCAPES:
+                if lower is not None or escapes == ESCAPES:
                     break
                 step, escapes = _downhill(exact), escapes + 1  # a saddle, not a mode
                 decrement = 0.0
@@ -213,6 +212,13 @@ def _cholesky(a: np.ndarray) -> np.ndarray | None:
         return np.asarray(cholesky(a))
     except np.linalg.LinAlgError:
         return None
+
+
+def _saddle_free(exact: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return Newton's step with the sizes of the curvatures, whatever their signs."""
+    values, vectors = np.linalg.eigh(exact)
+    size = np.maximum(np.abs(values), LEAST_CURVATURE)
+    return np.asarray(vectors @ ((vectors.T @ gradient) / size))
 
 
 def _downhill(exact: np.ndarray) -> np.ndarray:
