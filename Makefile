@@ -81,6 +81,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.area_effect
 	$(BIN)/python -m benchmarks.mil_sets
+	$(BIN)/python -m benchmarks.mil_papers
 	$(BIN)/python -m benchmarks.blrt
 	$(BIN)/python -m benchmarks.vwsgp build
 	$(BIN)/python -m benchmarks.psi_vgpmil

@@ -1,19 +1,17 @@
-"""GPMIL beside its paper (Kim & De la Torre 2010): the line, Musk1 and Elephant.
+"""GPMIL finds the length-scale of its paper's line again (Kim & De la Torre 2010, section 4.1).
 
-    python -m benchmarks.gpmil [--only line musk1 elephant] [--repetitions 5] [--softmax]
+    python -m benchmarks.gpmil [--trials 20] [--pools 10] [--results DIR]
 
-The line: a function is drawn at 1,000 points, its signs are the labels of the instances, and 100
-bags are formed 20 times. The fit has to find the length-scale 3 again (paper: 3.05 +- 0.21 witness,
-3.20 +- 0.27 soft-max). Musk1 and Elephant: errors on the official 5 x 10 folds (paper: 10.53 % and
-16.20 % witness, 11.48 % and 17.13 % soft-max). In each fold the evidence of the training bags
-chooses the scaling. Writes ``benchmarks/results/gpmil.json``.
+A function is drawn at 1,000 points, its signs are the labels of the instances, and 100 bags are
+formed 20 times. The fit has to find the length-scale 3 again (paper: 3.05 +- 0.21 witness, 3.20 +-
+0.27 soft-max). ``python -m benchmarks.mil_papers gpmil`` has Musk and the images. Writes
+``benchmarks/results/gpmil.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,9 @@ from benchmarks.report import RESULTS, write_results
 from models import Bags
 from models.mil.gpmil import GPMIL
 
-DATA = Path(os.environ.get("DISAGG_SHARED_DATA", "../shared/data")) / "mil"
 LENGTHSCALE, HALF_WIDTH, N_POOL, N_BAG, LARGEST = 3.0, 30.0, 1000, 100, 10
 TEMPERATURES = (1.0, 3.0, 10.0)
 LIKELIHOODS = ("witness", "softmax")
-# The evidence prefers the inverse temperature 1 on these sets (Musk1: -35.4 nats, against -37.4
-# at 3 and -38.4 at 10): the scale of the latent values sharpens the shares.
-CANDIDATES = [{"scaling": scaling, "coldest": 1.0} for scaling in ("deviation", "range")]
 
 
 def make_pool(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,85 +109,17 @@ def run_line(n_trial: int, n_pool: int) -> dict[str, Any]:
     return out
 
 
-def load_bags(name: str) -> tuple[Bags, np.ndarray]:
-    """Read a data set and its training masks (5, 10, n_bag)."""
-    with np.load(DATA / f"{name}.npz") as file:
-        order = np.argsort(file["bag"], kind="stable")
-        sizes = np.bincount(file["bag"])
-        x, y, masks = file["X"][order].astype(np.float64), file["y"], file["train_mask"]
-    return Bags(x, np.concatenate([[0], np.cumsum(sizes)]), y), masks
-
-
-def run_folds(name: str, repetitions: int, likelihood: str) -> dict[str, Any]:
-    """Cross-validate: each fold uses the candidate with the best evidence on its training bags."""
-    bags, masks = load_bags(name)
-    candidates = CANDIDATES if likelihood == "witness" else [{"scaling": "range"}]
-    starts: list[Any] = [None] * len(candidates)
-    errors: list[float] = []
-    each = np.zeros((len(candidates), repetitions))
-    evidence: list[list[float]] = []
-    chosen = [0] * len(candidates)
-    started = time.perf_counter()
-    for repetition in range(repetitions):
-        wrong = 0
-        for train in masks[repetition]:
-            test = bags.select(~train)
-            bounds, misses = [], []
-            for number, candidate in enumerate(candidates):
-                model = GPMIL(likelihood=likelihood, tolerance=0.05, **candidate)  # type: ignore[arg-type]
-                model.fit(bags.select(train), start=starts[number])
-                if starts[number] is None:  # later folds start where the first one ended
-                    params = model.params_
-                    starts[number] = np.append(params["theta"], params["mean"])
-                bounds.append(model.bound_)
-                misses.append(int(((model.predict_bag_modes(test) > 0.5) != test.y).sum()))
-            best = int(np.argmax(bounds))
-            chosen[best] += 1
-            wrong += misses[best]
-            each[:, repetition] += misses
-            evidence.append(bounds)
-        errors.append(100.0 * wrong / bags.n_bag)
-        print(name, likelihood, repetition, errors[-1], chosen, each[:, repetition], flush=True)
-    return {
-        "error": float(np.mean(errors)),
-        "by_repetition": errors,
-        "chosen": chosen,
-        "candidates": [
-            {
-                **candidate,
-                "error": 100.0 * float(each[number].mean()) / bags.n_bag,
-                "evidence": float(np.mean([row[number] for row in evidence])),
-            }
-            for number, candidate in enumerate(candidates)
-        ],
-        "seconds": time.perf_counter() - started,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=["line", "musk1", "elephant"])
-    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--pools", type=int, default=10)
-    parser.add_argument(
-        "--softmax", action="store_true", help="soft-max likelihood on the folds too"
-    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     path = args.results / "gpmil.json"
     result = json.loads(path.read_text()) if path.exists() else {}
     result.pop("machine", None)
-    if "line" in args.only:
-        result["line"] = run_line(args.trials, args.pools)
-        write_results(path, result)
-    for name in ("Musk1", "Elephant"):
-        if name.lower() not in args.only:
-            continue
-        for likelihood in LIKELIHOODS if args.softmax else ("witness",):
-            found = run_folds(name, args.repetitions, likelihood)
-            result.setdefault(name, {})[likelihood] = found
-            write_results(path, result)
+    result["line"] = run_line(args.trials, args.pools)
+    write_results(path, result)
 
 
 if __name__ == "__main__":

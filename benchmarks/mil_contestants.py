@@ -122,15 +122,30 @@ def find_contestant(name: str) -> Contestant:
     default = contestants()[kind]
     if not options:
         return default
-    given = {}
-    for option in options:
-        key, is_pair, value = option.partition("=")
-        if not is_pair or kind in BASELINES:
-            msg = f"{name}: {option} cannot be used; name options of our models as key=value"
-            raise ValueError(msg)
-        given[key] = _value(value)
+    if kind in BASELINES:
+        msg = f"{name}: baselines have no options"
+        raise ValueError(msg)
+    given = options_of(name)
     about = f"{kind} with {', '.join(options)}"
     return Contestant(name, about, by_kind(kind, **given), default.code)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """Return the options in a contestant's name.
+
+    Raises
+    ------
+    ValueError
+        If one is no ``key=value``.
+    """
+    given = {}
+    for option in name.split()[1:]:
+        key, is_pair, value = option.partition("=")
+        if not is_pair:
+            msg = f"{name}: {option} cannot be used; name options as key=value"
+            raise ValueError(msg)
+        given[key] = _value(value)
+    return given
 
 
 def _value(text: str) -> Any:

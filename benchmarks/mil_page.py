@@ -136,8 +136,11 @@ def _coverage(result: dict[str, Any], names: list[str]) -> list[str]:
     for (name, model), row in rows.items():
         if "error" in row:
             lines.append(f"* `{model}` has no figures on {name}: {row['error']}.")
-        elif not row:
-            lines.append(f"* `{model}` was not run on {name}.")
+    for model in result["models"]:
+        missing = [name for name in result["sets"] if not rows.get((name, model))]
+        if missing:
+            which = "any set" if len(missing) == len(result["sets"]) else ", ".join(missing)
+            lines.append(f"* `{model}` was not run on {which}.")
     return lines
 
 

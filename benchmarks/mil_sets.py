@@ -28,17 +28,21 @@ N_REPETITION = 5
 
 
 def merged(
-    before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]], models: list[str]
+    before: dict[str, dict[str, Any]],
+    now: dict[str, dict[str, Any]],
+    pairs: list[tuple[str, str]],
 ) -> dict[str, dict[str, Any]]:
-    """Return the figures of both; newer code wins, and of the same code more repetitions."""
+    """Return the figures of both for pairs (set, contestant).
+
+    Newer code wins, and of the same code more repetitions.
+    """
     found: dict[str, dict[str, Any]] = {}
-    for name in SETS:
-        for model in models:
-            old, new = (each.get(name, {}).get(model) for each in (before, now))
-            if old and new and old["code"] == new["code"]:
-                new = max(old, new, key=lambda row: row.get("repetitions", 0))
-            if new or old:
-                found.setdefault(name, {})[model] = new or old
+    for name, model in pairs:
+        old, new = (each.get(name, {}).get(model) for each in (before, now))
+        if old and new and old["code"] == new["code"]:
+            new = max(old, new, key=lambda row: row.get("repetitions", 0))
+        if new or old:
+            found.setdefault(name, {})[model] = new or old
     return found
 
 
@@ -83,11 +87,11 @@ def main() -> None:
         measure(pairs, args.repetitions, args.records, jobs=args.jobs, limit_s=args.limit)
     path = args.results / "mil_sets.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
-    now = score_records([(name, model) for name in SETS for model in known], args.records)
+    kept = [(name, model) for name in SETS for model in known]
     result = {
         "models": {name: find_contestant(name).about for name in known},
         "sets": {name: describe(name) for name in SETS},
-        "scores": merged(before.get("scores", {}), now, known),
+        "scores": merged(before.get("scores", {}), score_records(kept, args.records), kept),
     }
     write_results(path, result)
     if set(abouts) <= set(known):

@@ -1,7 +1,6 @@
 """VWSGP on ten million instances from disk, and its closed form beside SVI.
 
     python -m benchmarks.vwsgp DIRECTORY [--instances 10020341] [--results DIR] [--figures DIR]
-    python -m benchmarks.vwsgp --mil FOLDER
 
 First part: the size of the paper's VOC 2007 training split (Kandemir et al. 2016, section 4.1):
 10,020,341 instances of 100 features in bags of up to 2000, 7 % of the bags positive, 250 inducing
@@ -14,8 +13,7 @@ of the residuals, at the rate of a large matrix product in the same run.
 Second part: bound against passes and seconds, closed form and SVI at three learning rates (the
 paper's figure 2), natural-gradient and Adam steps, on bags in memory; draws ``vwsgp_svi.png``.
 
-``--mil`` runs another experiment instead: variants of the model on five real multiple-instance sets
-(``.npz`` with ``X, bag, y, train_mask``), AUC and log predictive density of held-out bags.
+``python -m benchmarks.mil_papers vwsgp`` has held-out scores of real sets.
 """
 
 from __future__ import annotations
@@ -52,15 +50,6 @@ POSITIVE = 716.3 / (716.3 + 9246.6)  # share of the bags, table 1
 N_CLUSTER, OBJECT_SHARE = 20, 0.05
 RATES = {"natural": (0.5, 0.1, 0.01), "adam": (0.1, 0.03, 0.003)}
 N_PASS = 30
-SETS = ("Musk1", "Elephant", "BrownCreeper", "Protein", "Mutagenesis1")
-VARIANTS: dict[str, dict[str, Any]] = {
-    "paper": {"intercept_sd": 0.0, "accelerate": False},
-    "default": {},
-    "sum, variance": {"learn_variance": True},
-    "mean": {"aggregate": "mean"},
-    "sum, kernel": {"learn_kernel": True, "learning_rate": 0.1},
-    "mean, kernel": {"aggregate": "mean", "learn_kernel": True, "learning_rate": 0.1},
-}
 
 
 def bag_sizes(n_pix: int) -> np.ndarray:
@@ -288,44 +277,6 @@ def compare_svi(n_thread: int) -> dict[str, Any]:
     return {"n_bag": bags.n_bag, "n_pix": bags.n_pix, "variance": common["variance"], "runs": runs}
 
 
-def score_mil(folder: Path, n_fold: int = 10) -> dict[str, Any]:
-    """Score variants on real sets, by the folds of the first repetition of their protocol."""
-    found: dict[str, Any] = {}
-    for name in SETS:
-        held = np.load(folder / f"{name}.npz")
-        order = np.argsort(held["bag"], kind="stable")
-        x, sizes, y = held["X"][order], np.bincount(held["bag"]), held["y"].astype(np.float64)
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-
-        def bags(chosen: np.ndarray, x: Any = x, starts: Any = starts, y: Any = y) -> Bags:
-            numbers = np.flatnonzero(chosen)
-            rows = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in numbers])
-            offsets = np.concatenate([[0], np.cumsum(np.diff(starts)[numbers])])
-            return Bags(x[rows], offsets, y[numbers])
-
-        for variant, how in VARIANTS.items():
-            scores = []
-            for train_bags in held["train_mask"][0, :n_fold]:
-                model = VWSGP(**how).fit(bags(train_bags))
-                test = bags(~train_bags)
-                said = model.predict_bags(test)
-                scores.append(
-                    (
-                        roc_auc_score(test.y, said.mean),
-                        said.log_density(test.y).mean(),
-                        len(model.history_),
-                    )
-                )
-            auc, density, updates = np.mean(scores, axis=0)
-            row = {"auc": auc, "log_density": density, "updates": updates}
-            found.setdefault(name, {})[variant] = row
-            print(
-                f"{name:14} {variant:14} AUC {auc:.3f}  log density {density:.3f}  "
-                f"updates {updates:.0f}"
-            )
-    return found
-
-
 def draw(compared: dict[str, Any], path: Path) -> None:
     """Draw the bound against passes over the bags, one panel for each kind of step."""
     import matplotlib as mpl
@@ -360,7 +311,6 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=N_INSTANCE)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--figures", type=Path, default=FIGURES)
-    parser.add_argument("--mil", type=Path, help="score the multiple-instance sets of this folder")
     parser.add_argument("--keep", action="store_true", help="leave the store on disk")
     parser.add_argument("--simulate", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
@@ -370,9 +320,6 @@ def main() -> None:
         return
     if options.fit:
         print(json.dumps(fit_store(options.fit)))
-        return
-    if options.mil is not None:
-        write_results(options.results / "vwsgp_mil.json", score_mil(options.mil))
         return
     if options.directory is None:
         parser.error("give the directory that the store is simulated into")

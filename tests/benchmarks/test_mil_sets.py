@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import mil_contestants, mil_data, mil_runs, mil_sets, records
+from benchmarks import mil_contestants, mil_data, mil_papers, mil_runs, mil_sets, records
 from benchmarks.mil_baselines import bag_statistics, by_statistics
 from benchmarks.mil_baselines import extra_trees as make_extra_trees
 from benchmarks.mil_contestants import Contestant, contestants
@@ -205,22 +205,62 @@ def test_bags_of_digits_are_positive_by_one_to_four():
     assert len(np.unique(bags.x, axis=0)) > bags.n_pix - 5  # each digit once
 
 
+def test_held_out_bags_are_never_trained_on(small_set):
+    one, _ = small_set
+    seen = []
+
+    def spy(training, test, seed):
+        seen.append((training.x, test.x))
+        return np.full(test.n_bag, 0.5)
+
+    one["constant"] = Contestant("constant", "mean", spy, "3")
+    for number in (0, 13):
+        record = mil_runs.measure_fold("constant", "Small", 60.0, number)
+        training, test = (set(x[:, 0].tolist()) for x in seen[-1])
+        assert not training & test
+        assert len(training | test) == mil_data.load_set("Small")[0].n_pix
+        assert len(record["y"]) == 4
+
+
 def test_a_fold_over_its_limit_is_said(small_set):
     record = mil_runs.measure_fold("slow", "Small", 0.05, 0)
     assert record == {"error": "TimeoutError: more than 0.05 s of processor time a fold"}
 
 
-def test_figures_of_newer_code_replace_older_ones(monkeypatch):
+def test_figures_of_newer_code_replace_older_ones():
     before = {"Small": {"a": {"code": "1", "repetitions": 5}, "b": {"code": "1"}, "gone": {}}}
     now = {"Small": {"a": {"code": "1", "repetitions": 1}, "b": {"code": "2"}}}
-    monkeypatch.setattr(mil_sets, "SETS", ("Small",))
-    found = mil_sets.merged(before, now, ["a", "b"])
+    found = mil_sets.merged(before, now, [("Small", "a"), ("Small", "b")])
     assert found == {"Small": {"a": {"code": "1", "repetitions": 5}, "b": {"code": "2"}}}
 
 
 def test_the_page_is_that_of_the_results():
     result = json.loads((RESULTS / "mil_sets.json").read_text())
     assert PAGE.read_text() == page(result)
+
+
+def test_the_page_of_the_papers_is_that_of_the_results():
+    result = json.loads((RESULTS / "mil_papers.json").read_text())
+    assert mil_papers.PAGE.read_text() == mil_papers.page(result)
+
+
+def test_experiments_of_the_papers_can_be_run():
+    for experiment in mil_papers.EXPERIMENTS.values():
+        assert set(experiment.paper) <= set(experiment.sets)
+        for model in experiment.models:
+            kind, *_ = model.split()
+            mil_contestants.find_contestant(model)
+            if kind in kinds():  # its options exist, and have possible values
+                kinds()[kind](**mil_contestants.options_of(model)).check_params()
+
+
+def test_the_page_of_the_papers_says_what_was_not_run():
+    row = {"auc": 0.9, "auc_sd": 0.01, "log_loss": 0.4, "seconds": 1.0, "repetitions": 5}
+    rows = {"blrt": row, "blrt n_trees=10": {"error": "ValueError: no"}}
+    text = mil_papers.page({"scores": {"Musk1": rows}})
+    assert "| `blrt` | 0.900 (0.010) | 0.400 | 1 | 5 |" in text
+    assert "`blrt n_trees=10` (ValueError: no)" in text
+    assert "`counts_forest` (not run)" in text
 
 
 def test_the_page_counts_conditions_and_names_what_is_missing():
