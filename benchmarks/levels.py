@@ -31,6 +31,7 @@ from typing import Any
 
 import geopandas as gpd
 import numpy as np
+import pandas as pd
 import shapely
 
 from benchmarks.designs import default_model
@@ -242,7 +243,7 @@ def predict(config: str, mode: str) -> None:
     from pipeline.prediction import stage
 
     if mode == "plain":
-        stage.predict_levels = lambda *_: {}
+        stage.predict_levels = lambda *_: ({}, pd.Series(dtype=np.float64))
     stage.predict_stage(StageContext(load_config(config)))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.level_pixels import PixelReader, TilePixels
 from pipeline.store.joined_stores import JoinedStores
 
@@ -42,6 +43,26 @@ class AreaFactors:
         mean = np.ones(before.shape)
         np.divide(expected.mean(axis=0), before, out=mean, where=before > 0)
         return cls(ids, drawn, mean)
+
+    def deviations(self, draws: AreaDraws) -> np.ndarray:
+        """Return how far each draw puts the expected counts from their mean.
+
+        Parameters
+        ----------
+        draws : AreaDraws
+            Whose ``mean`` is that of the surface, times ``mean`` here.
+
+        Returns
+        -------
+        (n_draws, n_bag) array
+            Their average over draws is 0; its standard error is that of ``draws.mean``, in which
+            the surface has none.
+        """
+        surface = draws.expected / self.drawn
+        scale = np.ones_like(draws.mean)
+        np.divide(draws.mean, draws.expected.mean(axis=0), out=scale, where=draws.mean > 0)
+        own: np.ndarray = scale * (draws.expected - self.mean * surface)
+        return own
 
     def of_pixels(self, areas: JoinedStores, shape: tuple[int, int], directory: Path) -> np.ndarray:
         """Return the factor of the mean of each pixel.

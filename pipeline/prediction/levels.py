@@ -51,7 +51,7 @@ from pipeline.store.level_areas import (
 UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
 
 
-def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
+def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any], pd.Series]:
     """Write the tables of every level.
 
     Parameters
@@ -61,8 +61,10 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
 
     Returns
     -------
-    dict
+    summary : dict
         Number of areas of each level.
+    rate : Series
+        Mean rate of each training area, per ``output.rate_per``, from the rasters; by id.
 
     Raises
     ------
@@ -106,10 +108,11 @@ def predict_levels(made: MapResult, progress: Progress) -> dict[str, Any]:
         {level.name: (level, tables[level.name]) for level in levels},
         made.directory,
     )
-    return {
+    numbers = {
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),
     }
+    return numbers, tables[TRAINING].set_index("id")["rate"]
 
 
 def _target(

@@ -97,7 +97,11 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         if config.labels is None:
             functions = draw_functions(model, config.output.draws, config.fit.seed)
         with progress.task("areas", areas.n_bag) as task:
-            table, draws, uncounted, factors = _table(config, model, areas, functions, task.advance)
+            if functions is None:
+                draws, table, uncounted = None, *_label_table(config, model, areas, task.advance)
+            else:
+                draws, factors = _draw(config, model, areas, functions, task.advance)
+                table, uncounted = _table(config, draws, areas)
         cube = context.place("work/grid.zarr")
         if "pixels" in model.predicts:
             wanted = layers(config, store)
@@ -120,10 +124,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
                 support = support_shares(
                     staging, cube, limits, store.covariates, config.output.mask, n_thread(config)
                 )
-        log_without_counts(config, uncounted, progress)
         boundaries, leveled = _areas(config), {}
-        write_areas(boundaries, table, config.areas.id, staging)
-        describe_areas(config, staging)
         if functions is not None:
             made = MapResult(
                 config=config,
@@ -138,10 +139,16 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
                 n_thread=n_thread(config),
                 factors=factors,
             )
-            leveled = predict_levels(made, progress)
+            leveled, rate = predict_levels(made, progress)
+            if config.has_cases and draws is not None:
+                draws = draws.with_rates(rate.reindex(list(areas.ids)), config.output.rate_per)
+                table, uncounted = _table(config, draws, areas)
+        log_without_counts(config, uncounted, progress)
+        write_areas(boundaries, table, config.areas.id, staging)
+        describe_areas(config, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
-    balance = _balance(config, store, model, mapped, draws, uncounted, progress)
+    balance = _balance(config, store, model, mapped, draws, factors, uncounted, progress)
     if balance is not None:
         write_balance(out, store, balance)
     if support is not None:
@@ -169,14 +176,18 @@ def _balance(
     model: Any,
     mapped: dict[str, float | None] | None,
     draws: AreaDraws | None,
+    factors: AreaFactors | None,
     uncounted: dict[str, Any],
     progress: Progress,
 ) -> Balance | None:
     """Add the fitted and the mapped totals to the balance of ingest, and log it."""
     total = None
     if draws is not None:
-        draws = draws.select(draws.bag < store.n_bag)  # areas with a count
-        total = fitted_total(draws, config.output.interval)
+        counted = draws.bag < store.n_bag  # areas with a count
+        mapped_mean = config.has_cases and mapped is not None and factors is not None
+        deviations = factors.deviations(draws)[:, counted] if mapped_mean else None
+        draws = draws.select(counted)
+        total = fitted_total(draws, config.output.interval, deviations)
         why = explain_difference(total, draws, list(store.ids), model)
         if why is not None:
             progress.log(f"predict: warning: {why}")
@@ -195,36 +206,28 @@ def _balance(
     return balance
 
 
-def _table(
+def _label_table(
+    config: Config, model: Any, areas: JoinedStores, advance: Callable[[int], None]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Predict each area of labels: its table, and the totals of the areas without one."""
+    predictor = LabelPredictor(areas, config.output.interval, n_thread(config))
+    table = tabulate_labels(predictor.predict(model, advance=advance), list(areas.ids))
+    table = table.assign(in_training=areas.in_training)
+    return table, sum_labels(table)
+
+
+def _draw(
     config: Config,
     model: Any,
-    store: JoinedStores,
+    areas: JoinedStores,
     functions: Any,
     advance: Callable[[int], None],
-) -> tuple[pd.DataFrame, AreaDraws | None, dict[str, Any], AreaFactors | None]:
-    """Predict each area.
-
-    Returns
-    -------
-    table : DataFrame
-    draws : AreaDraws or None
-        None if areas have labels.
-    uncounted : dict
-        Totals of the areas without a count or label.
-    factors : AreaFactors or None
-        What the counts add to the surface.
-    """
-    interval, ids = config.output.interval, list(store.ids)
-    if config.labels is not None:
-        predictions = LabelPredictor(store, interval, n_thread(config)).predict(
-            model, advance=advance
-        )
-        table = tabulate_labels(predictions, ids).assign(in_training=store.in_training)
-        return table, None, sum_labels(table), None
-    of_draws = np.ones((config.output.draws, store.n_bag))
+) -> tuple[AreaDraws, AreaFactors]:
+    """Draw each area; with the draws, what the counts add to the surface."""
+    of_draws = np.ones((config.output.draws, areas.n_bag))
     draws = draw_areas(
         model,
-        store,
+        areas,
         config.output.draws,
         config.fit.seed,
         advance=advance,
@@ -233,10 +236,17 @@ def _table(
         observed=True,
         factors=of_draws,
     )
-    table = tabulate_areas(draws, ids, interval, config.output.rate_per)
-    table = blank_unknown(table, store).assign(in_training=store.in_training)
-    factors = AreaFactors.of(ids, of_draws, draws.expected)
-    return table, draws, sum_draws(draws, store, interval), factors
+    return draws, AreaFactors.of(list(areas.ids), of_draws, draws.expected)
+
+
+def _table(
+    config: Config, draws: AreaDraws, areas: JoinedStores
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Tabulate the draws of each area; with the table, the totals of the areas without a count."""
+    interval = config.output.interval
+    table = tabulate_areas(draws, list(areas.ids), interval, config.output.rate_per)
+    table = blank_unknown(table, areas).assign(in_training=areas.in_training)
+    return table, sum_draws(draws, areas, interval)
 
 
 def _factor_grid(

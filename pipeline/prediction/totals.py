@@ -85,7 +85,9 @@ def mapped_totals(
     }
 
 
-def fitted_total(draws: AreaDraws, interval: float) -> dict[str, float]:
+def fitted_total(
+    draws: AreaDraws, interval: float, deviations: np.ndarray | None = None
+) -> dict[str, float]:
     """Return the total over areas of the table, with its uncertainty, from joint draws.
 
     Parameters
@@ -94,6 +96,9 @@ def fitted_total(draws: AreaDraws, interval: float) -> dict[str, float]:
         Of every area.
     interval : float
         Central probability of the intervals.
+    deviations : (n_draws, n_bag) array, optional
+        Of the draws from ``draws.mean``, where that is more exact than the mean of the draws: see
+        :meth:`pipeline.prediction.area_factors.AreaFactors.deviations`.
 
     Returns
     -------
@@ -108,9 +113,10 @@ def fitted_total(draws: AreaDraws, interval: float) -> dict[str, float]:
     lower, upper = np.quantile(counts, tails)
     expected_lower, expected_upper = np.quantile(expected, tails)
     observed = float(draws.y.sum())
+    spread = expected if deviations is None else deviations.sum(axis=1)
     return {
         "mean": float(draws.mean.sum()),
-        "monte_carlo_se": float(expected.std(ddof=1) / np.sqrt(expected.size)),
+        "monte_carlo_se": float(spread.std(ddof=1) / np.sqrt(spread.size)),
         "interval": interval,
         "lower": float(lower),
         "upper": float(upper),

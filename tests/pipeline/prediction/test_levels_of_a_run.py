@@ -63,6 +63,8 @@ def test_inside_and_outside_add_up_and_totals_are_kept(run):
     same = {"people": "people", "cases_lower": "fitted_lower", "cases_upper": "fitted_upper"}
     for own, theirs in same.items():
         np.testing.assert_allclose(training[own], areas.loc[training.index, theirs], rtol=1e-6)
+    for own, theirs in {"cases": "fitted", "rate": "fitted_rate"}.items():
+        np.testing.assert_allclose(training[own], areas.loc[training.index, theirs], rtol=1e-9)
 
     # M04 has no count: the zone around it has no known total, the one beside it has.
     assert np.isnan(training.loc["M04", "observed"])
