@@ -29,6 +29,7 @@ MOST_STEPS = 40
 # curvature by the mean (how exposure is spread inside areas follows the mean as well; up to half of
 # it, measured): full steps would swing there, and these divide the error by three.
 STEADY, NEAR = 0.65, 0.5
+ROUNDING = 1e-9  # of the bound, as a share of it
 EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it is too much
 SHRINKS = 0.2  # what is left, from one step to the next, or more
 HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
@@ -73,8 +74,6 @@ class ProfileBound:
 
     def __init__(self, model: Any, evaluate: Evaluate, n_bag: int) -> None:
         self._model, self._evaluate, self._n_bag = model, evaluate, n_bag
-        # Rounding of the bound, as a share of it.
-        self._noise = 1e-9 if model.dtype == "float64" else 1e-5
         self.names = ("mean", "theta", *model.resolved_likelihood.parameters)
 
     def pack(self, params: Arrays) -> np.ndarray:
@@ -151,7 +150,7 @@ class ProfileBound:
                 if best is None or rate < 1e-3:
                     raise
                 value = -np.inf
-            slack = self._noise * abs(value) + 0.1 * tolerance
+            slack = ROUNDING * abs(value) + 0.1 * tolerance
             if best is not None and not value >= best.value - slack:
                 # A step too long: the expansion of the bound does not hold that far.
                 rate, near = 0.3 * rate, False

@@ -90,7 +90,7 @@ def draw_rates(
     likelihood = model.resolved_likelihood
     own = likelihood_params(likelihood, params)
     away = solve_lower(fac.lower, u_white - q.v_mean[:, None], transposed=True)
-    block_params = model.block_params(state)
+    block_params = model.fitted_exactly(model.block_params(state))
 
     def condition(bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
         return observed_factors(model, block_params, away, bags, drawn)

@@ -40,6 +40,8 @@ FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
 BACKTRACKS = 5
+ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
+N_STEP = 8  # whose changes of the gradient correct the held site's curvature
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
 Sums = Callable[[State, int, bool], Stats]
@@ -82,6 +84,8 @@ class Refinement:
         self._model = model
         self._cap = 0 if few_pixels else cap  # without a stage on all pixels the climb is all
         self._n_member, self._tolerance = n_member, tolerance
+        # All pixels have another optimum, further away than this.
+        self._climb_tolerance = max(tolerance, ROUGH) if self._cap else tolerance
         few = cap or all_pixels
         self._few = ProfileBound(model, lambda *args: sums(args[0], few, args[1]), n_bag)
         self._all = ProfileBound(model, lambda *args: sums(args[0], all_pixels, args[1]), n_bag)
@@ -125,7 +129,7 @@ class Refinement:
     def _climb(self, state: State) -> State:
         state = self._quasi_newton(state, self._few)
         memory = state.memory
-        still = max(float(memory["left"]), float(memory["gained"])) < self._tolerance
+        still = max(float(memory["left"]), float(memory["gained"])) < self._climb_tolerance
         if still or _stuck(memory):
             # A fit that began at another's optimum has its curvature from there.
             stage = self._after_curvature() if "curved" in memory else CURVATURE
@@ -154,10 +158,12 @@ class Refinement:
             up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
             down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
             hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
+        differences = hessian[unknown]
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
         tries = int(memory.get("tries", 0)) + 1
-        stage = CLIMB if left > self._tolerance and tries < 4 else self._after_curvature()
+        again = left > self._climb_tolerance and tries < 4
+        stage = CLIMB if again else self._after_curvature()
         memory = {
             "stage": np.array(stage),
             "tries": np.array(tries),
@@ -166,6 +172,8 @@ class Refinement:
             "grad": at.grad,
             "left": np.array(left),
             "gained": np.array(np.inf),
+            "unknown": np.array(unknown, dtype=np.int64),
+            "differences": differences,
         }
         if stage == WHOLE:
             del memory["grad"]
@@ -244,10 +252,7 @@ class Refinement:
             return replace(first.state, memory=self._remember(memory, first, inverse, np.inf))
         inverse, grad, value = memory["inverse"], memory["grad"], float(memory["value"])
         phi = profile.pack(state.params)
-        step = inverse @ grad
-        largest = float(np.abs(step).max())
-        if largest > LONGEST:
-            step *= LONGEST / largest
+        step = bounded_step(inverse, grad)
         close = float(np.clip(SHARE_Q * float(memory["left"]), CLOSE_Q, MIDDLE_Q))
         at: Point | None = None
         for _ in range(BACKTRACKS):
@@ -270,9 +275,16 @@ class Refinement:
             memory = self._remember(memory, again, inverse, 0.0)
             return replace(again.state, memory={**memory, "failed": failed})
         gained = at.value - value
-        if gained > FAR and profile is self._few:
-            if "curved" not in memory:
-                inverse = bounded_inverse(-self._site_hessian(at.state, phi.size))
+        memory = {**memory, **remembered_step(memory, step, grad - at.grad)}
+        if gained > FAR and "curved" not in memory:
+            # The held site's curvature has nothing of the likelihood's own parameters and little of
+            # how sites follow: the last steps tell of these.
+            hessian = self._site_hessian(at.state, phi.size)
+            for k, row in zip(memory.get("unknown", ()), memory.get("differences", ()), strict=True):
+                hessian[k] = hessian[:, k] = row
+            inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
+            for own, change in zip(memory["steps"], memory["bends"], strict=True):
+                inverse = bfgs(inverse, own, change)
         else:
             inverse = bfgs(inverse, step, grad - at.grad)
         return replace(at.state, memory=self._remember(memory, at, inverse, gained))
@@ -301,6 +313,41 @@ class Refinement:
         at = profile.at(state, tolerance, least, slopes=slopes)
         self._passes += at.passes
         return at
+
+
+def bounded_step(inverse: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    """Return the Newton step, no part of it longer than ``LONGEST``.
+
+    Of a longer one Levenberg's way: directions in which the bound is flat are cut first.
+    """
+    variance, vectors = np.linalg.eigh(inverse)
+    variance = np.maximum(variance, 1e-12)
+    along = vectors.T @ grad
+
+    def step(damping: float) -> np.ndarray:
+        return np.asarray(vectors @ (along / (1.0 / variance + damping)))
+
+    def excess(log_damping: float) -> float:
+        return float(np.abs(step(np.exp(log_damping))).max()) - LONGEST
+
+    if np.abs(step(0.0)).max() <= LONGEST:
+        return step(0.0)
+    low = high = -6.0
+    while excess(high) > 0:
+        high += 2.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return step(np.exp(high))
+
+
+def remembered_step(memory: Arrays, step: np.ndarray, bent: np.ndarray) -> Arrays:
+    """Return the last steps and the changes of the gradient (of what is minimised) along them."""
+    steps, bends = step[None], bent[None]
+    if "steps" in memory:
+        steps = np.concatenate([memory["steps"], steps])[-N_STEP:]
+        bends = np.concatenate([memory["bends"], bends])[-N_STEP:]
+    return {"steps": steps, "bends": bends}
 
 
 def _stuck(memory: Arrays) -> bool:

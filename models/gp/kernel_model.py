@@ -12,6 +12,8 @@ from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
 from models.gp.sparse_gp import Factored, Whitened, factor_of, factorise
 from models.training.estimator import Estimator
 
+EXACT = "exact"  # block parameter under which all matrices are float64
+
 
 class KernelModel(Estimator):
     """Base of the models whose latent surface has a kernel; mix it in before the other base."""
@@ -37,7 +39,7 @@ class KernelModel(Estimator):
 
     def _precision(self, params: Arrays) -> np.dtype[Any]:
         """Return the precision of the pixel matrices; few pixels are worth all digits."""
-        return np.dtype("float64" if "thin" in params else self.dtype)
+        return np.dtype("float64" if {"thin", EXACT} & params.keys() else self.dtype)
 
     def _low(self, params: Arrays) -> Arrays:
         """Convert the arrays of the pixels' matrix products to their precision."""

@@ -16,8 +16,8 @@ from pipeline.config.model_schema import UNSIZED, WARM_KINDS
 from pipeline.config.schema import Config
 
 SMALL_PIXELS = 300_000  # up to here nothing follows the size
-FIT_PIXELS = 300_000  # of all areas together, in a larger fit
-EVALUATE_PIXELS = 250_000  # likewise, in the fits and scores of its evaluation
+FIT_PIXELS = 150_000  # of all areas together, in a larger fit
+EVALUATE_PIXELS = 150_000  # likewise, in the fits and scores of its evaluation
 LEAST_AREA_PIXELS = 25
 SIMULATIONS = 2  # refits to simulated data in a small problem: a look
 GATE_SIMULATIONS = 10  # where a gate reads them: two have a standard error of 8 points of 90 %
