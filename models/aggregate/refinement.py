@@ -280,7 +280,9 @@ class Refinement:
             # The held site's curvature has nothing of the likelihood's own parameters and little of
             # how sites follow: the last steps tell of these.
             hessian = self._site_hessian(at.state, phi.size)
-            for k, row in zip(memory.get("unknown", ()), memory.get("differences", ()), strict=True):
+            for k, row in zip(
+                memory.get("unknown", ()), memory.get("differences", ()), strict=True
+            ):
                 hessian[k] = hessian[:, k] = row
             inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
             for own, change in zip(memory["steps"], memory["bends"], strict=True):

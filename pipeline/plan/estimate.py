@@ -382,7 +382,8 @@ def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
     cap = config.fit.area_pixels
     largest = float(sizes.area_pixels.max())
     block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
-    width = np.dtype(resolved(config, "precision")).itemsize
+    # A fit to an optimum has float64 whatever its maps have.
+    width = np.dtype("float64" if climbs(model) else resolved(config, "precision")).itemsize
     found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
     if climbs(model):  # kernel matrices that passes keep
         pixels = passage(config, sizes, cap).n_pixels

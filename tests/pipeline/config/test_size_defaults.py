@@ -49,8 +49,8 @@ def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
 def test_in_a_large_problem_areas_are_thinned_and_folds_begin_warm(country: Path) -> None:
     found = settings(sized(load_config(country), LARGE))
     assert found["model"] == {"inducing": "auto", "precision": "float32", "pair_pixels": 64}
-    assert found["fit"]["area_pixels"] == 180  # 300,000 pixels of 1,600 areas: 187, two digits
-    assert found["evaluate"]["area_pixels"] == 150
+    assert found["fit"]["area_pixels"] == 93  # 150,000 pixels of 1,600 areas: 93.75, two digits
+    assert found["evaluate"]["area_pixels"] == 93
     assert found["evaluate"]["start"] == "warm"
     assert found["evaluate"]["leave_out"] == "importance"
     assert found["evaluate"]["epochs"] == 60
