@@ -40,6 +40,7 @@ FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
 BACKTRACKS = 5
+MISLED = 5.0  # nats from which on such a climb was misled by its curvature
 ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
 N_STEP = 8  # whose changes of the gradient correct the held site's curvature
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
@@ -162,8 +163,9 @@ class Refinement:
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
         tries = int(memory.get("tries", 0)) + 1
-        again = left > self._climb_tolerance and tries < 4
-        stage = CLIMB if again else self._after_curvature()
+        # Where all pixels follow, what is left moves less than they do.
+        most = MISLED if self._cap else self._tolerance
+        stage = CLIMB if left > most and tries < 4 else self._after_curvature()
         memory = {
             "stage": np.array(stage),
             "tries": np.array(tries),

@@ -124,7 +124,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
                 support = support_shares(
                     staging, cube, limits, store.covariates, config.output.mask, n_thread(config)
                 )
-        boundaries, leveled = _areas(config), {}
+        boundaries = _areas(config)
+        leveled: dict[str, Any] = {}
         if functions is not None:
             made = MapResult(
                 config=config,
@@ -184,8 +185,9 @@ def _balance(
     total = None
     if draws is not None:
         counted = draws.bag < store.n_bag  # areas with a count
-        mapped_mean = config.has_cases and mapped is not None and factors is not None
-        deviations = factors.deviations(draws)[:, counted] if mapped_mean else None
+        deviations = None
+        if factors is not None and mapped is not None and config.has_cases:  # means of the rasters
+            deviations = factors.deviations(draws)[:, counted]
         draws = draws.select(counted)
         total = fitted_total(draws, config.output.interval, deviations)
         why = explain_difference(total, draws, list(store.ids), model)
