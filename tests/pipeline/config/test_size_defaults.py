@@ -120,7 +120,7 @@ def test_the_cap_is_the_largest_whose_pixels_fit(total: float) -> None:
 
 def test_the_evaluation_thins_no_less_than_the_fit() -> None:
     # A problem just above the limit keeps nearly all of its pixels.
-    assert EVALUATE_PIXELS < FIT_PIXELS <= SMALL_PIXELS
+    assert EVALUATE_PIXELS <= FIT_PIXELS <= SMALL_PIXELS
 
 
 @pytest.mark.parametrize(
