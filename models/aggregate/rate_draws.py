@@ -13,7 +13,7 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, override
 from models.gp import sparse_gp
 from models.gp.draws import FunctionDraws, Surface, draw_functions
-from models.gp.kernel_model import whitened
+from models.gp.kernel_model import exactly, whitened
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
@@ -90,7 +90,7 @@ def draw_rates(
     likelihood = model.resolved_likelihood
     own = likelihood_params(likelihood, params)
     away = solve_lower(fac.lower, u_white - q.v_mean[:, None], transposed=True)
-    block_params = model.fitted_exactly(model.block_params(state))
+    block_params = exactly(model.block_params(state))
 
     def condition(bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
         return observed_factors(model, block_params, away, bags, drawn)

@@ -40,7 +40,7 @@ from models.gp.draws import (
 )
 from models.gp.inducing_points import choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
-from models.gp.kernel_model import EXACT, KernelModel, whitened
+from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
@@ -283,7 +283,7 @@ class VBAgg(KernelModel, AggregateModel):
         """Sum the bound, and its adjoints by ``params``."""
         if "gather" in params:
             return Stats(0.0, block.n_bag, {}), block_arrays(self._thinned(params, block))
-        params = self.fitted_exactly(params)
+        params = exactly(params) if self.by_terms else params
         seen = Observation.of(self.resolved_likelihood, self.resolved_link, params, block)
         if self.estimator_name == "monte_carlo":
             kernel = self._kernel(params)
@@ -309,14 +309,6 @@ class VBAgg(KernelModel, AggregateModel):
             self._kernels.keep(place_of(params, block), kept)
         sums.update({name: np.array([value]) for name, value in term.by.items()})
         return Stats(term.value, block.n_bag, sums), local
-
-    def fitted_exactly(self, params: Arrays) -> Arrays:
-        """Return block parameters under which a fit to an optimum has float64.
-
-        What the data leave of a variance can be a ten-thousandth of the prior's: float32 loses it
-        in the difference, and natural steps then go astray.
-        """
-        return {**params, EXACT: np.ones(1)} if self.by_terms else params
 
     def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return the block's chosen pixels, on the host."""
