@@ -69,6 +69,14 @@ class Gates(Section):
         "pixel and by people: in refits to simulated data (evaluate.calibration) and, where "
         "`truth` is given, in truth",
     )
+    max_log_loss: Amount | None = Field(
+        None, description="of labels: maximum log loss of held-out areas, nats"
+    )
+    max_calibration_error: Share | None = Field(
+        None,
+        description="of labels: maximum difference of the share of positive held-out areas and "
+        "their predicted probability, on average over ten bins",
+    )
     min_counted: Share = Field(
         0.8,
         description="minimum share of areas with a count (or label): a period may be incomplete",

@@ -103,6 +103,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "evaluate.schemes",
             )
         )
+    checks += _label_checks(config, held_out.get("model") or {})
     if gates.pixel_coverage is not None:
         checks.append(_pixel_coverage(report, gates.pixel_coverage, config.output.interval))
     absent = stages.get("ingest", {}).get("summary", {}).get("areas_without_counts", {})
@@ -134,6 +135,37 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
             )
         )
     return checks + _better_than_constant(config, report)
+
+
+def _label_checks(config: Config, scores: dict[str, Any]) -> list[Check]:
+    """Check what held-out areas with labels say of the probabilities themselves."""
+    gates = config.gates
+    error = (scores.get("calibration") or {}).get("error")
+    measured = (
+        ("log loss", "max_log_loss", gates.max_log_loss, scores.get("log_loss")),
+        ("calibration error", "max_calibration_error", gates.max_calibration_error, error),
+    )
+    checks = []
+    for name, key, most, value in measured:
+        if most is None:
+            continue
+        if config.labels is None:
+            said = f"held-out {name}: the map is of counts; remove gates.{key}"
+            checks.append(Check(f"held-out {name}", None, f"at most {most:g}", False, said))
+            continue
+        limit = float(most)
+        checks.append(
+            _check(
+                f"held-out {name}",
+                value,
+                f"at most {most:g}",
+                limit.__ge__,
+                f"{name} of held-out areas ({gates.scheme}) is {_say(value)}, at most {most:g} "
+                "allowed",
+                "evaluate.schemes",
+            )
+        )
+    return checks
 
 
 def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interval: float) -> Check:

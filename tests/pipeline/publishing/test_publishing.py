@@ -227,6 +227,30 @@ def test_a_gate_holds_a_map_back(tmp_path, gates, left, reason):
     assert not about["gates"][0]["passed"]
 
 
+@pytest.mark.parametrize(
+    ("log_loss", "error", "failed"),
+    [
+        (0.39, 0.08, []),
+        (0.41, 0.08, ["held-out log loss: log loss of held-out areas (area) is 0.41"]),
+        (0.4, 0.11, ["held-out calibration error: calibration error of held-out areas"]),
+        (None, 0.1, ["held-out log loss: was not measured; see evaluate.schemes"]),
+    ],
+)
+def test_probabilities_of_labels_have_gates(tmp_path, log_loss, error, failed):
+    gates = {"max_log_loss": 0.4, "max_calibration_error": 0.1, "better_than_constant": False}
+    labels = {"path": "labels.csv", "value": "outbreak"}
+    config = build(tmp_path, counts=None, labels=labels, model={"kind": "blrt"}, gates=gates)
+    model = {"log_loss": log_loss, "calibration": {"error": error}}
+    leave_run(config, 0.05, evaluation={"held_out": {"area": {"model": model}}})
+    found = [each.reason for each in check_gates(config, None) if not each.passed]
+    assert len(found) == len(failed)
+    assert all(one.startswith(start) for one, start in zip(found, failed, strict=True))
+    counts = build(tmp_path / "counts", gates=gates)
+    leave_run(counts, 0.05)
+    refused = [each.reason for each in check_gates(counts, None)]
+    assert refused[0] == "held-out log loss: the map is of counts; remove gates.max_log_loss"
+
+
 def test_the_change_is_measured_against_what_readers_see(tmp_path):
     config = build(tmp_path, gates={"max_change": 0.3})
     leave_run(config, 0.05)
