@@ -1,6 +1,6 @@
 """BLRT: training time, beside plain NumPy and extra trees, and how it grows.
 
-    python -m benchmarks.blrt [--threads 2] [--results DIR]
+    python -m benchmarks.blrt [PART ...] [--threads 2] [--results DIR]
 
 Musk1 and Protein are in ``mil`` of ``DISAGG_SHARED_DATA``. Extra trees of scikit-learn learn from
 the mean, the minimum and the maximum of each feature in each bag. ``python -m benchmarks.mil_papers
@@ -10,6 +10,7 @@ blrt`` has the AUC. Writes ``benchmarks/results/blrt.json`` and prints tables.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -146,30 +147,55 @@ def beside_extra_trees(
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    args = parser.parse_args()
-    require_folder()
+def training_times(n_thread: int) -> dict[str, float]:
+    """Return the time of compiling, and of 500 trees on Musk1, s."""
     musk, _ = load_set("Musk1")
     times = {
         "compiling_s": round(compile_seconds(cached=False), 2),
         "kept_code_s": round(compile_seconds(cached=True), 2),
     }
     seconds(musk, 1, n_trees=2)
-    for n_thread in (1, args.threads):
-        taken = seconds(musk, 5, n_thread, n_trees=500)
-        times[f"musk1_500_trees_{n_thread}_threads_s"] = round(taken, 3)
-    result: dict[str, Any] = {"times": times, "beside_plain": {}}
+    for n in (1, n_thread):
+        times[f"musk1_500_trees_{n}_threads_s"] = round(seconds(musk, 5, n, n_trees=500), 3)
     print(times)
+    return times
+
+
+def times_plain() -> dict[str, Any]:
+    """Compare with plain NumPy on two sets."""
+    found = {}
     for name, n_plain in (("Musk1", 4), ("Protein", 1)):
-        found = beside_plain(load_set(name)[0], n_plain, 50)
-        result["beside_plain"][name] = {key: round(value, 5) for key, value in found.items()}
-        print(f"{name}: seconds a tree {result['beside_plain'][name]}")
-    result["growth"] = growth(100)
-    result["beside_extra_trees"] = beside_extra_trees()
-    write_results(args.results / "blrt.json", result)
+        row = beside_plain(load_set(name)[0], n_plain, 50)
+        found[name] = {key: round(value, 5) for key, value in row.items()}
+        print(f"{name}: seconds a tree {found[name]}")
+    return found
+
+
+def main() -> None:
+    """Run the requested parts; the others stay in the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parts = {
+        "times": lambda: training_times(args.threads),
+        "beside_plain": times_plain,
+        "growth": lambda: growth(100),
+        "beside_extra_trees": beside_extra_trees,
+    }
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"any of {', '.join(parts)}; default: all"
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    for name in args.parts:
+        if name not in parts:
+            parser.error(f"{name} is not one of {', '.join(parts)}")
+    require_folder()
+    path = args.results / "blrt.json"
+    result = json.loads(path.read_text()) if path.is_file() else {}
+    result.pop("machine", None)
+    for name in args.parts or parts:
+        result[name] = parts[name]()
+        write_results(path, result)
 
 
 if __name__ == "__main__":
