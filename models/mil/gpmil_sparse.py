@@ -78,6 +78,7 @@ class GPMILS(LatentGP):
     about = "the same on a sparse GP; any size"
     source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "minibatch"
+    needs_calibration: ClassVar[bool] = True
 
     likelihood: Literal["softmax", "witness"] = "softmax"
     n_inducing: Count = 200
