@@ -12,7 +12,7 @@ import shapely
 from pyproj import CRS
 
 from geo.boundary_formats import BOUNDARIES, read_vector
-from geo.columns import check_ids, has_column, id_text
+from geo.columns import AREA_ID, check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
 from geo.grid import is_mappable
@@ -59,9 +59,10 @@ def read_areas(
     Returns
     -------
     GeoDataFrame or None
-        All columns of the file, ``id`` (text) and ``geometry``, in the order of the file. None if
-        a problem was found, except problems of single polygons: those areas are returned
-        unchanged, so that the counts can still be checked.
+        All columns of the file as they are, the ids as text in the column
+        :data:`geo.columns.AREA_ID`, and ``geometry``, in the order of the file. None if a problem
+        was found, except problems of single polygons: those areas are returned unchanged, so that
+        the counts can still be checked.
     """
     name = f"{place} ({path})"
     n_before = len(problems)
@@ -105,7 +106,7 @@ def read_areas(
     if ids is None or ids.isna().any() or (unusable and not partial):
         return None
     frame = frame.rename_geometry("geometry") if frame.geometry.name != "geometry" else frame
-    frame["id"] = ids.to_numpy()
+    frame[AREA_ID] = ids.to_numpy()
     crs = frame.crs if in_place or not partial else None
     flat = gpd.GeoSeries(shapely.force_2d(np.asarray(frame.geometry.array)), crs=crs)
     bare = frame.drop(columns="geometry").reset_index(drop=True)

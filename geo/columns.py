@@ -19,6 +19,9 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "..
 LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0, "present": 1.0,
           "0": 0.0, "no": 0.0, "n": 0.0, "false": 0.0, "f": 0.0, "negative": 0.0,
           "absent": 0.0}  # fmt: skip
+#: Column of :func:`geo.boundary.read_areas` with the areas' ids as text. No file has one of this
+#: name: a column ``id`` of the user stays what it is.
+AREA_ID = "disagg:area_id"
 WHOLE = re.compile(r"^[+-]?\d+\.0+$")
 
 
@@ -42,6 +45,11 @@ def id_text(values: Iterable[Any]) -> pd.Series:
         return stripped or None
 
     return pd.Series([text(value) for value in values], dtype=object)
+
+
+def attribute_columns(areas: Any) -> list[str]:
+    """Return the columns of areas that their file has, the geometry left out."""
+    return [name for name in areas.columns if name not in (AREA_ID, areas.geometry.name)]
 
 
 def is_missing(value: Any) -> bool:

@@ -14,7 +14,16 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.columns import LABELS, WHOLE, check_ids, has_column, id_text, is_missing
+from geo.columns import (
+    AREA_ID,
+    LABELS,
+    WHOLE,
+    attribute_columns,
+    check_ids,
+    has_column,
+    id_text,
+    is_missing,
+)
 from geo.errors import InputError, Problem, name_first
 from geo.tables import TABLES, read_table
 
@@ -153,7 +162,7 @@ class _Responses:
         ids = self.ids
         counts = pd.Series(numbers, index=ids.to_numpy(), name=self.column, dtype=np.float64)
         counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
-        return counts.reindex(areas["id"].to_numpy()).rename_axis("id")
+        return counts.reindex(areas[AREA_ID].to_numpy()).rename_axis("id")
 
 
 def _read_responses(
@@ -170,11 +179,11 @@ def _read_responses(
     key = f"{noun}s"
     if path is None:
         name = f"{key} (column of the areas)"
-        if not has_column(areas.columns, value_column, name, f"{key}.value", problems):
+        if not has_column(attribute_columns(areas), value_column, name, f"{key}.value", problems):
             return None
         rows = np.arange(1, len(areas) + 1)
         return _Responses(
-            areas[value_column], areas["id"], rows, value_column, noun, name, "feature"
+            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature"
         )
     name = f"{key} ({path})"
     try:
@@ -205,7 +214,7 @@ def _read_responses(
     check_ids(ids, rows, name, word, problems, remedy)
     period = "" if row_filter is None else row_filter[1]
     responses = _Responses(table[value_column], ids, rows, value_column, noun, name, word, period)
-    _check_match(responses, areas["id"], problems)
+    _check_match(responses, areas[AREA_ID], problems)
     return responses
 
 

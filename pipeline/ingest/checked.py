@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from geo.membership import Membership
 from pipeline.config.local_inputs import local_inputs
@@ -62,8 +63,8 @@ def checked(config: Config, prepare: Prepare) -> Checked:
                     inputs: Inputs, members: Membership | None, written: GridSummary | None
                 ) -> None:
                     if inputs.areas is not None:
-                        ids.extend(str(i) for i in inputs.areas["id"])
-                    now = examine(local, inputs, members, written, all_periods=True)
+                        ids.extend(str(i) for i in inputs.areas[AREA_ID])
+                    now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
 
                 inputs, _ = prepare(local, Path(directory), Silent(), look)

@@ -10,6 +10,7 @@ import geopandas as gpd
 import numpy as np
 import zarr
 
+from geo.columns import AREA_ID
 from geo.errors import InputError
 from geo.grid import Tile
 from geo.membership import Membership
@@ -42,6 +43,7 @@ from pipeline.ingest.suspicions import (
     coverage_suspicions,
     id_suspicions,
     lacking_areas,
+    level_suspicions,
     overlap_suspicions,
     swapped_suspicions,
 )
@@ -74,7 +76,7 @@ def examine(
     members: Membership | None,
     written: GridSummary | None,
     *,
-    all_periods: bool = False,
+    whole_run: bool = False,
 ) -> Examined:
     """Profile the inputs and collect suspicions; also of inputs that have problems.
 
@@ -86,14 +88,15 @@ def examine(
         Pixels of all areas; None if areas or grid are unusable.
     written : GridSummary or None
         The aligned grid; None if none could be written.
-    all_periods : bool, optional
-        Read the counts of all periods, not of the run's alone.
+    whole_run : bool, optional
+        Look at what later stages read, too: the counts of all periods, and the areas of all levels
+        (of which the predict stage warns by itself).
     """
     areas, ids = inputs.areas, np.empty(0, object)
     found: list[Suspicion] = []
     shapes = size = None
     if areas is not None:
-        ids = areas["id"].to_numpy()
+        ids = areas[AREA_ID].to_numpy()
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += id_suspicions(config, areas)
         if inputs.located:
@@ -123,7 +126,9 @@ def examine(
     if config.labels is not None and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
     periods: tuple[CountProfile, ...] = ()
-    if all_periods and areas is not None:
+    if whole_run:
+        found += level_suspicions(config, inputs.levels)
+    if whole_run and areas is not None:
         periods = profile_periods(config, ids, below)
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(

@@ -66,6 +66,8 @@ class Inputs:
         All rasters that could be opened, misplaced ones included.
     repairs : Repairs
         What `areas.repair` did.
+    levels : dict of GeoDataFrame
+        Areas of each level of ``output.areas`` whose file has no problem.
     """
 
     grid: Grid | None
@@ -79,6 +81,7 @@ class Inputs:
     weights: pd.Series | None = None
     opened: tuple[RasterSource, ...] = ()
     repairs: Repairs = field(default_factory=Repairs)
+    levels: dict[str, gpd.GeoDataFrame] = field(default_factory=dict)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -103,7 +106,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     if areas is not None:
         given = read_responses(config, areas, repairs, problems)
         _check_folds(config, len(areas), problems)
-    _check_levels(config, areas, problems)
+    levels = _check_levels(config, areas, problems)
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
@@ -146,6 +149,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         given.weights,
         opened,
         repairs,
+        levels,
     )
 
 
@@ -158,8 +162,13 @@ def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
         problems.append(Problem("evaluate.folds", found, remedy))
 
 
-def _check_levels(config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]) -> None:
-    """Append the problems of ``output.areas``, so that a run does not end before its tables."""
+def _check_levels(
+    config: Config, areas: gpd.GeoDataFrame | None, problems: list[Problem]
+) -> dict[str, gpd.GeoDataFrame]:
+    """Return the areas of ``output.areas``; append their problems.
+
+    They are found here, so that a run does not end before its tables.
+    """
     column, where = target_column(config, TRAINING), f"areas ({config.areas.path})"
     if areas is not None:
         check_name(areas, config.areas.name, where, problems)
@@ -167,14 +176,15 @@ def _check_levels(config: Config, areas: gpd.GeoDataFrame | None, problems: list
         read_targets(areas, column, where, problems)
     frames = read_level_frames(config, problems)
     if areas is None or areas.crs is None or not np.isfinite(areas.total_bounds).all():
-        return
+        return frames
     for number, spec in enumerate(config.output.areas):
         if spec.level in frames and not _touches(frames[spec.level], areas):
             place = f"output.areas[{number}] ({spec.path})"
             found = "no area of this level is where the areas of the training are"
             problems.append(Problem(place, found, "give areas of the same country"))
-            return
+            return frames
     _check_nesting(config, {TRAINING: areas, **frames}, problems)
+    return frames
 
 
 def _check_nesting(

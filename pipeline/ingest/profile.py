@@ -12,7 +12,7 @@ import pandas as pd
 import shapely
 import zarr
 
-from geo.columns import MISSING, id_text
+from geo.columns import AREA_ID, MISSING, id_text
 from geo.errors import InputError
 from geo.grid import Grid
 from geo.membership import Membership
@@ -202,7 +202,7 @@ def exposure_of(members: Membership, state: np.ndarray, grid: Grid, path: Place)
 
 def profile_areas(areas: gpd.GeoDataFrame, size: np.ndarray) -> AreaProfile:
     """Describe the areas; ``size`` is their surface, km2."""
-    each = Extremes.of(size, areas["id"].to_numpy())
+    each = Extremes.of(size, areas[AREA_ID].to_numpy())
     return AreaProfile(len(areas), crs_text(areas.crs), float(np.nansum(size)), each)
 
 

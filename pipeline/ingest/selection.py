@@ -9,6 +9,7 @@ import geopandas as gpd
 import numpy as np
 import zarr
 
+from geo.columns import AREA_ID
 from geo.errors import Problem, name_first
 from geo.membership import Membership
 from pipeline.config.response_words import ResponseWords
@@ -131,7 +132,7 @@ def select_pixels(
     keep = state == 0
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
-    ids = areas["id"]
+    ids = areas[AREA_ID]
     y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
     # An area without people and cases is left out; it is no problem.
     on_grid = np.diff(members.offsets) > 0

@@ -13,6 +13,7 @@ import geopandas as gpd
 import numpy as np
 import shapely
 
+from geo.columns import AREA_ID
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
 from geo.membership import Membership, membership
@@ -206,9 +207,9 @@ def _members(
         remedy = "give the grid of a raster that covers them"
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
-    ids = areas["id"].to_numpy()[rows]
+    ids = areas[AREA_ID].to_numpy()[rows]
     words = ResponseWords.of(config)
-    _log_cut(members, areas["id"].to_numpy(), rows, geometry, grid, words, progress)
+    _log_cut(members, areas[AREA_ID].to_numpy(), rows, geometry, grid, words, progress)
     check_area_balance(place, ids, areas.geometry[usable], geometry, measured, grid, problems)
     return members
 
@@ -288,7 +289,7 @@ def _write_store(
                 trials=None
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
-                ids=[str(i) for i in areas["id"].to_numpy()[bags.area]],
+                ids=[str(i) for i in areas[AREA_ID].to_numpy()[bags.area]],
                 covariates=covariates,
                 units=[inputs.covariates[name].source.unit or "" for name in covariates],
                 grid=grid.to_dict(),

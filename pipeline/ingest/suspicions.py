@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 import geopandas as gpd
 import numpy as np
@@ -11,21 +12,22 @@ import pandas as pd
 import shapely
 from scipy.stats import spearmanr
 
-from geo.columns import id_text
+from geo.columns import AREA_ID, id_text
 from geo.errors import InputError, name_first
+from geo.overlaps import name_overlaps
 from geo.raster import RasterSource
 from geo.tables import read_table
 from pipeline.config.schema import Config
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
+from pipeline.ingest.selection import measurable
+from pipeline.store.level_areas import level_overlap
 
 N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
 N_WHOLE, SPREAD, MIDDLE = 20, 5.0, 10.0  # areas, spread of their people, median: whole percentages
 WIDE = 10.0  # a threshold is suspicious this many times outside the rates of the areas
 LACKING = 0.5  # share of an area's people without a covariate from which it is named
-HALF_TURN = 180.0  # degrees of longitude; a wider area is drawn the long way
-OVERLAPPING = 0.05  # share of the smaller area; generalised borders overlap by less
 
 _SHARE = re.compile(
     r"%|(?<![a-z])(pct|percent(age)?|prev(alence)?|proportion|share|ratio|incidence|rate)(?![a-z])"
@@ -166,7 +168,7 @@ def id_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
         return []
     if spec.id not in table.columns:
         return []
-    given, known = set(id_text(table[spec.id]).dropna()), set(areas["id"].dropna())
+    given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
     pairs = same_but_for_spelling(given - known, known - given)
     if not pairs:
         return []
@@ -286,36 +288,30 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     areas : GeoDataFrame
         Valid polygons.
     """
-    shapes, ids = np.asarray(areas.geometry.array), areas["id"].to_numpy()
-    size = shapely.area(shapes)
-    one, other = shapely.STRtree(shapes).query(shapes)
-    pair = one < other
-    one, other = one[pair], other[pair]
-    # Boxes that share less than this leave no room for more.
-    west, south, east, north = shapely.bounds(shapes).T
-    width = np.minimum(east[one], east[other]) - np.maximum(west[one], west[other])
-    height = np.minimum(north[one], north[other]) - np.maximum(south[one], south[other])
-    smaller = np.minimum(size[one], size[other])
-    near = width * height > OVERLAPPING * smaller
-    if areas.crs is not None and areas.crs.is_geographic:
-        # A polygon drawn across 180 degrees the long way covers what it does not mean to.
-        long_way = east - west > HALF_TURN
-        near &= ~long_way[one] & ~long_way[other]
-    one, other, smaller = one[near], other[near], smaller[near]
-    common = shapely.area(shapely.intersection(shapes[one], shapes[other]))
-    much = common > OVERLAPPING * smaller
-    if not much.any():
+    each = name_overlaps(areas.geometry, areas[AREA_ID].to_numpy())
+    if not each:
         return []
-    share = 100 * common[much] / smaller[much]
-    each = [
-        f"{ids[a]} and {ids[b]} ({_how_much(s, size[a] / size[b])})"
-        for a, b, s in zip(one[much], other[much], share, strict=True)
-    ]
     text = f"areas overlap, by share of the smaller: {name_first(each, N_NAMED)}"
     remedy = "drop the feature that is there twice, or correct the boundaries"
     return [Suspicion("overlap", f"areas ({config.areas.path})", text, remedy)]
 
 
-def _how_much(percent: float, ratio: float) -> str:
-    same = percent > 99.9 and abs(ratio - 1) < 1e-3
-    return "the same polygon" if same else f"{percent:.0f} %"
+def level_suspicions(config: Config, levels: Mapping[str, gpd.GeoDataFrame]) -> list[Suspicion]:
+    """Return a suspicion about each level of ``output.areas`` whose areas overlap.
+
+    Parameters
+    ----------
+    config : Config
+    levels : mapping of str to GeoDataFrame
+        Areas of each level, those whose file has a problem left out; polygons may be invalid.
+    """
+    found = []
+    for number, spec in enumerate(config.output.areas):
+        frame = levels.get(spec.level)
+        if frame is None:
+            continue
+        usable = frame[measurable(frame)]
+        each = level_overlap(config, number, usable.geometry, usable[AREA_ID].to_numpy())
+        if each is not None:
+            found.append(Suspicion("overlap", each.place, each.found, each.remedy))
+    return found

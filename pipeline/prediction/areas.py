@@ -16,6 +16,7 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
+from geo.columns import AREA_ID, attribute_columns
 from geo.write_errors import explained_write_errors, write_error
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.prediction.csv_table import write_csv
@@ -246,7 +247,8 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     ----------
     areas : GeoDataFrame
         From :func:`geo.boundary.read_areas`. Areas that the table lacks have no usable pixel;
-        their numbers stay empty.
+        their numbers stay empty. An attribute with the name of a column of the table has
+        ``_given`` behind it.
     table : DataFrame
         From :func:`tabulate_areas`.
     id_column : str
@@ -254,20 +256,23 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     directory : Path
         Directory of the two files.
     """
-    # GeoPackage reserves the column "fid"; names that resemble the geometry's clash as well.
-    name = "area_id" if id_column.lower() in {"fid", "geometry", "geom"} else id_column
-    attributes = [
-        column
-        for column in areas.columns
-        if column not in {"id", id_column, name, areas.geometry.name, *table.columns}
-        and str(column).lower() not in {"fid", "geom"}
-    ]
-    result = areas[[*attributes, areas.geometry.name]].copy()
-    result.insert(0, name, areas["id"].astype(str))
+    # GeoPackage reserves the column "fid"; names that resemble the geometry's clash as well, and
+    # capitals make no difference.
+    taken = {"fid", "geometry", "geom", *(column.lower() for column in table.columns)}
+    name = "area_id" if id_column.lower() in taken else id_column
+    taken.add(name.lower())
+    names = {}
+    for column in attribute_columns(areas):
+        if column != id_column:
+            names[column] = free_name(str(column), taken)
+            taken.add(names[column].lower())
+    ids = areas[AREA_ID].astype(str)
+    result = areas[[*names, areas.geometry.name]].rename(columns=names)
+    result.insert(0, name, ids)
     for column in table.columns:
         # An area that the table lacks is not in the training: true and false suffice.
         rest = {"fill_value": False} if table[column].dtype == bool else {}
-        result[column] = table[column].reindex(areas["id"].astype(str), **rest).to_numpy()
+        result[column] = table[column].reindex(ids, **rest).to_numpy()
     geometry = result.geometry.name
     result = result[[c for c in result.columns if c != geometry] + [geometry]]
     package = directory / AREAS_GPKG.file
@@ -278,6 +283,13 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
     if len(whole) != len(result) or not _same_numbers(whole, result, list(table.columns)):
         raise write_error(package, [package])
     write_csv(result.drop(columns=geometry), directory / AREAS_CSV.file)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """Return a name, or with ``_given`` behind it, that is not taken (in small letters)."""
+    while name.lower() in taken:
+        name += "_given"
+    return name
 
 
 def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,7 @@ from pipeline.store.level_areas import (
     Overlaps,
     check_name,
     country_of,
+    level_overlap,
     make_level,
     read_level_frames,
     read_targets,
@@ -73,6 +75,7 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
     """
     config = made.config
     levels = open_levels(config, made.areas, grid_of(made.cube))
+    log_overlaps(levels, config, progress)
     reader = PixelReader(
         made.cube,
         made.directory,
@@ -224,6 +227,16 @@ def tabulate(
         level.name: tabulate_level(level, draws, at, observed[level.name], summary, pixel)
         for level, at in areas_of(reader)
     }
+
+
+def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) -> None:
+    """Say which levels have areas that overlap, unless the user accepts them."""
+    by_name = {level.name: level for level in levels}
+    for number, spec in enumerate(config.output.areas):
+        level = by_name[spec.level]
+        found = level_overlap(config, number, level.geometry, level.ids)
+        if found is not None and not config.check.accepts("overlap", found.place):
+            progress.log(f"predict: suspicion: {found} [overlap]")
 
 
 def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Progress) -> None:

@@ -159,7 +159,8 @@ def left_out(record: Mapping[str, Any]) -> list[str]:
 def areas_sheet(found: Found) -> Sheet:
     """Return the table of all areas: what readers look for, with short headings."""
     config, areas = found.config, found.areas
-    key, level = config.areas.id, percent(config.output.interval)
+    # The first column has the ids; its name is not always the user's.
+    key, level = str(areas.columns[0]), percent(config.output.interval)
     words = ResponseWords.of(config)
     if config.labels is not None:
         wanted = {

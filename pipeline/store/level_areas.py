@@ -11,10 +11,11 @@ import pandas as pd
 import shapely
 
 from geo.boundary import read_areas
-from geo.columns import has_column
+from geo.columns import AREA_ID, attribute_columns, has_column
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
 from geo.membership import Membership, membership
+from geo.overlaps import name_overlaps
 from geo.repair import Repairs
 from geo.reproject import reproject
 from pipeline.config.level_schema import COUNTRY, COUNTS, TRAINING
@@ -23,6 +24,7 @@ from pipeline.config.schema import Config
 #: Share of its surface with which an area lies inside another: boundaries of two levels are often
 #: drawn at two scales.
 INSIDE = 0.99
+N_NAMED = 5  # areas, or pairs of them, that a message names
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def check_name(
     """Append a problem if the column of the names is not there."""
     if column is not None:
         key = f"{where.partition(' (')[0]}.name"
-        has_column(frame.columns.drop(frame.geometry.name), column, where, key, problems)
+        has_column(attribute_columns(frame), column, where, key, problems)
 
 
 def target_column(config: Config, level: str) -> str | None:
@@ -118,18 +120,45 @@ def read_targets(
     Appends a problem if the column is not there, is empty, or has values that are no totals.
     """
     key = "output.reconcile.to"
-    if not has_column(frame.columns.drop(frame.geometry.name), column, where, key, problems):
+    if not has_column(attribute_columns(frame), column, where, key, problems):
         return np.full(len(frame), np.nan)
     given = frame[column]
     values = pd.to_numeric(given, errors="coerce").to_numpy(np.float64)
     wrong = (given.notna().to_numpy() & np.isnan(values)) | (values < 0) | np.isinf(values)
     if wrong.any():
-        named = name_first([f"{i} ({given[k]})" for k, i in enumerate(frame["id"]) if wrong[k]])
+        named = name_first([f"{i} ({given[k]})" for k, i in enumerate(frame[AREA_ID]) if wrong[k]])
         what = f"column {column!r} has values that are no totals: {named}"
         problems.append(Problem(where, what, "give numbers of at least 0, or leave them empty"))
     elif np.isnan(values).all():
         problems.append(Problem(where, f"column {column!r} is empty", "give another column"))
     return values
+
+
+def level_overlap(
+    config: Config, number: int, geometry: gpd.GeoSeries, ids: np.ndarray
+) -> Problem | None:
+    """Return what is odd about a level whose areas overlap; None if they do not.
+
+    Parameters
+    ----------
+    config : Config
+    number : int
+        Place of the level in ``output.areas``.
+    geometry : GeoSeries
+        Valid polygons.
+    ids : (n_area,) array
+    """
+    each = name_overlaps(geometry, ids)
+    if not each:
+        return None
+    spec = config.output.areas[number]
+    found = (
+        f"areas of the level {spec.level} overlap, by share of the smaller: "
+        f"{name_first(each, N_NAMED)}; what they share counts in each of them, and so more than "
+        "once in the level's targeting curve"
+    )
+    remedy = "correct the boundaries, or give each set of areas without overlaps a level of its own"
+    return Problem(f"output.areas[{number}] ({spec.path})", found, remedy)
 
 
 def make_level(
@@ -163,14 +192,14 @@ def make_level(
     if name_column is not None:
         names = frame[name_column].astype(object).where(frame[name_column].notna(), "")
         names = names.astype(str).to_numpy(object)
-    ids = frame["id"].astype(str).to_numpy(object)
+    ids = frame[AREA_ID].astype(str).to_numpy(object)
     return Level(name, ids, names, geometry, _valid(np.asarray(moved.array)), members)
 
 
 def bare_level(name: str, frame: gpd.GeoDataFrame, plane: object) -> Level:
     """Return a level without its pixels, on a plane (a CRS): for checks alone."""
     moved = frame.geometry.to_crs(plane).reset_index(drop=True)
-    ids = frame["id"].astype(str).to_numpy(object)
+    ids = frame[AREA_ID].astype(str).to_numpy(object)
     return Level(name, ids, None, frame.geometry, _valid(np.asarray(moved.array)), None)
 
 

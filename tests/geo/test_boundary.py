@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 from geo.boundary import read_areas
-from geo.columns import id_text
+from geo.columns import AREA_ID, id_text
 from geo.counts import read_counts
 
 SQUARE = shapely.box(0, 0, 1, 1)
@@ -38,7 +38,7 @@ def areas_of(tmp_path, table, *, layer=None, column="area_id", name="areas.gpkg"
 def test_every_format_gives_the_same_areas(tmp_path, name, ids):
     areas, problems, _ = areas_of(tmp_path, frame(ids=ids), name=name)
     assert problems == []
-    assert list(areas["id"]) == ["1", "2", "3"]
+    assert list(areas[AREA_ID]) == ["1", "2", "3"]
     assert areas.geometry.name == "geometry"
     assert areas.crs.to_epsg() == 4326
     np.testing.assert_allclose(areas.bounds["minx"], [0, 1, 2])
@@ -116,7 +116,7 @@ def test_the_real_districts_are_sound(madagascar):
     assert problems == []
     assert len(areas) == 109
     assert counts.sum() == pytest.approx(1_237_811, abs=1)
-    assert list(counts.index) == list(areas["id"])
+    assert list(counts.index) == list(areas[AREA_ID])
     table = pd.read_csv(madagascar / "cases.csv").set_index("district_id")["cases"]
     np.testing.assert_allclose(counts, table.loc[counts.index.astype(int)])
 
@@ -125,7 +125,7 @@ def test_the_real_districts_are_sound(madagascar):
 
 
 def sound_areas(ids=("1", "2", "3")):
-    return frame(ids=ids).assign(id=list(ids))
+    return frame(ids=ids).assign(**{AREA_ID: list(ids)})
 
 
 def counts_of(tmp_path, text, *, ids=("1", "2", "3"), name="cases.csv", value="cases"):
@@ -264,7 +264,7 @@ def test_partial_areas_and_counts_let_the_rest_be_checked(tmp_path):
     problems = []
     assert read_areas(path, None, "area_id", "areas", problems) is None
     areas = read_areas(path, None, "area_id", "areas", problems, partial=True)
-    assert list(areas["id"]) == ["1", "2", "2"]
+    assert list(areas[AREA_ID]) == ["1", "2", "2"]
     assert problems[0] == problems[1]
     far = frame([shapely.box(5e5 + i, 0, 5e5 + i + 1, 1) for i in range(3)])
     far.to_file(path, engine="pyogrio")

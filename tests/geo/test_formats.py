@@ -12,7 +12,7 @@ from pyproj import CRS
 
 from geo.boundary import read_areas
 from geo.boundary_formats import BOUNDARIES
-from geo.columns import id_text
+from geo.columns import AREA_ID, id_text
 from geo.counts import read_counts
 from geo.errors import InputError, Problem
 from geo.formats import Formats
@@ -115,7 +115,7 @@ def test_boundaries_of_another_format(tmp_path):
     path = tmp_path / "areas.wkt"
     path.write_text("\n".join(f"0{k}|{shape.wkt}" for k, shape in enumerate(areas().geometry)))
     found = read_areas(path, None, "code", "areas", [])
-    assert list(found["id"]) == list(id_text(["00", "01", "02"]))
+    assert list(found[AREA_ID]) == list(id_text(["00", "01", "02"]))
     path.write_text("")
     problems: list[Problem] = []
     assert read_areas(path, None, "code", "areas", problems) is None

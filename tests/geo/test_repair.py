@@ -11,6 +11,7 @@ import shapely
 from pyproj import Geod
 
 from geo.boundary import read_areas
+from geo.columns import AREA_ID
 from geo.repair import Repairs
 
 BOW_TIE = shapely.Polygon([(0, 0), (1000, 1000), (1000, 0), (0, 1000)])
@@ -49,7 +50,7 @@ def test_every_repair_is_told_with_the_sizes(tmp_path):
     later = [1, 2, np.nan, 4, np.nan, 4, np.nan]
     areas, problems, repairs = repaired(tmp_path, shapes, ids, name=name, same=[1] * 7, later=later)
     assert problems == []
-    assert list(areas["id"]) == ["a", "tie", "isle"]
+    assert list(areas[AREA_ID]) == ["a", "tie", "isle"]
     assert list(areas["name"]) == ["A", "T", "North"]
     assert list(areas["later"]) == [1, 2, 4]
     # 1 km2; both loops of the eight; a box and two that overlap by half.

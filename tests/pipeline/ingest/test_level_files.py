@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from shapely.geometry import box
 
-from pipeline.ingest.stage import check
+from pipeline.config.context import StageContext
+from pipeline.ingest.stage import check, check_inputs, ingest
+from tests.progress import Notes
 
 
 def with_level(files, shapes, *, crs=None, reconcile=None, **columns):
@@ -69,3 +71,24 @@ def test_names_of_the_areas_are_a_column(files):
     files.options["areas"] = {**files.mapping()["areas"], "name": "cod"}
     text = "\n".join(str(problem) for problem in check(files.config()))
     assert "has no column 'cod', which areas.name names; did you mean 'code'?" in text
+
+
+def test_areas_of_a_level_that_overlap_are_named_with_their_share(files):
+    cut = files.polygons[1].bounds[0]
+    first, second = squares(files, cut)
+    assert with_level(files, [first, second.buffer(200, join_style="mitre")]) == ""
+    assert check_inputs(files.config()).examined.suspicions == ()  # a sliver of 2 %
+    assert with_level(files, [first.buffer(800, join_style="mitre"), second, first]) == ""
+    said = [str(each) for each in check_inputs(files.config()).examined.suspicions]
+    assert len(said) == 1
+    path = files.directory / "zones.gpkg"
+    assert said[0].startswith(
+        f"output.areas[0] ({path}): areas of the level zone overlap, by share of the smaller: "
+        "0 and 1 (8 %), 0 and 2 (100 %); what they share counts in each of them, and so more than "
+        "once in the level's targeting curve; "
+    )
+    log = Notes()  # the predict stage warns of it: a run says it once
+    ingest(StageContext(files.config(), log))
+    assert not [line for line in log.lines if "overlap" in line]
+    files.options["check"] = {"accept": ["overlap:output.areas[0]"]}
+    assert check_inputs(files.config()).examined.suspicions == ()

@@ -14,16 +14,21 @@ import rasterio
 import shapely
 from shapely.geometry import box
 
+from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
+from pipeline.config.check_schema import Check
+from pipeline.config.context import StageContext
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
-from pipeline.prediction.levels import grid_of, open_levels
+from pipeline.prediction.levels import grid_of, log_overlaps, open_levels
+from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
 from pipeline.store.level_areas import Level, Overlaps, read_level_frames
+from tests.progress import Notes
 
 LEVELS = ("training", "province", "catchment", "country")
 
@@ -133,8 +138,8 @@ def test_every_format_holds_the_same_table(made, geometry_of):
 def draws_of(world, made, *, tile_size=None, n_thread=1):
     config, _, _ = made
     cube = config.output.dir / "work/grid.zarr"
-    levels = open_levels(config, gpd.read_file(config.areas.path).assign(id=lambda f: f["code"]),
-                         grid_of(cube))  # fmt: skip
+    frame = gpd.read_file(config.areas.path).assign(**{AREA_ID: lambda f: f["code"]})
+    levels = open_levels(config, frame, grid_of(cube))
     limits = covariate_range(world.store)
     reader = PixelReader(cube, config.output.dir, levels, 1000, (50.0,), limits, tile_size)
     functions = world.model.sample_functions(40, np.random.default_rng(3))
@@ -152,7 +157,7 @@ def test_neither_tiles_nor_threads_change_anything(world, made):
 def test_pixels_outside_the_range_of_the_training_extrapolate(world, made):
     config, _, _ = made
     cube = config.output.dir / "work/grid.zarr"
-    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    frame = gpd.read_file(config.areas.path).assign(**{AREA_ID: lambda f: f["code"]})
     levels = open_levels(config, frame, grid_of(cube))
     limits = np.array([[-9.0, 0.5], [9.0, 9.0]])  # the second covariate is row / 10
     reader = PixelReader(cube, config.output.dir, levels, 1000, (), limits)
@@ -180,6 +185,33 @@ def test_what_lies_inside_what():
     assert np.isnan(unknown[0])
 
 
+def test_the_stage_says_once_which_areas_of_a_level_overlap(world, level_config, tmp_path):
+    shutil.copytree(world.directory / "out", tmp_path / "out")
+    left, bottom, right, top = gpd.read_file(world.directory / "areas.gpkg").total_bounds
+    middle, quarter = (left + right) / 2, (right - left) / 4
+    shapes = [box(left, bottom, middle + quarter, top), box(middle, bottom, right, top)]
+    wide = gpd.GeoDataFrame({"key": ["a", "b"]}, geometry=shapes, crs="EPSG:32738")
+    wide.to_file(tmp_path / "wide.gpkg")
+    areas = [{"path": "wide.gpkg", "id": "key", "level": "wide"}]
+    config = level_config(world, tmp_path / "out", areas=areas)
+    log = Notes()
+    predict_stage(StageContext(config, log))
+    said = [line for line in log.lines if "overlap" in line]
+    assert len(said) == 1
+    assert said[0].startswith("predict: suspicion: output.areas[0] (")
+    assert "a and b (50 %); what they share counts in each" in said[0]
+    # The country has everybody once, the curve of the level those in both areas twice.
+    tables = {n: pd.read_csv(tmp_path / f"out/levels_{n}.csv") for n in ("wide", "country")}
+    both = tables["wide"].set_index("id")["people"]
+    assert both.sum() > 1.1 * tables["country"]["people"][0]
+    first = tables["wide"].sort_values("target_order").iloc[0]
+    assert first["target_people"] == pytest.approx(first["people"] / both.sum())
+    accepted = config.model_copy(update={"check": Check(accept=("overlap",))})
+    levels = [Level("wide", np.array(["a", "b"]), None, wide.geometry, np.array(shapes), None)]
+    log_overlaps(levels, accepted, log)
+    assert len([line for line in log.lines if "overlap" in line]) == 1
+
+
 def problems_of(config):
     problems: list[Problem] = []
     read_level_frames(config, problems)
@@ -201,14 +233,14 @@ def test_a_file_that_cannot_be_used_is_one_clear_line(world, made):
     assert "did you mean 'key'?" in text
     assert "which output.areas[0].name names" in problems_of(with_area(name="titel"))
     assert "no layer 'x'" in problems_of(with_area(layer="x"))
-    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    frame = gpd.read_file(config.areas.path).assign(**{AREA_ID: lambda f: f["code"]})
     with pytest.raises(InputError, match=r"output\.areas\[0\].*did you mean 'key'"):
         open_levels(with_area(id="kye"), frame, world.grid)
 
 
 def test_names_of_the_training_areas_are_in_their_table(made):
     config, _, _ = made
-    frame = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
+    frame = gpd.read_file(config.areas.path).assign(**{AREA_ID: lambda f: f["code"]})
     named = config.model_copy(update={"areas": config.areas.model_copy(update={"name": "name"})})
     grid = grid_of(config.output.dir / "work/grid.zarr")
     assert open_levels(named, frame, grid)[0].names.tolist() == frame["name"].tolist()

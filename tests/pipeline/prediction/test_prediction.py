@@ -8,11 +8,14 @@ from copy import copy
 
 import geopandas as gpd
 import numpy as np
+import pandas as pd
 import pytest
 import rasterio
 from matplotlib import image
 from rio_cogeo import cog_validate
 
+from geo.boundary import read_areas
+from geo.columns import AREA_ID
 from geo.grid import Tile
 from geo.positions import Positions
 from models.aggregate.members import member_states
@@ -253,7 +256,7 @@ def test_the_table_by_hand_and_an_area_without_people():
 
 def test_areas_that_were_left_out_stay_empty_and_a_column_fid_is_no_trouble(tmp_path):
     areas = gpd.GeoDataFrame(
-        {"fid": [7, 9], "id": ["7", "9"], "observed": ["x", "y"]},
+        {"fid": [7, 9], AREA_ID: ["7", "9"], "observed": ["x", "y"]},
         geometry=gpd.points_from_xy([0, 1], [0, 1]).buffer(0.3),
         crs="EPSG:4326",
     )
@@ -262,3 +265,29 @@ def test_areas_that_were_left_out_stay_empty_and_a_column_fid_is_no_trouble(tmp_
     back = gpd.read_file(tmp_path / "areas.gpkg").set_index("area_id")
     assert np.isnan(back.loc["7", "fitted"])
     assert back.loc["9", "observed"] == 4
+    assert back["observed_given"].tolist() == ["x", "y"]
+
+
+def test_attributes_stay_as_they_are_beside_any_id_column(tmp_path):
+    given = {"id": [70, 90], "code": ["a", "b"], "Observed": ["x", "y"], "people": [1.5, 2.5]}
+    frame = gpd.GeoDataFrame(
+        given, geometry=gpd.points_from_xy([0, 1], [0, 1]).buffer(0.3), crs="EPSG:4326"
+    )
+    frame.to_parquet(tmp_path / "given.parquet")
+    table = tabulate_areas(hand_draws([4, 5], [100, 200]), ["a", "b"], 0.9, 1000)
+    areas = read_areas(tmp_path / "given.parquet", None, "code", "areas", [])
+    write_areas(areas, table, "code", tmp_path)
+    for back in (gpd.read_file(tmp_path / "areas.gpkg"), pd.read_csv(tmp_path / "areas.csv")):
+        assert back.columns[:4].tolist() == ["code", "id", "Observed_given", "people_given"]
+        assert back["code"].tolist() == ["a", "b"]
+        assert back["id"].tolist() == [70, 90]
+        assert back["Observed_given"].tolist() == ["x", "y"]
+        assert back["people_given"].tolist() == [1.5, 2.5]
+        assert back["observed"].tolist() == [4, 5]
+        assert back["people"].tolist() == [100, 200]
+    # Ids with the name of a number of ours are the column area_id.
+    areas = read_areas(tmp_path / "given.parquet", None, "people", "areas", [])
+    write_areas(areas, table.set_axis(["1.5", "2.5"]), "people", tmp_path)
+    back = pd.read_csv(tmp_path / "areas.csv")
+    assert back["area_id"].tolist() == [1.5, 2.5]
+    assert back["people"].tolist() == [100, 200]

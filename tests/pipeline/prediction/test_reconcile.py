@@ -12,6 +12,7 @@ import pytest
 import rasterio
 from scipy.sparse import csr_matrix
 
+from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from pipeline.config.context import StageContext
 from pipeline.prediction.reconcile import Conflict, Tier, rake
@@ -229,8 +230,10 @@ def test_threads_do_not_change_reconciled_maps(raked_run, tmp_path):
 
 def test_levels_that_cross_are_refused(made):
     config, _, _ = made
-    training = gpd.read_file(config.areas.path).assign(id=lambda f: f["code"])
-    other = gpd.read_parquet(config.output.areas[1].path).assign(id=lambda f: f["no"].astype(str))
+    training = gpd.read_file(config.areas.path).assign(**{AREA_ID: lambda f: f["code"]})
+    other = gpd.read_parquet(config.output.areas[1].path).assign(
+        **{AREA_ID: lambda f: f["no"].astype(str)}
+    )
     levels = [bare_level("training", training, 32738), bare_level("catchment", other, 32738)]
     with pytest.raises(InputError, match="areas of training cross the borders of catchment"):
         nested_order(levels)
