@@ -84,6 +84,26 @@ def read_counts(
     return counts if len(problems) == n_before or partial else None
 
 
+def locate_counts(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    row_filter: tuple[str, str] | None = None,
+    *,
+    sheet: str | None = None,
+    layer: str | None = None,
+) -> dict[str, str]:
+    """Return where each area's count is written, such as ``row 7``; see :func:`read_counts`."""
+    columns = (id_column, value_column)
+    given = _read_responses("count", path, areas, columns, [], row_filter, (sheet, layer))
+    if given is None:
+        return {}
+    return {
+        text: f"{given.word} {row}" for text, row in zip(given.ids, given.rows, strict=True) if text
+    }
+
+
 def read_labels(
     path: str | Path | None,
     areas: gpd.GeoDataFrame,

@@ -45,6 +45,8 @@ ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
 N_STEP = 8  # whose changes of the gradient correct the held site's curvature
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 
+_PHASES = {CLIMB: "climb", CURVATURE: "curvature", WHOLE: "climb on all pixels", DONE: "done"}
+
 Sums = Callable[[State, int, bool], Stats]
 
 
@@ -124,6 +126,14 @@ class Refinement:
         if "grad" in memory:
             report["gradient"] = float(np.abs(memory["grad"]).max())
         return state, Info(float(memory["value"]), done, stopped, report)
+
+    def phase(self, state: State) -> str:
+        """Return what the next step does, in a few words."""
+        stage = int(state.memory.get("stage", CLIMB))
+        if stage == MEMBERS:
+            n_made = state.members["weight"].size if state.members else 0
+            return f"hyperparameter draw {min(n_made + 1, self._n_member)} of {self._n_member}"
+        return _PHASES[stage]
 
     # -- the stages ----------------------------------------------------------------------------
 

@@ -191,6 +191,21 @@ def refuse_missing(bags: BagBlock) -> None:
         raise BagsError(msg)
 
 
+def refuse_weightless(weight: np.ndarray) -> None:
+    """Raise BagsError if a bag has no exposure: its response then tells nothing of any rate.
+
+    Parameters
+    ----------
+    weight : (n_bag,) float array
+        Summed weights of the bags.
+    """
+    empty = np.flatnonzero(~(weight > 0))
+    if empty.size:
+        which = f"bag {empty[0]}" + (f" and {empty.size - 1} more" if empty.size > 1 else "")
+        msg = f"weight is 0 in all pixels of {which}; drop bags without exposure from the fit"
+        raise BagsError(msg)
+
+
 def cut_blocks(
     sizes: np.ndarray, block_pixels: int = BLOCK_PIXELS, block_bags: int = BLOCK_BAGS
 ) -> np.ndarray:

@@ -152,6 +152,9 @@ class Refinement(Protocol):
     def advance(self, state: State) -> tuple[State, Info]:
         """Take the next step."""
 
+    def phase(self, state: State) -> str:
+        """Return what the next step does, in a few words."""
+
 
 class Model(Protocol):
     """Interface of a model for the training loop and the pipeline.

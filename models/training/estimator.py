@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from models.core.block import BLOCK_BAGS, refuse_missing
+import numpy as np
+
+from models.core.block import BLOCK_BAGS, refuse_missing, refuse_weightless
 from models.core.errors import NotFittedError, ParameterError
 from models.core.persist import load_arrays, write_model
 from models.core.protocol import Arrays, State, override
@@ -104,6 +106,8 @@ class Estimator:
         from models.training.loop import start_training, train
 
         refuse_missing(bags)
+        if self.responses == "counts":
+            refuse_weightless(np.add.reduceat(bags.weight, bags.offsets[:-1]))
         # A step of all bags need not be cut finely; a small batch must be.
         fine = self.sweep == "minibatch"  # type: ignore[attr-defined]
         source = BagsSource(bags, self.seed, block_bags=BLOCK_BAGS if fine else bags.n_bag)

@@ -7,7 +7,7 @@ more time for that than for their arithmetic.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -75,11 +75,17 @@ class WholeSums:
     executor : Executor
     blocks : list of int
         All that hold training bags.
+
+    Attributes
+    ----------
+    on_pass : callable
+        Called after each pass over the bags.
     """
 
     def __init__(self, model: Model, executor: Executor, blocks: list[int]) -> None:
         self._model, self._executor, self._blocks = model, executor, blocks
         self._few: dict[int, FewPixels] = {}
+        self.on_pass: Callable[[], None] = lambda: None
 
     def __enter__(self) -> WholeSums:
         """Return itself."""
@@ -99,10 +105,13 @@ class WholeSums:
         ``slopes`` by the kernel's parameters take longer.
         """
         if not cap:
-            return self._executor.sum(asked(self._model, state, slopes=slopes), self._blocks)
-        if cap not in self._few:
-            self._few[cap] = FewPixels(self._model, self._executor, self._blocks, state, cap)
-        return self._few[cap].sum(state, slopes=slopes)
+            found = self._executor.sum(asked(self._model, state, slopes=slopes), self._blocks)
+        else:
+            if cap not in self._few:
+                self._few[cap] = FewPixels(self._model, self._executor, self._blocks, state, cap)
+            found = self._few[cap].sum(state, slopes=slopes)
+        self.on_pass()
+        return found
 
 
 def asked(model: Model, state: State, *, slopes: bool) -> Arrays:

@@ -51,13 +51,31 @@ class Training:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a progress bar shows after each step."""
+    """What a progress bar shows after each step, and after each pass of a longer step.
+
+    Attributes
+    ----------
+    epoch : int
+        From 1.
+    step, n_step : int
+        Steps done of those of the epoch.
+    bound, rate : float
+    phase : str
+        What a fit with steps of its own does now; empty for others.
+    n_pass : int
+        Passes over the bags of such a fit.
+    nats_left : float
+        What its last step left to gain; infinite where unknown.
+    """
 
     epoch: int
     step: int
     n_step: int
     bound: float
     rate: float
+    phase: str = ""
+    n_pass: int = 0
+    nats_left: float = np.inf
 
 
 def start_training(
@@ -111,7 +129,7 @@ def train(
     with WholeSums(model, executor, blocks) as sums:
         settled = model.refinement(training.state, n_bag, sums)
         if settled is not None:
-            return _settle(settled, training, max_epochs, on_epoch, on_step)
+            return _settle(settled, sums, training, max_epochs, on_epoch, on_step)
     while training.epoch < max_epochs and not (training.converged or training.stopped):
         started = time.perf_counter()
         rng = np.random.default_rng([seed, 1, training.epoch])
@@ -146,12 +164,29 @@ def train(
 
 def _settle(
     refinement: Refinement,
+    sums: WholeSums,
     training: Training,
     max_epochs: int,
     on_epoch: Callable[[Training], None] | None,
     on_step: Callable[[StepReport], None] | None,
 ) -> Training:
     """Advance a fit that has its own steps over all bags, until it has converged."""
+    rows = training.history
+    n_pass = int(sum(row.get("passes", 0) for row in rows))
+    bound, left = (rows[-1][key] if rows else np.nan for key in ("bound", "nats_left"))
+
+    def show(epoch: int, step: int) -> None:
+        if on_step is not None:
+            phase = refinement.phase(training.state)
+            rate = training.state.rate
+            on_step(StepReport(epoch, step, 1, bound, rate, phase, n_pass, left))
+
+    def passed() -> None:  # a step may take hundreds
+        nonlocal n_pass
+        n_pass += 1
+        show(training.epoch + 1, 0)
+
+    sums.on_pass = passed
     while training.epoch < max_epochs and not (training.converged or training.stopped):
         started = time.perf_counter()
         training.state, info = refinement.advance(training.state)
@@ -162,8 +197,8 @@ def _settle(
         )
         training.stopped = info.stopped
         training.converged = bool(info.converged) and not info.stopped
-        if on_step is not None:
-            on_step(StepReport(training.epoch, 1, 1, info.bound, training.state.rate))
+        bound, left = info.bound, info.report.get("nats_left", np.inf)
+        show(training.epoch, 1)
         if on_epoch is not None:
             on_epoch(training)
     return training

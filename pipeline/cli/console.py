@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,7 +27,7 @@ import typer
 from geo.errors import InputError, Problem
 from geo.text_safety import terminal_text
 from pipeline.core.errors import explain
-from pipeline.core.progress import Progress, SilentTask, Task
+from pipeline.core.progress import Progress, Task
 from pipeline.core.signals import Terminated
 
 if TYPE_CHECKING:
@@ -231,28 +232,70 @@ def _status(error: Exception) -> int:
 
 
 SHOW_AFTER_S = 2.0
+LINE_AFTER_S, RAREST_LINE_S = 30.0, 600.0
 
 
 class Lines:
     """Progress as lines of text, for log files and pipes.
 
+    A task that takes long has a line after half a minute, then after twice as long each time, and
+    every ten minutes at least.
+
     Parameters
     ----------
     stream : file, optional
         Standard error by default.
+    line_after_s : float, optional
+        Seconds before a task gets a line.
     """
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[str] | None = None, line_after_s: float = LINE_AFTER_S) -> None:
+        self._stream, self._line_after_s = stream, line_after_s
 
     @contextmanager
-    def task(self, name: str, total: float | None = None) -> Iterator[Task]:  # noqa: ARG002
+    def task(self, name: str, total: float | None = None) -> Iterator[Task]:
         """Begin a piece of work."""
-        yield SilentTask()
+        task = _LineTask(self.log, name, total, self._line_after_s)
+        try:
+            yield task
+        finally:
+            task.end()
 
     def log(self, message: str) -> None:
         """Print one line."""
         print(terminal_text(message), file=self._stream or sys.stderr, flush=True)
+
+
+class _LineTask:
+    """A task whose lines a timer prints: one step of it may take minutes."""
+
+    def __init__(
+        self, say: Callable[[str], None], name: str, total: float | None, after_s: float
+    ) -> None:
+        self._say, self._name, self._total = say, name, total
+        self._done, self._notes = 0.0, ""
+        self._started, self._wait = time.monotonic(), after_s
+        self._over = threading.Event()
+        self._timer = threading.Thread(target=self._watch, daemon=True)
+        self._timer.start()
+
+    def advance(self, n: float = 1, **fields: object) -> None:
+        self._done += n
+        if fields:
+            self._notes = ", ".join(f"{key} {_short(value)}" for key, value in fields.items())
+
+    def end(self) -> None:
+        self._over.set()
+        self._timer.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._wait):
+            self._wait = min(2.0 * self._wait, RAREST_LINE_S)
+            passed = time.monotonic() - self._started
+            parts = [f"{100 * self._done / self._total:.0f} %"] if self._total else []
+            parts += [self._notes] if self._notes else []
+            took = f"{passed:.0f} s" if passed < 120 else f"{passed / 60:.0f} min"
+            self._say(f"{self._name}: {', '.join([*parts, f'{took} so far'])}")
 
 
 class Bars:

@@ -16,6 +16,7 @@ CODES = {
     "density": "people per km2 taken for people per pixel, or the reverse",
     "thousands": "people in thousands or millions",
     "rate": "more cases than people",
+    "count": "a count hundreds of times away from those around it",
     "shares": "shares or percentages taken for counts",
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",

@@ -18,6 +18,7 @@ from geo.raster import RasterSource
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import Inputs
+from pipeline.ingest.odd_counts import odd_counts
 from pipeline.ingest.profile import (
     CountProfile,
     GridExposure,
@@ -122,6 +123,8 @@ def examine(
     counts = _counts(config, inputs, below)
     if counts is not None and inputs.counts is not None:
         more += count_suspicions(config, inputs.counts, people, counts)
+        if areas is not None:
+            more += odd_counts(config, areas, inputs.counts, below)
     positive = None
     if config.labels is not None and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)

@@ -22,7 +22,7 @@ from geo.repair import Repairs
 from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import sized
+from pipeline.config.size_defaults import settings, sized
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.area_description import describe_areas
@@ -167,6 +167,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         **totals,
         **({"areas_without_counts": uncounted} if uncounted else {}),
         **leveled,
+        "settings": settings(config),
         "files": files,
     }
 

@@ -102,13 +102,19 @@ def write_run(config: Config, fingerprints: Mapping[str, str]) -> Path:
 
 
 def _settings(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the settings that the stages used: the evaluation may be newer than the fit."""
-    fit, evaluate = (
-        record.get(name, {}).get("summary", {}).get("settings") for name in ("fit", "evaluate")
+    """Return the settings that made what is there, each section of the stage that it is about.
+
+    Any stage may be newer than the others. ``stages`` has the settings of each.
+    """
+    fit, predict, evaluate = (
+        record.get(name, {}).get("summary", {}).get("settings")
+        for name in ("fit", "predict", "evaluate")
     )
-    if not (fit and evaluate):
+    if not fit:
         return fit
-    return {**fit, **{name: evaluate[name] for name in ("evaluate", "output")}}
+    # Records of earlier versions have none of predict.
+    maps = predict or evaluate or fit
+    return {**fit, "evaluate": (evaluate or fit)["evaluate"], "output": maps["output"]}
 
 
 def read_record(directory: Path) -> dict[str, Any]:

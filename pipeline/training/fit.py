@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from models.backend.blas import in_threads
-from models.core.block import BagBlock, check_labels
+from models.core.block import BagBlock, check_labels, refuse_weightless
 from models.mil.calibration import mean_logit
 from models.mil.classifier import Classifier
 from models.mil.inner_folds import fit_with_inner_folds
@@ -128,6 +128,8 @@ class _Part:
             source = joined(source, blocks_to_join(source.block_bags, n_pix, batch))
         if model.responses == "labels":
             check_labels(self.store.y[source.bags])
+        else:
+            refuse_weightless(self.store.bag_weight[source.bags])
         if model.sweep == "single":  # type: ignore[attr-defined]
             return _fit_whole(model, source, client, progress, n_thread)
         fingerprint = _fit_fingerprint(model, source, start)
@@ -293,6 +295,10 @@ def _saver(directory: Path | None, fingerprint: str, with_local: bool) -> Any:
 
 def _reporter(task: Task, n_bag: int) -> Any:
     def report(step: StepReport) -> None:
+        if step.phase:
+            left = {"nats_left": step.nats_left} if np.isfinite(step.nats_left) else {}
+            task.advance(step.step / step.n_step, now=step.phase, passes=step.n_pass, **left)
+            return
         task.advance(1 / step.n_step, bound_per_area=step.bound / n_bag, rate=step.rate)
 
     return report

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import Bags
-from models.core.block import BagBlock, refuse_missing
+from models import Bags, Constant, Nystrom, VBAgg
+from models.core.block import BagBlock, refuse_missing, refuse_weightless
 from models.core.errors import BagsError
 
 
@@ -56,6 +56,17 @@ def test_missing_covariates_are_a_choice() -> None:
     refuse_missing(Bags(**parts()))
     with pytest.raises(BagsError, match="x holds infinity"):
         Bags(**parts(x=np.full((5, 2), np.inf)), allow_missing=True)
+
+
+def test_bags_without_exposure_are_refused_by_a_fit_in_one_line() -> None:
+    weightless = Bags(**parts(weight=[1, 1, 0, 0, 0], y=[1.0, 0.0], trials=None))
+    says = "weight is 0 in all pixels of bag 1; drop bags without exposure from the fit"
+    for model in (VBAgg(kernel="ard"), Nystrom(), Constant()):
+        with pytest.raises(BagsError, match=says):
+            model.fit(weightless)
+    with pytest.raises(BagsError, match="of bag 0 and 2 more;"):
+        refuse_weightless(np.array([0.0, 0.0, 1.0, 0.0]))
+    refuse_weightless(np.array([0.5, 1.0]))
 
 
 def test_joining_what_was_taken_apart_gives_the_same_bags() -> None:

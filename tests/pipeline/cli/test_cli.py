@@ -262,3 +262,18 @@ def test_bars_come_after_a_while_and_lines_have_none(capsys):
         task.advance(3)
     lines.log("done [sic]")
     assert stream.getvalue() == "done [sic]\n"
+
+
+def test_a_long_task_has_a_line_now_and_then_in_a_file():
+    stream = io.StringIO()
+    with Lines(stream, line_after_s=0.05).task("fit", 8) as task:
+        task.advance(2, now="climb", passes=40)
+        while not stream.getvalue():
+            time.sleep(0.01)
+    assert stream.getvalue().startswith("fit: 25 %, now climb, passes 40, 0 s so far\n")
+    n_line = stream.getvalue().count("\n")
+    time.sleep(0.3)
+    assert stream.getvalue().count("\n") == n_line  # none once it is over
+    with Lines(stream, line_after_s=0.05).task("import"):
+        time.sleep(0.4)  # 0.05, 0.15, 0.35 s: ever rarer
+    assert 1 <= stream.getvalue().count("import: 0 s so far\n") <= 3

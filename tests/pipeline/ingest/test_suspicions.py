@@ -241,6 +241,66 @@ def test_areas_that_overlap(files: Any) -> None:
     assert found(files) == {}  # generalised borders overlap as much
 
 
+def many_areas(files: Any) -> Any:
+    """Give the country 16 areas, and counts of 5 % of their people."""
+    files.polygons = [
+        shapely.box(5e5 + 7000 * (k % 4) + 2000, 8e6 - 7000 * (k // 4) - 8000,
+                    5e5 + 7000 * (k % 4) + 9000, 8e6 - 7000 * (k // 4) - 1000)
+        for k in range(16)
+    ]  # fmt: skip
+    files.ids = [f"M{k:02d}" for k in range(16)]
+    files.areas()
+    population = [
+        files.population[7 * (k // 4) + 1 : 7 * (k // 4) + 8, 7 * (k % 4) + 2 : 7 * (k % 4) + 9]
+        for k in range(16)
+    ]
+    return np.round([0.05 * float(each.sum()) for each in population])
+
+
+def test_a_count_far_from_those_around_it_is_named_with_its_row(files: Any) -> None:
+    cases = many_areas(files)
+    rng = np.random.default_rng(4)
+    cases = rng.poisson(cases * np.exp(0.8 * rng.standard_normal(16)))
+    files.counts([(i, str(n)) for i, n in zip(files.ids, cases, strict=True)])
+    assert found(files) == {}
+    # A count that lacks all digits, among areas without a count.
+    rows = [(i, str(n)) for i, n in zip(files.ids, cases, strict=True)]
+    rows[5] = ("M05", "0")
+    rows[7] = ("M07", "")
+    files.counts(rows)
+    said = found(files)["count"]
+    assert "column 'cases' is far from the counts around it in row 7 (M05: 0, by the" in said
+    about = float(said.split("about ")[1].split(")")[0].replace(",", ""))
+    assert cases[5] / 3 < about < 3 * cases[5]
+    # Three digits too many. The areas have ten times as many people as before for other rules.
+    rows[5] = ("M05", str(300 * cases[5]))
+    files.counts(rows)
+    files.raster("population.tif", files.population * 100)
+    assert f"row 7 (M05: {300 * cases[5]:,}, by the areas around it about" in found(files)["count"]
+    # A few cases fewer or more are chance, and zeros in many places are how the disease is.
+    files.counts([(i, str(int(n == 5))) for n, i in enumerate(files.ids)])
+    assert "count" not in found(files)
+    files.counts([(i, str(0 if n in (2, 9, 12) else k)) for n, (i, k) in enumerate(rows)])
+    assert "count" not in found(files)
+
+
+def test_a_count_in_a_column_of_the_areas_is_named_with_its_feature(files: Any) -> None:
+    import geopandas as gpd
+
+    cases = many_areas(files)
+    cases[3] = 0
+    columns = {"code": files.ids, "cases": cases}
+    frame = gpd.GeoDataFrame(columns, geometry=files.polygons, crs=files.crs)
+    frame.to_file(files.directory / "own.gpkg")
+    files.options = {
+        "areas": {"path": "own.gpkg", "id": "code"},
+        "counts": {"value": "cases"},
+    }
+    said = found(files)["count"]
+    assert said.startswith("counts (column of the areas): column 'cases' is far")
+    assert "feature 4 (M03: 0, by the areas around it about" in said
+
+
 def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) -> None:
     files.options = {"output": {"dir": str(files.directory / "out"), "exceedance": [50]}}
     path = write(files)

@@ -1,4 +1,4 @@
-"""The settings that run.json tells are those that each stage used last."""
+"""The settings that run.json tells are those of the stage that each is about."""
 
 from __future__ import annotations
 
@@ -21,17 +21,29 @@ FIT = {
 EVALUATE = {**FIT, "evaluate": {"folds": 3}, "output": {"draws": 100}}
 
 
+# Maps anew with more draws: neither the fit's nor the evaluation's.
+PREDICT = {**FIT, "evaluate": {"folds": 9}, "output": {"draws": 2000}}
+
+
 @pytest.mark.parametrize(
     ("evaluate", "told"),
     [({"settings": EVALUATE}, EVALUATE), ({"n_areas": 9}, FIT), (None, FIT)],
 )
-def test_settings_are_of_the_last_evaluation(
-    tmp_path: Path, evaluate: dict[str, Any] | None, told: dict[str, Any]
+@pytest.mark.parametrize("predict", [{"settings": PREDICT}, {"n_pix": 9}, None])
+def test_settings_are_of_the_stage_that_they_are_about(
+    tmp_path: Path,
+    evaluate: dict[str, Any] | None,
+    told: dict[str, Any],
+    predict: dict[str, Any] | None,
 ) -> None:
     config = build_config(tmp_path, output={"dir": "out"})
     record: dict[str, Any] = {"fit": {"seconds": 1.0, "summary": {"settings": FIT}}}
     if evaluate is not None:
         record["evaluate"] = {"seconds": 1.0, "summary": evaluate}
+    if predict is not None:
+        record["predict"] = {"seconds": 1.0, "summary": predict}
+        if "settings" in predict:
+            told = {**told, "output": PREDICT["output"]}
     path = record_path(config.output.dir)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(record))

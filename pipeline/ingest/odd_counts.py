@@ -1,0 +1,96 @@
+"""Suspicions about single counts: far from what the areas around them tell."""
+
+from __future__ import annotations
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import shapely
+from scipy.spatial import cKDTree
+from scipy.stats import median_abs_deviation
+
+from geo.counts import locate_counts
+from geo.errors import name_first
+from pipeline.config.schema import Config
+from pipeline.ingest.raster_suspicions import Suspicion
+from pipeline.ingest.responses import period_filter
+from pipeline.ingest.selection import measurable
+from pipeline.ingest.without_counts import own_file
+
+N_NAMED = 5
+N_AREA = 10  # with a count, from which one can stand apart
+N_AROUND = 8  # nearest areas whose median rate is expected of an area
+FAR = 100.0  # times more, or less, than expected
+LARGE = 100.0  # cases: chance alone takes fewer far
+SPREAD = 4.0  # standard deviations, by the median, of what is around
+FEW = 0.05  # share of the areas; more of them are how the counts are
+
+
+def odd_counts(
+    config: Config, areas: gpd.GeoDataFrame, y: pd.Series, exposure: np.ndarray | None
+) -> list[Suspicion]:
+    """Return a suspicion about counts hundreds of times away from those around them.
+
+    A count is expected to have the median rate of the nearest areas. It is suspicious if it is 100
+    times more or less, the larger of both is at least 100 cases, and few areas are as far off.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+    y : (n_area,) Series
+        Counts by id, in the order of the areas; NaN where missing.
+    exposure : (n_area,) float64 array or None
+        What the counts are rates of; NaN or 0 where unknown.
+    """
+    if config.counts is None or not config.model.response.counts or exposure is None:
+        return []
+    count = y.to_numpy(np.float64)
+    known = np.flatnonzero(np.isfinite(count) & (exposure > 0) & measurable(areas))
+    if known.size < N_AREA:
+        return []
+    # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.
+    level = np.log((count[known] + 0.5) / exposure[known])
+    distance = level - _around(areas.iloc[known], level)
+    expected = np.exp(level - distance) * exposure[known]
+    spread = float(median_abs_deviation(distance, scale="normal"))
+    far = np.abs(distance) > max(np.log(FAR), SPREAD * spread)
+    far &= np.maximum(count[known], expected) >= LARGE
+    if not 0 < far.sum() <= max(1.0, FEW * known.size):
+        return []
+    spec = config.counts
+    path = None if own_file(config) else spec.path
+    where = locate_counts(
+        path, areas, spec.id or config.areas.id, spec.value, period_filter(config),
+        sheet=spec.sheet, layer=spec.layer,
+    )  # fmt: skip
+    each = [
+        f"{where.get(area, 'row ?')} ({area}: {count[k]:,.10g}, by the areas around it about "
+        f"{_short(of)})"
+        for area, k, of in zip(y.index[known[far]], known[far], expected[far], strict=True)
+    ]
+    place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+    text = f"column {spec.value!r} is far from the counts around it in {name_first(each, N_NAMED)}"
+    remedy = "correct the count, or leave the cell empty if it is unknown"
+    return [Suspicion("count", place, text, remedy)]
+
+
+def _around(areas: gpd.GeoDataFrame, level: np.ndarray) -> np.ndarray:
+    """Return the median of the levels of the nearest areas, (n_area,), the area itself left out."""
+    n_around = min(N_AROUND, level.size - 1)
+    if areas.crs is None:
+        return np.array([np.median(np.delete(level, k)) for k in range(level.size)])
+    centres = shapely.centroid(np.asarray(areas.geometry.to_crs("OGC:CRS84").array))
+    lon, lat = np.radians(shapely.get_x(centres)), np.radians(shapely.get_y(centres))
+    # On the sphere: no seam at 180 degrees.
+    at = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
+    _, near = cKDTree(at).query(at, k=n_around + 1)
+    own = np.arange(level.size)[:, None]
+    # Areas with one centre: the area itself need not come first.
+    order = np.argsort(near == own, axis=1, kind="stable")[:, :n_around]
+    return np.asarray(np.median(level[np.take_along_axis(near, order, axis=1)], axis=1))
+
+
+def _short(value: float) -> str:
+    """Return two digits: what the areas around tell is no more exact."""
+    return f"{float(f'{value:.2g}'):,.10g}"
