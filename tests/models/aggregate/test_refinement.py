@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from models import VBAgg
-from models.aggregate import vbagg
+from models import Bags, VBAgg
+from models.aggregate import refinement, vbagg
 from models.aggregate.profile_bound import ProfileBound
 from models.aggregate.refinement import (
     MOST_DEVIATION,
@@ -225,6 +225,45 @@ def test_a_fit_that_is_stuck_says_so(bags, monkeypatch):
     assert not model.converged_
     assert len(model.history_) < 60  # it gave up by itself
     assert model.convergence_["nats_left"] > model.nats_left
+
+
+def test_a_fit_that_finds_no_optimum_is_given_up_and_says_so(bags, monkeypatch):
+    """A count of 0 where thousands are expected: no q settles, at any of its hyperparameters."""
+    monkeypatch.setattr(refinement, "MOST_PASSES", 60)
+    y = bags.y * 300
+    y[5] = 0.0
+    wrong = Bags(bags.x, bags.offsets, y, bags.weight * 300, bags.coords)
+    model = _model(integrate=4, area_effect=True)
+    training = _fitted_from(model, wrong, _start(model, wrong))
+    assert not training.converged
+    assert training.stopped.endswith(
+        "nats may be left to gain, and draws of the hyperparameters are missing; a count that is "
+        "far off may be why"
+    )
+    passes = sum(row["passes"] for row in training.history)
+    assert 60 <= passes < 60 + 6 * 42  # the step that was under way has its end
+    assert not training.state.members
+    model.adopt(training)
+    assert np.isfinite(model.predict_pixels(wrong.x, wrong.coords).mean).all()
+
+
+def test_every_pass_of_a_fit_is_reported(bags):
+    model, seen = _model(integrate=4), []
+    source = BagsSource(bags, 0, block_bags=3)
+    training = Training(_start(model, bags), Plateau(0.01))
+    with ThreadExecutor(model, source, 1) as executor:
+        train(
+            model, source, executor, training, seed=0, learning_rate=0.05, batch_bags=5,
+            max_epochs=300, on_step=seen.append,
+        )  # fmt: skip
+    total = int(sum(row["passes"] for row in training.history))
+    assert [each.n_pass for each in seen if each.step == 0] == list(range(1, total + 1))
+    assert [each.epoch for each in seen if each.step == 1] == list(range(1, training.epoch + 1))
+    phases = list(dict.fromkeys(each.phase for each in seen if each.step == 0))
+    assert phases == [
+        "climb", "curvature", "hyperparameter draw 1 of 4", "hyperparameter draw 3 of 4"
+    ]  # fmt: skip
+    assert seen[-1].nats_left < model.nats_left
 
 
 def test_an_interrupted_fit_has_not_converged(bags):
