@@ -22,6 +22,7 @@ CODES = {
     "swapped": "latitude and longitude in the wrong order",
     "ids": "ids that differ in capitals, accents, spaces or leading zeros",
     "coverage": "an area most of whose people live where a covariate has no value",
+    "outside": "areas of a level far from those with counts",
     "overlap": "areas that overlap or are there twice",
 }
 

@@ -108,7 +108,10 @@ def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document
         return Problem(place, f"{value!r} is not a choice", suggest_value(value, choices))
     if kind == "disagg":
         return Problem(place, detail["ctx"]["found"] or _shown(value), detail["ctx"]["remedy"])
-    return Problem(place, _shown(value), _remedy(kind, detail, last, fields))
+    found = _shown(value)
+    if kind.startswith(("tuple", "list")) and isinstance(value, dict):
+        found = "a mapping instead of a list"
+    return Problem(place, found, _remedy(kind, detail, last, fields))
 
 
 def _shown(value: Any) -> str:
@@ -142,9 +145,25 @@ def _remedy(kind: str, detail: Any, last: str, fields: dict[str, Any]) -> str:
     if kind.startswith(("model_type", "dict_type", "model_attributes")):
         return "give keys and values, such as {path: ...}"
     if kind.startswith(("tuple", "list")):
-        return "give a list, such as [50, 100]"
+        return f"give a list, such as {_example(fields.get(last))}"
     what = fields[last].description if last in fields else ""
     return f"give the {what}" if what else "correct it"
+
+
+def _example(field: Any) -> str:
+    """Return a list as a field takes it."""
+    item = None if field is None else next(_members(field.annotation), None)
+    if isinstance(item, type) and issubclass(item, Section):
+        given = ", ".join(
+            f"{name}: ..." for name, each in item.model_fields.items() if each.is_required()
+        )
+        return f"[{{{given}}}]"
+    if typing.get_origin(item) is typing.Literal:
+        return f"[{', '.join(map(str, typing.get_args(item)))}]"
+    if item is str:
+        first = field.default[0] if isinstance(field.default, tuple) and field.default else "..."
+        return f"[{first}]"
+    return "[50, 100]"
 
 
 def _suggest_key(word: str, parent: Key, words: list[str]) -> str:

@@ -129,9 +129,8 @@ def examine(
     if config.labels is not None and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
     periods: tuple[CountProfile, ...] = ()
-    if whole_run:
-        found += level_suspicions(config, inputs.levels)
     if whole_run and areas is not None:
+        found += level_suspicions(config, areas, inputs.levels)
         periods = profile_periods(config, ids, below)
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(

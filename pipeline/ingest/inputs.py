@@ -181,7 +181,8 @@ def _check_levels(
         if spec.level in frames and not _touches(frames[spec.level], areas):
             place = f"output.areas[{number}] ({spec.path})"
             found = "no area of this level is where the areas of the training are"
-            problems.append(Problem(place, found, "give areas of the same country"))
+            remedy = "give areas of the same country, or assign the CRS that they really are in"
+            problems.append(Problem(place, found, remedy))
             return frames
     _check_nesting(config, {TRAINING: areas, **frames}, problems)
     return frames

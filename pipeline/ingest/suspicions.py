@@ -296,12 +296,27 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     return [Suspicion("overlap", f"areas ({config.areas.path})", text, remedy)]
 
 
-def level_suspicions(config: Config, levels: Mapping[str, gpd.GeoDataFrame]) -> list[Suspicion]:
-    """Return a suspicion about each level of ``output.areas`` whose areas overlap.
+def _outside(level: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> list[str]:
+    """Return the ids of areas whose bounds miss those of the training areas."""
+    if areas.crs is None or level.empty or not np.isfinite(areas.total_bounds).all():
+        return []
+    west, south, east, north = areas.geometry.to_crs("OGC:CRS84").total_bounds
+    own = level.geometry.to_crs("OGC:CRS84").bounds.to_numpy()
+    # NaN and infinity, of coordinates that no longitude has, are outside as well.
+    meets = (own[:, 0] <= east) & (own[:, 2] >= west) & (own[:, 1] <= north) & (own[:, 3] >= south)
+    return [str(i) for i in level[AREA_ID].to_numpy()[~meets]]
+
+
+def level_suspicions(
+    config: Config, areas: gpd.GeoDataFrame, levels: Mapping[str, gpd.GeoDataFrame]
+) -> list[Suspicion]:
+    """Return suspicions about levels of ``output.areas``: areas far outside, or that overlap.
 
     Parameters
     ----------
     config : Config
+    areas : GeoDataFrame
+        Of the training.
     levels : mapping of str to GeoDataFrame
         Areas of each level, those whose file has a problem left out; polygons may be invalid.
     """
@@ -311,6 +326,15 @@ def level_suspicions(config: Config, levels: Mapping[str, gpd.GeoDataFrame]) -> 
         if frame is None:
             continue
         usable = frame[measurable(frame)]
+        outside = _outside(usable, areas)
+        if outside:
+            text = (
+                f"{len(outside):,} of {len(frame):,} areas of the level {spec.level} lie outside "
+                f"the bounds of the areas with counts: {name_first(outside, N_NAMED)}"
+            )
+            remedy = "check their coordinates and the CRS of the file, or leave them out"
+            place = f"output.areas[{number}] ({spec.path})"
+            found.append(Suspicion("outside", place, text, remedy))
         each = level_overlap(config, number, usable.geometry, usable[AREA_ID].to_numpy())
         if each is not None:
             found.append(Suspicion("overlap", each.place, each.found, each.remedy))

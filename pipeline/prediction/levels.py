@@ -240,10 +240,18 @@ def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) ->
 
 
 def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Progress) -> None:
-    """Say which areas have no rate in a part of their surface."""
-    for name in (spec.level for spec in config.output.areas):
-        table = tables[name]
-        short = table[table["mapped"] < 1 - UNMAPPED]
+    """Say which areas have no rate, or none in a part of their surface."""
+    for number, spec in enumerate(config.output.areas):
+        name, table = spec.level, tables[spec.level]
+        outside = table[~(table["mapped"] > 0)]
+        if len(outside):
+            progress.log(
+                f"predict: warning: output.areas[{number}] ({spec.path}): {len(outside):,} of "
+                f"{len(table):,} areas lie outside the map and have no numbers: "
+                f"{name_first(list(outside['id']))}; check their coordinates and the CRS of the "
+                "file, or leave them out"
+            )
+        short = table[(table["mapped"] > 0) & (table["mapped"] < 1 - UNMAPPED)]
         if len(short):
             each = zip(short["id"], short["mapped"], strict=True)
             named = name_first([f"{i} {100 * share:.0f} %" for i, share in each])

@@ -18,6 +18,8 @@ from pipeline.store.level_areas import INSIDE, Level
 
 #: Totals that differ by less agree.
 EQUAL = 1e-9
+#: Cases: fewer cannot be scaled to a total, for the factor is no number.
+LEAST = 1e-200
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _settle(
     middle = free.mean(axis=0)
     for k in np.flatnonzero(np.isfinite(tier.target)):
         total, name = float(tier.target[k]), str(tier.level.ids[k])
-        open_ = middle[k] > 0
+        open_ = middle[k] > LEAST
         agrees = abs(total - inside[k]) <= EQUAL * max(total, inside[k])
         if agrees or (open_ and inside[k] <= total):
             if agrees and not open_ and inside[k] > 0:
@@ -213,5 +215,5 @@ def _scale(tier: Tier, above: Tier | None) -> None:
     tier.scale = tier.scale * scale
     left = np.maximum(tier.target - tier.inside * tier.scale, 0.0)
     own = np.ones_like(tier.loose)
-    np.divide(left, tier.loose, out=own, where=tier.loose > 0)
+    np.divide(left, tier.loose, out=own, where=tier.loose > LEAST)
     tier.factor = np.where(np.isfinite(tier.target), own, inherited)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from geo.errors import name_first
 from pipeline.config.level_schema import COUNTS, Reconcile
 from pipeline.config.response_words import ResponseWords
 from pipeline.core.progress import Progress
@@ -20,10 +21,10 @@ from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import Observed, Summary
 from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.products import layers
-from pipeline.prediction.reconcile import Raked, Tier, rake
+from pipeline.prediction.reconcile import LEAST, Raked, Tier, rake
 from pipeline.store.level_areas import Level, Overlaps, nested_order
 
-N_NAMED = 5  # conflicts that are named
+N_NAMED = 5  # conflicts, or areas, that are named
 ENDS = ("mean", "lower", "upper")
 
 
@@ -229,7 +230,7 @@ def _columns(
         blank = np.where(people > 0, 1.0, np.nan)
         per_person = blank * summary.rate_per / np.where(people > 0, people, 1.0)
         factor = np.full(plain.shape, np.nan)
-        np.divide(total, plain, out=factor, where=plain > 0)
+        np.divide(total, plain, out=factor, where=plain > LEAST)
         found: dict[str, Any] = {"target_total": target}
         for name, each in (
             ("cases", total * blank),
@@ -239,6 +240,30 @@ def _columns(
             found |= summary.columns(f"reconciled_{name}", each.mean(axis=0), each)
         result[level.name] = pd.DataFrame(found)
     return result
+
+
+def _log_unscaled(tier: Tier, factor: np.ndarray, to: str, progress: Progress) -> None:
+    """Name the areas whose factor is 0, or that have draws without cases to scale."""
+    ids, level = tier.level.ids, tier.level.name
+    none = np.flatnonzero(factor == 0)
+    if none.size:
+        progress.log(
+            f"predict: warning: output.reconcile: {none.size:,} of {len(ids):,} areas of the level "
+            f"{level} have no cases on the reconciled maps: their total in {to} is 0, or all of "
+            "that of the area around them is in others: "
+            f"{name_first([str(i) for i in ids[none]], N_NAMED)}; leave a total empty that is not "
+            "known"
+        )
+    target = np.where(np.isfinite(tier.target), tier.target, 0.0)
+    empty = ((tier.total <= LEAST) & (target > 0)).mean(axis=0)
+    short = np.flatnonzero(empty > 0)
+    if short.size:
+        each = [f"{ids[k]} ({100 * empty[k]:.0f} % of the draws)" for k in short]
+        progress.log(
+            f"predict: warning: output.reconcile: areas of the level {level} fall short of their "
+            f"totals, for draws of the map have no cases there to scale: "
+            f"{name_first(each, N_NAMED)}"
+        )
 
 
 def _report(
@@ -254,7 +279,8 @@ def _report(
     miss = 0.0
     for tier in raked.tiers:
         own = columns[tier.level.name]["reconciled_factor"].to_numpy()
-        known = np.flatnonzero(np.isfinite(own))
+        _log_unscaled(tier, own, spec.to, progress)
+        known = np.flatnonzero(np.isfinite(own) & (own > 0))
         if known.size:
             low, high = known[own[known].argmin()], known[own[known].argmax()]
             factors[tier.level.name] = {
@@ -264,7 +290,7 @@ def _report(
             }
         given = np.isfinite(tier.target) & (tier.target > 0)
         if given.any():
-            off = np.abs(tier.total[:, given] / tier.target[given] - 1)
+            off = np.abs(tier.total[:, given] / tier.target[given] - 1.0)
             miss = max(miss, float(off.max()))
     for name, each in factors.items():
         progress.log(

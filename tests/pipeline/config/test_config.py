@@ -174,3 +174,26 @@ def test_what_replaces_the_header_of_a_raster(write):
     config = load_config(write(GOOD.replace("elevation.tif}", "elevation.tif, nodata: []}")))
     assert config.covariates["elevation"].header.nodata == ()
     assert Config.model_validate(config.model_dump()).model_dump() == config.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("output", "key", "remedy"),
+    [
+        ("areas: {}", "areas", "[{path: ..., id: ..., level: ...}]"),
+        (
+            "areas: {path: districts.gpkg, id: i, level: z}",
+            "areas",
+            "[{path: ..., id: ..., level: ...}]",
+        ),
+        ("exceedance: {}", "exceedance", "[50, 100]"),
+        ("reconcile: {to: counts, levels: {}}", "reconcile.levels", "[training]"),
+    ],
+)
+def test_a_mapping_where_a_list_belongs_has_the_list_as_its_remedy(write, output, key, remedy):
+    text = GOOD.replace("exceedance: [50, 100]", output)
+    (only,) = problems(write(text))
+    assert f"output.{key}" in only
+    assert only.endswith(f": a mapping instead of a list; give a list, such as {remedy}")
+    text = GOOD + "evaluate: {schemes: {}}\n"
+    (only,) = problems(write(text))
+    assert only.endswith("a mapping instead of a list; give a list, such as [area, block]")

@@ -50,6 +50,18 @@ def test_areas_of_another_place_are_refused(files):
     assert "no area of this level is where the areas of the training are" in text
 
 
+def test_an_area_far_outside_the_others_is_named_with_the_likely_cause(files):
+    cut = files.polygons[1].bounds[0]
+    assert with_level(files, [*squares(files, cut), box(45.0, -20.0, 46.0, -19.0)]) == ""
+    said = [str(each) for each in check_inputs(files.config()).examined.suspicions]
+    path = files.directory / "zones.gpkg"
+    assert said == [
+        f"output.areas[0] ({path}): 1 of 3 areas of the level zone lie outside the bounds of the "
+        "areas with counts: 2; check their coordinates and the CRS of the file, or leave them out "
+        "[outside]"
+    ]
+
+
 def test_every_problem_of_a_level_is_told_at_once_with_those_of_other_inputs(files):
     files.counts([("M00", "x"), *list(files.cases.items())[1:]])
     bowtie = files.polygons[0].exterior.coords[:4]

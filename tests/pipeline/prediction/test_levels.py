@@ -22,7 +22,7 @@ from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
-from pipeline.prediction.levels import grid_of, log_overlaps, open_levels
+from pipeline.prediction.levels import grid_of, log_overlaps, log_unmapped, open_levels
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
@@ -100,6 +100,20 @@ def test_observed_is_known_only_where_whole_training_areas_lie_inside(world, mad
     assert tables["country"]["observed"][0] == world.store.y.sum()
     assert tables["catchment"]["observed"].isna().all()
     assert tables["province"]["name"].tolist() == ["'=East", "West"]  # harmless in a spreadsheet
+
+
+def test_areas_outside_the_map_are_named_before_those_that_reach_past_it(made):
+    config, tables, _ = made
+    log = Notes()
+    log_unmapped(tables, config, log)
+    first, second = log.lines
+    assert first == (
+        f"predict: warning: output.areas[1] ({config.output.areas[1].path}): 1 of 7 areas lie "
+        "outside the map and have no numbers: 6; check their coordinates and the CRS of the file, "
+        "or leave them out"
+    )
+    assert "of 7 areas of the level catchment have a rate in a part of their surface" in second
+    assert " 0 %" not in second
 
 
 def test_an_area_beyond_the_map_has_a_row_without_numbers(made):

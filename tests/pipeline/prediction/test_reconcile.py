@@ -15,10 +15,12 @@ from scipy.sparse import csr_matrix
 from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from pipeline.config.context import StageContext
-from pipeline.prediction.reconcile import Conflict, Tier, rake
-from pipeline.prediction.reconciled import Nodes
+from pipeline.config.level_schema import Reconcile
+from pipeline.prediction.reconcile import LEAST, Conflict, Raked, Tier, rake
+from pipeline.prediction.reconciled import Nodes, _report
 from pipeline.prediction.stage import predict_stage
 from pipeline.store.level_areas import Level, bare_level, nested_order, read_level_frames
+from tests.progress import Notes
 
 NAN = np.nan
 PARENT = np.array([0, 0, 0, 1, 1, 2])  # six districts in three regions, these in one country
@@ -125,6 +127,34 @@ def test_a_total_of_an_area_where_nobody_lives_is_dropped_and_named():
     raked = rake(tiers, people)
     assert str(raked.conflicts[0]) == "district d5: 70, but nobody lives in mapped pixels"
     assert np.isfinite(raked.tiers[2].total).all()
+
+
+def test_factors_of_nought_and_draws_that_cannot_be_scaled_are_told(world):
+    district = [0.0, 90.0, 400.0, NAN, NAN, NAN]
+    tiers, people, *_ = tree([NAN] * 3, district)
+    drawn = tiers[2].drawn
+    drawn[:3, 1] = 0.0  # three of nine draws have nobody ill there
+    drawn[3, 1] = 1e-310  # and one has next to nobody
+    raked = rake(tiers, people)
+    factor = np.divide(raked.tiers[2].total, drawn, out=np.full((9, 6), NAN), where=drawn > LEAST)
+    columns = {
+        tier.level.name: pd.DataFrame(
+            {"reconciled_factor": factor.mean(axis=0) if n == 2 else np.ones(len(tier.level))}
+        )
+        for n, tier in enumerate(raked.tiers)
+    }
+    log = Notes()
+    made = SimpleNamespace(config=world.config)
+    spec = Reconcile(to="counts", levels=("district",))
+    report = _report(made, spec, Raked(raked.tiers[2:], raked.conflicts), columns, log)
+    zero, short, change = log.lines
+    assert "1 of 6 areas of the level district have no cases on the reconciled maps" in zero
+    assert "is 0, or all of that of the area around them is in others: d0; leave" in zero
+    assert "district fall short of their totals" in short
+    assert short.endswith("no cases there to scale: d1 (44 % of the draws)")
+    assert "factors of 1 (d3) to " in change
+    assert "inf" not in change
+    assert report["factors"]["district"]["least"] == ["d3", 1.0]
 
 
 @pytest.fixture(scope="module")
