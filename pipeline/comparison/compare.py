@@ -211,11 +211,13 @@ def _draw(
     a: Side, b: Side, independent: bool, n_draws: int | None, notes: list[str]
 ) -> _Drawn | None:
     """Draw both models, if both can be; else say why not."""
+    positive = b.config.labels is None and b.config.model.response.counts
     for side in (a, b):
         if not side.drawn:
             notes.append(
                 f"{side.label}: {side.lacks}; means and standard deviations of the maps are "
-                "compared instead, as if the errors of A and B were independent and log-normal"
+                "compared instead, as if the errors of A and B were independent and "
+                + ("log-normal" if positive else "normal")
             )
             return None
     pair = [models.load(side.model) for side in (a, b)]  # type: ignore[arg-type]

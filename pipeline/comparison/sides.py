@@ -25,6 +25,7 @@ from pipeline.prediction.products import (
 from pipeline.run.record import read_record
 from pipeline.storage.files import file_digest
 from pipeline.storage.local_commit import MARKER
+from pipeline.storage.location import LINK
 from pipeline.store.joined_stores import WITHOUT_COUNTS
 
 GRID, BAGS, MODEL = "work/grid.zarr", "work/bags.zarr", "work/model"
@@ -195,7 +196,8 @@ def basis_of(directory: Path) -> dict[str, str]:
     # The marker names all inputs, the counts among them. The content of the areas is in the grid
     # as their union alone: hence their own fingerprint.
     paths = sorted(p for p in grid.rglob("*") if p.is_file() and p.name != MARKER)
-    if grid.is_symlink() or not paths:
+    # The link to an object store stays the same whatever the grid there is.
+    if grid.is_symlink() or (grid / LINK).is_file() or not paths:
         return {}
     digest = hashlib.sha256()
     for path in paths:

@@ -9,9 +9,13 @@ from geo.errors import InputError, Problem
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.sides import Side, find_data, open_side
 from pipeline.config.reader import read_config
+from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.publishing.publish import publish_dir
 from pipeline.publishing.versions import current_version, list_versions
+from pipeline.storage.location import is_remote
+from pipeline.storage.lock import exclusive
+from pipeline.storage.mirror import mirrored
 
 
 def find_side(text: str) -> Side:
@@ -28,6 +32,9 @@ def find_side(text: str) -> Side:
     InputError
         If there is nothing of that name.
     """
+    if is_remote(text):
+        remedy = "give the configuration whose output.dir it is"
+        raise InputError(Problem(text, "an address on an object store", remedy))
     path = Path(text)
     if path.is_dir():
         return open_side(path.resolve(), text)
@@ -42,6 +49,7 @@ def find_side(text: str) -> Side:
     if config is None or problems:
         raise InputError(problems)
     if not at:
+        _download(config)
         return open_side(config.output.dir, text)
     directory = publish_dir(config)
     chosen = current_version(directory) if version == "current" else None
@@ -52,6 +60,17 @@ def find_side(text: str) -> Side:
         found = f"no version {version} in {directory}"
         raise InputError(Problem(text, found, f"versions: {names}"))
     return find_data(open_side(chosen.path, text), [config.output.dir])
+
+
+def _download(config: Config) -> None:
+    """Bring the run of an object store to its local folder: another machine may have made it."""
+    if config.output.url is None:
+        return
+    with (
+        exclusive(config.output.dir),
+        mirrored(config.output.dir, config.output.url, config.storage.open()),
+    ):
+        pass
 
 
 def compare(

@@ -63,7 +63,7 @@ def registries():
 
 def areas():
     shapes = [shapely.box(40 + k, -24, 41 + k, -20) for k in range(3)]
-    return gpd.GeoDataFrame({"id": ["1", "2", "3"]}, geometry=shapes, crs="EPSG:4326")
+    return gpd.GeoDataFrame({AREA_ID: ["1", "2", "3"]}, geometry=shapes, crs="EPSG:4326")
 
 
 def test_a_table_of_another_format_is_read_as_any_other(tmp_path):

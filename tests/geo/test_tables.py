@@ -16,7 +16,7 @@ import pytest
 import shapely
 
 from geo import table_csv
-from geo.columns import has_column
+from geo.columns import AREA_ID, has_column
 from geo.counts import read_counts
 from geo.errors import InputError
 from geo.tables import column_texts, read_table
@@ -24,7 +24,7 @@ from geo.tables import column_texts, read_table
 
 def areas(ids=("1", "2", "3")):
     shapes = [shapely.box(i, 0, i + 1, 1) for i in range(len(ids))]
-    return gpd.GeoDataFrame({"id": list(ids)}, geometry=shapes, crs="EPSG:4326")
+    return gpd.GeoDataFrame({AREA_ID: list(ids)}, geometry=shapes, crs="EPSG:4326")
 
 
 def workbook(path, rows, change=None, title="cases"):
@@ -194,7 +194,7 @@ def test_counts_of_any_vector_file(tmp_path, name):
 
 def test_layers_and_rows_of_vector_files(tmp_path):
     path = tmp_path / "two.gpkg"
-    frame = areas().rename(columns={"id": "code"}).assign(cases=[1, -2, 3])
+    frame = areas().rename(columns={AREA_ID: "code"}).assign(cases=[1, -2, 3])
     frame.to_file(path, layer="districts", engine="pyogrio")
     frame.assign(cases=[4, 5, 6]).to_file(path, layer="cases", engine="pyogrio")
     _, (problem,) = counts_of(path)
