@@ -103,8 +103,9 @@ class Scale:
         ends = [end for end in map(_ends, paths) if end is not None]
         if not ends:
             return found
-        below = min(low for low, _ in ends) < found.breaks[0]
-        above = max(high for _, high in ends) > found.breaks[-1]
+        # A raster without these tags has its overview alone.
+        below = found.below or min(low for low, _ in ends) < found.breaks[0]
+        above = found.above or max(high for _, high in ends) > found.breaks[-1]
         return cls(found.breaks, found.colours, below, above)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from geo.addresses import redacted, redacted_values
+from pipeline.config.level_schema import COUNTS
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.code import code_hashes, installed_version, library_versions
@@ -62,10 +63,24 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     above = ", ".join(number(each) for each in config.output.exceedance)
     if above and config.labels is None:
         found.append(("Thresholds", f"probability that the {words.quantity} is above {above}"))
+    totals = reconciled_to(config)
+    if totals is not None:
+        found.append(("Reconciled", f"a second set of maps, scaled to add up to {totals}"))
     schemes = {"area": "single areas", "block": "whole regions"}
     hidden = " and ".join(schemes.get(each, each) for each in config.evaluate.schemes)
     found.append(("Checked by hiding", hidden or "nothing: evaluate.schemes is empty"))
     return found
+
+
+def reconciled_to(config: Config) -> str | None:
+    """Return the totals that reconciled maps add up to; None if there are no such maps."""
+    spec = config.output.reconcile
+    if spec is None or config.labels is not None:
+        return None
+    words = ResponseWords.of(config)
+    what = f"the reported {words.totals}" if spec.to == COUNTS else f"column “{spec.to}”"
+    many = "level" if len(spec.levels) == 1 else "levels"
+    return f"{what} of the {many} {' and '.join(spec.levels)}"
 
 
 def _covariate(name: str, covariate: Any) -> str:

@@ -50,6 +50,8 @@ def map_data(
             "unit": each.unit,
             "uri": each.uri,
             "legend": each.legend,
+            "palette": each.palette,
+            "values": each.values,
             "side": each.shrunk,
         }
         for each in pictures(config, out)

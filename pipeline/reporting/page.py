@@ -77,6 +77,8 @@ def page_content(found: Found) -> dict[str, Any]:
     link = None if labels else config.model.link
     unit = "" if labels else f", {rate_unit(config)},"
     warnings = cautions(evaluation, fit, found.balance, one)
+    scaled = found.record.get("predict", {}).get("summary", {}).get("reconciled") or {}
+    warnings += [sentence(f"totals contradict: {each}") for each in scaled.get("conflicts", [])]
     influenced, groups = influence(evaluation)
     return {
         "name": config.name,
@@ -89,6 +91,7 @@ def page_content(found: Found) -> dict[str, Any]:
         "verdict": None if evaluation is None else sentence(evaluation[VERDICT]["sentence"]),
         "first": cautions(evaluation, fit, found.balance, one, technical=False)[:N_FIRST],
         "warnings": warnings,
+        "reconciled": reconciled_words(config, scaled),
         "asked": asked.what_was_asked(config, found.sizes),
         "configuration": asked.configuration(config),
         "balance": None
@@ -117,6 +120,32 @@ def page_content(found: Found) -> dict[str, Any]:
         "fingerprints": asked.fingerprints(found.record, config),
         "evaluated": evaluation is not None,
     }
+
+
+def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:
+    """Return which maps are scaled to given totals, and by how much, in sentences.
+
+    Parameters
+    ----------
+    config : Config
+    scaled : mapping
+        What the predict stage says of it; empty where it does not.
+    """
+    to = asked.reconciled_to(config)
+    if to is None:
+        return []
+    said = [
+        f"Maps and columns called “reconciled” are scaled so that they add up to {to}. All other "
+        "maps and numbers of this page are not."
+    ]
+    for level, each in (scaled.get("factors") or {}).items():
+        (low_id, low), (high_id, high) = each["least"], each["largest"]
+        said.append(
+            f"Factors of the level {level}: {number(low)} ({low_id}) to {number(high)} "
+            f"({high_id}), half of them below {number(each['middle'])}. Far from 1 the model and "
+            "the total disagree."
+        )
+    return said
 
 
 def _subtitle(found: Found, words: ResponseWords) -> str:

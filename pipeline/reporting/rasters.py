@@ -18,12 +18,15 @@ from pipeline.config.schema import Config
 from pipeline.prediction.colours import level_product, scales
 from pipeline.prediction.preview import relative_sd
 from pipeline.prediction.products import PROBABILITY_SD, RATE_SD, layers
+from pipeline.reporting.words import number
 
 #: Pixels of all pictures together: even if nothing could be compressed, the page has 16 MB.
 PIXELS = 12_000_000
 #: Colours of a picture; one more is transparent.
 N_COLOUR = 255
 RELATIVE = "relative_sd"
+COMPARISON = "compare.json"
+CHANGES = ("difference_mean", "change_probability")  # rasters of a comparison
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Picture:
         The picture as a ``data:`` address.
     legend : list of tuple
         Colour and text of each break, the lowest first.
+    palette : list of int
+        Colours of the picture, red * 65536 + green * 256 + blue.
+    values : list of str
+        What each of them stands for.
     shrunk : float
         Side of a shown pixel over that of the raster's; 1 if none was left out.
     """
@@ -47,7 +54,25 @@ class Picture:
     unit: str
     uri: str
     legend: list[tuple[str, str]]
+    palette: list[int]
+    values: list[str]
     shrunk: float
+
+    @classmethod
+    def of(
+        cls, name: str, title: str, unit: str, values: np.ndarray, scale: Scale, shrunk: float
+    ) -> Picture:
+        """Draw values (n_row, n_col) by a scale; NaN is transparent."""
+        return cls(
+            name,
+            title,
+            unit,
+            data_uri(values, scale),
+            legend(scale),
+            (_palette(scale).astype(np.int64) @ [1 << 16, 1 << 8, 1]).tolist(),
+            _stand_for(scale),
+            shrunk,
+        )
 
 
 def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Picture]:
@@ -74,11 +99,53 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
         scale = by_name[layer.name]
         unit = "" if layer.unit == "1" else layer.unit
         title = layer.description[:1].upper() + layer.description[1:]
-        found.append(
-            Picture(layer.name, title, unit, data_uri(values, scale), legend(scale), shrunk)
-        )
+        found.append(Picture.of(layer.name, title, unit, values, scale, shrunk))
     relative = _relative(config, directory, limit)
-    return found if relative is None else [*found, relative]
+    found += [] if relative is None else [relative]
+    return [*found, *_changes(config, directory, limit)]
+
+
+def comparison_of(config: Config, directory: Path) -> Path | None:
+    """Return the folder of the run's comparison; None if there is none, or one of older maps.
+
+    It is the output directory, or ``compare`` in it.
+    """
+    made = directory / level_product(config).file
+    for folder in (directory, directory / "compare"):
+        report = folder / COMPARISON
+        if report.is_file():
+            old = made.is_file() and report.stat().st_mtime < made.stat().st_mtime
+            return None if old else folder
+    return None
+
+
+def _changes(config: Config, directory: Path, limit: int) -> list[Picture]:
+    """Return pictures of the change from another map, if the run has been compared with one."""
+    folder = comparison_of(config, directory)
+    level = directory / level_product(config).file
+    if folder is None or not level.is_file():
+        return []
+    found = []
+    for name in CHANGES:
+        path = folder / f"{name}.tif"
+        if not path.is_file() or _frame(path) != _frame(level):
+            continue
+        values, shrunk = read_limited(path, limit)
+        if name == CHANGES[0]:
+            far = Scale.of_rasters([path], ramp="change").breaks
+            end = max(abs(far[0]), abs(far[-1]))
+        low, high = (-end, end) if name == CHANGES[0] else (0.0, 1.0)
+        scale = Scale.of_rasters([path], low=low, high=high, ramp="change")
+        with rasterio.open(path) as source:
+            title, unit = source.descriptions[0] or name, source.units[0] or ""
+        title, unit = f"Change: {title}", "" if unit == "1" else unit
+        found.append(Picture.of(name, title, unit, values, scale, shrunk))
+    return found
+
+
+def _frame(path: Path) -> tuple[Any, ...]:
+    with rasterio.open(path) as source:
+        return source.shape, source.transform, source.crs
 
 
 def read_limited(path: Path, limit: int) -> tuple[np.ndarray, float]:
@@ -108,6 +175,15 @@ def data_uri(values: np.ndarray, scale: Scale) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
+def _stand_for(scale: Scale) -> list[str]:
+    """Return the value of each colour along a scale as a text, (255,)."""
+    values = np.interp(np.linspace(0.0, 1.0, N_COLOUR), scale.places, scale.breaks)
+    texts = [number(float(value)) for value in values]
+    texts[0] = f"\u2264 {texts[0]}" if scale.below else texts[0]
+    texts[-1] = f"\u2265 {texts[-1]}" if scale.above else texts[-1]
+    return texts
+
+
 def _palette(scale: Scale) -> np.ndarray:
     """Return the colours along a scale, (255, 3) uint8."""
     parts = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in scale.colours])
@@ -129,15 +205,8 @@ def _relative(config: Config, directory: Path, limit: int) -> Picture | None:
     )
     values = relative_sd(sd, level)
     scale = Scale.of(values, ramp=spread.ramp)
-    title = "Uncertainty, % of the mean"
-    return Picture(
-        RELATIVE,
-        title,
-        "standard deviation, % of the mean",
-        data_uri(values, scale),
-        legend(scale),
-        shrunk,
-    )
+    unit = "standard deviation, % of the mean"
+    return Picture.of(RELATIVE, "Uncertainty, % of the mean", unit, values, scale, shrunk)
 
 
 def legend(scale: Scale) -> list[tuple[str, str]]:

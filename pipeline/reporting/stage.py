@@ -43,6 +43,7 @@ from pipeline.reporting.figures import (
 from pipeline.reporting.maps import map_data
 from pipeline.reporting.page import Found, page_content
 from pipeline.reporting.plane import areas_on_plane
+from pipeline.reporting.rasters import comparison_of
 from pipeline.reporting.render import render
 from pipeline.reporting.tables import name_column, other_tables
 from pipeline.storage.files import atomic_write
@@ -100,7 +101,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             areas=areas.drop(columns="geometry"),
             names=names,
             sizes=_sizes(store, raster),
-            others=other_tables(out),
+            others=other_tables(out, comparison_of(config, out)),
         )
         page = render(page_content(found), drawn, data)
         with atomic_write(out / REPORT_PICTURES.file) as file:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from geo.text_safety import one_line_text
+from pipeline.reporting.rasters import COMPARISON
 from pipeline.reporting.words import number
 
 N_ROW, N_COLUMN = 400, 24  # of a table that the page does not know
@@ -23,7 +24,7 @@ _LEVEL_COLUMN = re.compile(
     r"id|name|people|observed|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_[\d.]+"
 )
 _PERCENT = (5, 10, 20, 30, 50, 80)
-TARGETING, COMPARISON, LEVELS = "targeting.csv", "compare.json", "levels_*.csv"
+TARGETING, LEVELS = "targeting.csv", "levels_*.csv"
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,15 @@ def sheet(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Sheet:
     return Sheet(name, title, note, columns, numeric, rows)
 
 
-def other_tables(out: Path) -> dict[str, list[Sheet]]:
+def other_tables(out: Path, compared: Path | None) -> dict[str, list[Sheet]]:
     """Return the tables of the run that other stages may have left.
+
+    Parameters
+    ----------
+    out : Path
+        Output directory.
+    compared : Path or None
+        Folder of a comparison with another map.
 
     Returns
     -------
@@ -95,7 +103,7 @@ def other_tables(out: Path) -> dict[str, list[Sheet]]:
     return {
         "targeting": _targeting(out / TARGETING),
         "levels": [_level(path, table) for path, table in levels],
-        "comparison": _comparison(out / COMPARISON),
+        "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
 
 

@@ -83,6 +83,8 @@ _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
 _WITHOUT_COUNTS = "work/areas_without_counts.zarr"
 
+# What `disagg compare` leaves, and a page shows.
+_COMPARISON = ("compare.json", "difference_mean.tif", "change_probability.tif")
 # What a page says of a run: everything but how and where it was computed, and who is told.
 _OF_THE_MAP = (
     *("name", "areas", "counts", "period", "labels", "population", "covariates", "grid"),
@@ -158,7 +160,7 @@ STAGES = {
             needs=(_BAGS, _MODEL),
             may_need=(_BALANCE,),
             products_of=("predict", "evaluate"),
-            also=("compare.json",),
+            also=(*_COMPARISON, *(f"compare/{name}" for name in _COMPARISON)),
         ),
     )
 }

@@ -54,6 +54,24 @@
     element.append(none);
   }
 
+  // The text of the value of a picture's pixel, read from its colour; the pictures are exact.
+  function valueAt(layer, image, x, y) {
+    if (!layer.pixels) {
+      const canvas = make("canvas");
+      canvas.width = image.naturalWidth;
+      canvas.height = image.naturalHeight;
+      const context = canvas.getContext("2d", { willReadFrequently: true });
+      context.drawImage(image, 0, 0);
+      layer.pixels = context.getImageData(0, 0, canvas.width, canvas.height);
+      layer.texts = new Map(layer.palette.map((colour, k) => [colour, layer.values[k]]).reverse());
+    }
+    const { width, height } = layer.pixels;
+    const column = Math.floor(x * width), row = Math.floor(y * height);
+    if (column < 0 || column >= width || row < 0 || row >= height) return null;
+    const [red, green, blue, alpha] = layer.pixels.data.subarray(4 * (row * width + column));
+    return alpha ? layer.texts.get((red << 16) | (green << 8) | blue) : null;
+  }
+
   function build(figure) {
     const still = figure.hasAttribute("data-still");
     const map = L.map(figure.querySelector(".plane"), {
@@ -107,6 +125,17 @@
     }
     part.paint = paint;
     map.on("zoomend", sharpen);
+    const here = figure.querySelector(".here");
+    function tell(event) {
+      const image = part.image && part.image.getElement();
+      if (!image || !image.naturalWidth) { here.textContent = ""; return; }
+      const { lat, lng } = event.latlng;
+      const text = valueAt(part.layer, image, lng / data.width, 1 - lat / data.height);
+      const unit = part.layer.unit ? " (" + part.layer.unit + ")" : "";
+      here.textContent = "Pixel: " + (text === null || text === undefined ? "no value" : text + unit);
+    }
+    map.on("mousemove click", tell);
+    map.on("mouseout", () => { here.textContent = ""; });
     const id = figure.id;
     const choice = document.getElementById(id + "-layer");
     choice.addEventListener("change", () => part.show(choice.value));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,13 +19,15 @@ import yaml
 from PIL import Image
 
 from geo.colours import Scale
+from pipeline.config.level_schema import Reconcile
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.demo.country import simulate_country
 from pipeline.demo.country_spec import LAYERS, CountrySpec
 from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import RATE_MEAN
-from pipeline.reporting import vendor
+from pipeline.reporting import asked, vendor
+from pipeline.reporting.page import reconciled_words
 from pipeline.reporting.rasters import data_uri, pictures
 from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
@@ -247,6 +250,82 @@ def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
     page = (copied / "report.html").read_text(encoding="utf-8")
     assert "Targeting" not in page
     assert "What changed" not in page
+
+
+def test_the_change_from_another_map_is_a_layer(finished, copied):
+    folder = copied / "compare"
+    folder.mkdir()
+    with rasterio.open(copied / "rate_mean.tif") as source:
+        values, profile = source.read(1), source.profile | {"driver": "GTiff"}
+    change = np.where(np.isfinite(values), 0.0, np.nan)
+    known = np.argwhere(np.isfinite(values))
+    row, column = known[7]
+    change[tuple(known[: len(known) // 3].T)] = -40.0
+    for name, band in (("difference_mean", change), ("change_probability", 0 * change + 0.25)):
+        with rasterio.open(folder / f"{name}.tif", "w", **profile) as sink:
+            sink.write(band.astype(values.dtype), 1)
+            sink.set_band_description(1, f"{name} of the rate")
+            sink.set_band_unit(1, "1" if name == "change_probability" else "cases")
+    (folder / "compare.json").write_text('{"of": "v0001"}', encoding="utf-8")
+    finished.report(copied)
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    layers = {each["name"]: each for each in page_data(page)["rasters"]}
+    assert layers["difference_mean"]["title"] == "Change: difference_mean of the rate"
+    assert layers["difference_mean"]["unit"] == "cases"
+    assert layers["change_probability"]["unit"] == ""
+    picture = np.asarray(
+        Image.open(io.BytesIO(base64.b64decode(layers["difference_mean"]["uri"].split(",")[1])))
+    )
+    texts_of = layers["difference_mean"]["values"]
+    assert float(texts_of[picture[row, column] - 1].replace("−", "-")) == pytest.approx(-40, abs=1)
+    assert {texts_of[k - 1] for k in np.unique(picture) if k} == {
+        "0", texts_of[picture[row, column] - 1]
+    }  # fmt: skip
+    assert texts_of[0].replace("−", "-") == "-" + texts_of[-1]  # as far below 0 as above
+    assert "What changed" in page
+    # Of older maps: neither maps nor tables.
+    made = (copied / "rate_mean.tif").stat().st_mtime
+    os.utime(folder / "compare.json", (made - 5, made - 5))
+    finished.report(copied)
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    assert "difference_mean" not in page
+    assert "What changed" not in page
+
+
+def test_reconciled_maps_are_said_in_words(finished):
+    reconcile = Reconcile(to="counts", levels=("training", "country"))
+    output = finished.config.output.model_copy(update={"reconcile": reconcile})
+    config = finished.config.model_copy(update={"output": output})
+    assert reconciled_words(finished.config, {}) == []
+    assert asked.reconciled_to(finished.config) is None
+    factors = {"training": {"least": ["A", 0.25], "largest": ["B", 3.0], "middle": 1.1}}
+    first, second = reconciled_words(config, {"factors": factors})
+    assert first == (
+        "Maps and columns called “reconciled” are scaled so that they add up to the reported "
+        "counts of the levels training and country. All other maps and numbers of this page are "
+        "not."
+    )
+    assert second.startswith("Factors of the level training: 0.25 (A) to 3 (B), half of them below")
+    told = dict(asked.what_was_asked(config, {"n_areas": 9, "n_pixels": 99}))
+    assert told["Reconciled"].startswith("a second set of maps, scaled to add up to the reported")
+
+
+def test_every_colour_has_the_value_of_its_raster(finished):
+    """Second route: the raster's own numbers, at each pixel, through the picture and back."""
+    layer = page_data(finished.page())["rasters"][0]
+    with rasterio.open(finished.out / "rate_mean.tif") as source:
+        values = source.read(1)
+    shown = Image.open(io.BytesIO(base64.b64decode(layer["uri"].split(",")[1]))).convert("RGBA")
+    red, green, blue, alpha = np.moveaxis(np.asarray(shown).astype(int), 2, 0)
+    text = dict(reversed(list(zip(layer["palette"], layer["values"], strict=True))))
+    known = np.isfinite(values)
+    np.testing.assert_array_equal(alpha > 0, known)
+    found = [text[c] for c in ((red << 16) | (green << 8) | blue)[known].tolist()]
+    numbers = np.array([float(re.sub("[≤≥ ,]", "", each)) for each in found])
+    ends = [float(re.sub("[≤≥ ,]", "", layer["values"][k])) for k in (0, -1)]
+    wanted = np.clip(values[known], *ends)
+    # Breaks are evenly spaced here: a colour is a 254th of the scale, and a text has three digits.
+    assert np.abs(numbers - wanted).max() < 0.012 * (ends[1] - ends[0])
 
 
 def test_borders_are_those_of_the_areas(finished):
