@@ -193,6 +193,9 @@ def _check_same_quantity(a: Side, b: Side) -> None:
         found = f"maps {named[1]}, but {a.label} maps {named[0]}"
         raise InputError(Problem(b.label, found, "compare maps of the same quantity and unit"))
     for side in (a, b):
+        if not side.level.is_file():  # of a model that labels areas alone
+            found = f"has no {side.level.name}"
+            raise InputError(Problem(side.label, found, "compare maps of pixels"))
         absent = [path for path in (side.spread, side.areas) if not path.is_file()]
         if absent:
             found = f"{absent[0]} is missing"

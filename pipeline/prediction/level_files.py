@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ import pandas as pd
 from openpyxl import Workbook
 from openpyxl.styles import Alignment, Font
 from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.properties import PageSetupProperties
+from openpyxl.worksheet.worksheet import Worksheet
 
 from geo.colours import Scale
 from geo.geopackage import LayerDescription, describe_layer, graduated_style
@@ -31,6 +34,9 @@ from pipeline.storage.files import atomic_write
 from pipeline.store.level_areas import Level
 
 GLOSSARY = "glossary"
+PAGE_WIDTH = 200  # characters across a printed page, smaller than usual
+# The workbook's own font: without a name, other programs than Excel take another one.
+_HEADING = Font(name="Calibri", size=11, bold=True)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same tables have the same bytes, whenever they are written
 _STAMP = re.compile(rb"(<dcterms:(created|modified)[^>]*>)[^<]*(</)")
 
@@ -122,22 +128,36 @@ def write_workbook(config: Config, tables: Mapping[str, pd.DataFrame], directory
 def _fill(book: Workbook, name: str, table: pd.DataFrame, *, wide: bool = False) -> None:
     sheet = book.create_sheet(name)
     sheet.append([str(spreadsheet_safe(column)) for column in table.columns])
-    for cell in sheet[1]:
-        cell.font = Font(bold=True)
-        cell.alignment = Alignment(wrap_text=True, vertical="top")
+    for cell, column in zip(sheet[1], table.columns, strict=True):
+        cell.font = _HEADING
+        side = "right" if pd.api.types.is_numeric_dtype(table[column]) else "left"
+        cell.alignment = Alignment(horizontal=side, vertical="top")
     for row in table.itertuples(index=False):
         sheet.append([_cell(value) for value in row])
-    sheet.freeze_panes = "B2"
+    n_name = 2 if "name" in table.columns[1:2] else 1  # columns that say which area a row is
+    sheet.freeze_panes = f"{get_column_letter(n_name + 1)}2"
     if len(table):
         sheet.auto_filter.ref = sheet.dimensions
     for number, column in enumerate(table.columns, 1):
         longest = max([len(str(column)), *(len(v) for v in table[column] if isinstance(v, str))])
         width = min(longest + 2, 100 if wide else 32)
-        sheet.column_dimensions[get_column_letter(number)].width = max(width, 12)
+        sheet.column_dimensions[get_column_letter(number)].width = max(width, 9)
         if pd.api.types.is_numeric_dtype(table[column]):
             shown = _format(table[column])
             for (cell,) in sheet.iter_rows(min_row=2, min_col=number, max_col=number):
                 cell.number_format = shown
+    widths = [each.width for each in sheet.column_dimensions.values()]
+    _set_page(sheet, math.ceil(sum(widths) / PAGE_WIDTH), n_name)
+
+
+def _set_page(sheet: Worksheet, n_across: int, n_name: int) -> None:
+    """Set how a sheet is printed: every page has the headings, and says which area a row is."""
+    sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
+    sheet.page_setup.orientation, sheet.page_setup.paperSize = "landscape", sheet.PAPERSIZE_A4
+    sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight = n_across, 0  # 0: as long as it is
+    sheet.print_title_rows = "1:1"
+    sheet.print_title_cols = f"A:{get_column_letter(n_name)}"
+    sheet.oddFooter.center.text = "&A, page &P of &N"
 
 
 def _format(values: pd.Series) -> str:

@@ -14,15 +14,18 @@ from pipeline.cli.main import main
 LABELS = ("100110010", "111110010")  # M01 and M02 turn positive
 
 
-def labelled(files, number, **model):
+SPARSE = {"kind": "vwsgp", "inducing": 10}
+
+
+def labelled(files, number, model=SPARSE):
     lines = ["code,outbreak", *(f"M{k:02d},{v}" for k, v in enumerate(LABELS[number]))]
     (files.directory / f"labels{number}.csv").write_text("\n".join(lines) + "\n")
     mapping = files.mapping()
     del mapping["counts"]
     mapping |= {
         "labels": {"path": f"labels{number}.csv", "value": "outbreak"},
-        "model": {"kind": "vwsgp", "inducing": 10, **model},
-        "fit": {"max_epochs": 5, "seed": 1},
+        "model": model,
+        "fit": {"max_epochs": 5, "seed": 1} if model is SPARSE else {"seed": 1},
         "evaluate": {"schemes": []},
         "output": {"dir": f"out{number}"},
     }
@@ -88,7 +91,7 @@ def test_probabilities_are_compared_as_normal(files, tmp_path, capsys):
 
 
 def test_a_model_that_labels_areas_alone_has_no_map_to_compare(files, tmp_path, capsys):
-    path = labelled(files, 0, kind="blrt")
+    path = labelled(files, 0, {"kind": "blrt", "options": {"n_trees": 20}})
     capsys.readouterr()
     assert main(["compare", str(path), str(path), "--out", str(tmp_path / "change")]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import zipfile
 
 import geopandas as gpd
@@ -147,6 +149,32 @@ def test_every_format_holds_the_same_table(made, geometry_of):
     assert explained["rate"][1] == "cases per 1,000 people"
     with zipfile.ZipFile(out / "levels.xlsx") as archive:
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+
+
+def test_libreoffice_opens_the_workbook_and_prints_it_on_few_pages(made, tmp_path):
+    office = shutil.which("soffice")
+    if office is None:
+        pytest.skip("no LibreOffice; apt-get install libreoffice-calc")
+    book = made[0].output.dir / "levels.xlsx"
+
+    def convert(*options):
+        home = f"-env:UserInstallation={(tmp_path / 'home').as_uri()}"
+        command = [office, home, "--headless", *options, "--outdir", str(tmp_path), str(book)]
+        subprocess.run(command, check=True, capture_output=True, timeout=100)
+
+    # The sheet of catchments, as LibreOffice reads it: numbers in full, by the table.
+    convert("--convert-to", "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false,false,,,3")
+    (sheet,) = tmp_path.glob("*.csv")
+    read_again = pd.read_csv(sheet, dtype={"id": str})
+    table = made[1]["catchment"]
+    assert list(read_again.columns) == list(table.columns)
+    assert read_again["id"].tolist() == table["id"].tolist()
+    numbers = table.select_dtypes("number").columns
+    np.testing.assert_allclose(read_again[numbers].astype(float), table[numbers], rtol=1e-12)
+    convert("--convert-to", "pdf")
+    printed = (tmp_path / "levels.pdf").read_bytes()
+    n_page = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert len(LEVELS) + 1 <= n_page <= 3 * len(LEVELS) + 1  # each at most three pages across
 
 
 def draws_of(world, made, *, tile_size=None, n_thread=1):
