@@ -72,7 +72,7 @@ class Positions:
 
 
 def positions_about(grid: Grid, pixel: np.ndarray) -> Positions:
-    """Return positions with the middle of some pixels as reference.
+    """Return positions about the middle of some pixels, to a whole degree.
 
     Parameters
     ----------
@@ -101,8 +101,9 @@ def positions_about(grid: Grid, pixel: np.ndarray) -> Positions:
     if math.hypot(x, y) < 1.0:  # a pole
         x, y = 1e-9, 0.0
     lon, lat = math.degrees(math.atan2(y, x)), math.degrees(math.atan2(z, math.hypot(x, y)))
-    # Rounded, so that the text is the same on every machine.
-    return Positions(grid, topocentric_crs(grid, round(lon, 3) + 0.0, round(lat, 3) + 0.0))
+    # Whole degrees: the text is the same on every machine, and mostly when an area is added or
+    # left out. Surfaces are drawn from waves in these positions: another reference draws others.
+    return Positions(grid, topocentric_crs(grid, float(round(lon)), float(round(lat))))
 
 
 def topocentric_crs(grid: Grid, lon: float, lat: float) -> CRS:
