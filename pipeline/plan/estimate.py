@@ -21,6 +21,7 @@ from models.gp.kept_kernels import BUDGET
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
+from pipeline.plan.page import page_bytes, page_seconds
 from pipeline.plan.passes import FitPasses, climbs, fit_passes, n_nodes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
@@ -43,17 +44,13 @@ READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, 
 THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
-PAGE_S, PAGE_PIXEL_S, PAGE_AREA_S = 2.0, 2e-7, 5e-4  # a report: a shown pixel, an area
-PAGE_PIXELS = 12_000_000  # that a report shows at most, of all maps together
 HASH_BYTES_S = 6e8
 START_S = 2.5  # of a stage: imports, files opened and closed
 CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
 # Bytes, likewise.
-# GiB of libraries.
-BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5, "report": 0.5}
-PAGE_BYTES = 80  # a shown pixel of one map
+BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
 ALGEBRA = 24  # matrices of landmarks by landmarks
@@ -206,7 +203,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         seconds["evaluate"] = {
             k: s for k in epoch if (s := _evaluate(config, sizes, scored, measured, k)) is not None
         }
-    seconds["report"] = dict.fromkeys(tried, _report(sizes))
+    seconds["report"] = dict.fromkeys(tried, page_seconds(sizes))
     peaks = _peaks(config, sizes, model, n)
     stages = tuple(
         Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peaks[name])
@@ -347,18 +344,6 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     return seconds
 
 
-def _shown(sizes: Sizes) -> float:
-    """Return the pixels of one map that a report shows."""
-    return min(float(sizes.grid.n_pix), PAGE_PIXELS / (sizes.n_maps + 1))
-
-
-def _report(sizes: Sizes) -> float:
-    """Seconds: one thread draws the page, and the catalogue reads every map."""
-    shown = (sizes.n_maps + 1) * _shown(sizes) * PAGE_PIXEL_S
-    read = sizes.bytes["maps"] / HASH_BYTES_S
-    return START_S + PAGE_S + shown + sizes.n_areas * PAGE_AREA_S + read
-
-
 def _pays(config: Config, read: Passage, measured: Probe) -> int:
     n = 1
     while n < 1024:
@@ -386,10 +371,8 @@ def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
-    report = BASE["report"] * GIB + PAGE_BYTES * _shown(sizes)
-    peaks = {
-        "ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate, "report": report
-    }  # fmt: skip
+    peaks = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
+    peaks["report"] = page_bytes(sizes)
     return {name: round(value) for name, value in peaks.items()}
 
 

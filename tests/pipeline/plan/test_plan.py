@@ -26,6 +26,7 @@ from pipeline.demo.country import simulate_country
 from pipeline.ingest.stage import ingest
 from pipeline.plan import estimate as plans
 from pipeline.plan.estimate import plan_run
+from pipeline.plan.page import page_seconds
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.proposal import total_seconds
 from pipeline.plan.sizes import measure_inputs, store_bytes
@@ -207,7 +208,7 @@ def test_the_report_is_foreseen_as_it_was_measured(country: Path) -> None:
     assert report.seconds[1] == max(report.seconds.values())  # one thread draws it
     grid = Grid("EPSG:32738", found.sizes.grid.transform, (1000, 1009))
     large = replace(found.sizes, grid=grid, n_areas=1035, n_maps=9)
-    assert plans._report(large) == pytest.approx(7.0, abs=1.5)
+    assert page_seconds(large) == pytest.approx(7.0, abs=1.5)
     assert total_seconds(found) == pytest.approx(
         sum(s.seconds[found.workers] for s in found.stages)
     )
