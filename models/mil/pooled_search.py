@@ -101,6 +101,13 @@ class PooledSearch:
         report = {"stage": float(stage), "passes": float(self._evidence.passes)}
         return state, Info(value, done, "", report)
 
+    def phase(self, state: State) -> str:
+        """Return what the next step does, in a few words."""
+        stage = int(state.memory.get("stage", CLIMB))
+        if stage == CLIMB:
+            return f"climb from start {int(state.memory.get('start', 0)) + 1}"
+        return "calibration" if stage == CALIBRATE else "done"
+
     # -- the stages ----------------------------------------------------------------------------
 
     def _climb(self, state: State) -> State:

@@ -173,7 +173,8 @@ def _settle(
     """Advance a fit that has its own steps over all bags, until it has converged."""
     rows = training.history
     n_pass = int(sum(row.get("passes", 0) for row in rows))
-    bound, left = (rows[-1][key] if rows else np.nan for key in ("bound", "nats_left"))
+    last = rows[-1] if rows else {}
+    bound, left = last.get("bound", np.nan), last.get("nats_left", np.inf)
 
     def show(epoch: int, step: int) -> None:
         if on_step is not None:
