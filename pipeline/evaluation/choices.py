@@ -46,7 +46,7 @@ def choices_parts(report: dict[str, Any]) -> list[Table | str]:
     parts: list[Table | str] = []
     if "settings" in found:
         table = Table(
-            title="settings, by bags held out in inner folds",
+            title="settings, by the log probability of bags left out, nats",
             title_justify="left",
             box=box.SIMPLE_HEAD,
             pad_edge=False,
@@ -55,7 +55,7 @@ def choices_parts(report: dict[str, Any]) -> list[Table | str]:
         for heading in ("log score", "+-", ""):
             table.add_column(heading, justify="right")
         for row in sorted(found["settings"], key=lambda row: -(row["log_score"] or -1e300)):
-            named = ", ".join(f"{name} {value}" for name, value in row["settings"].items())
+            named = ", ".join(f"{name} {_said(value)}" for name, value in row["settings"].items())
             score = "failed" if row["log_score"] is None else f"{row['log_score']:.3f}"
             error = "" if row["error"] is None or row["chosen"] else f"{row['error']:.3f}"
             table.add_row(named, score, error, "chosen" if row["chosen"] else "")
@@ -67,3 +67,7 @@ def choices_parts(report: dict[str, Any]) -> list[Table | str]:
             f"{by['slope']:.2f} logit p"
         )
     return parts
+
+
+def _said(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
