@@ -67,24 +67,27 @@ def find_leaves(
     """
     order, spare = np.arange(found.size), np.empty(found.size, np.int64)
     hits, known = np.empty(found.size, np.int64), np.empty(found.size, np.int64)
-    stack = np.empty((found.size + 1, 3), np.int64)  # node, and the part of ``order`` in it
-    stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, found.size
-    height = 1
+    # Node, and the part of ``order`` in it. No part is empty: there are no more than bags, however
+    # deep the tree is.
+    stack = np.empty((found.size, 3), np.int64)
+    height = 0
+    if found.size > 0:
+        stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, found.size
+        height = 1
     while height > 0:
         height -= 1
         node, first, last = stack[height, 0], stack[height, 1], stack[height, 2]
         f = feature[node]
-        if f < 0 or first == last:
+        if f < 0:
             for a in range(first, last):
                 found[order[a]] = node
             continue
         bags = order[first:last]
         count_one(x[f], offsets, bags, value[node], categorical[f], has_missing, hits, known)
         middle = first + divide(bags, hits, known, spare, ratio[node], missing_left[node], variant)
-        stack[height, 0], stack[height, 1], stack[height, 2] = child[node] + 1, middle, last
-        stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = (
-            child[node],
-            first,
-            middle,
-        )
-        height += 2
+        if middle < last:
+            stack[height, 0], stack[height, 1], stack[height, 2] = child[node] + 1, middle, last
+            height += 1
+        if first < middle:
+            stack[height, 0], stack[height, 1], stack[height, 2] = child[node], first, middle
+            height += 1

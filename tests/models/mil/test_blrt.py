@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import tempfile
 
 import cloudpickle
 import numba
@@ -167,6 +171,31 @@ def test_with_single_instances_and_one_threshold_it_is_extremely_randomized_tree
     z = (p - q) / np.sqrt((p * (1 - p) + q * (1 - q) + 1e-3) / n)
     assert abs(z).max() < 4.5
     assert z.std() == pytest.approx(1.0, abs=0.3)
+
+
+def test_few_bags_fall_through_deep_trees_as_many_do():
+    """Each alone, under numba's check of bounds: trees are deeper than there are bags."""
+    code = """
+import numpy as np
+from models import BLRT, Bags
+rng = np.random.default_rng(0)
+offsets = np.arange(0, 601, 3)
+bags = Bags(rng.normal(size=(600, 3)), offsets, rng.permutation(np.arange(200) % 2))
+model = BLRT(n_trees=5, seed=1).fit_once(bags, n_thread=1)
+whole = model.bag_distribution(bags, n_thread=1).mean
+one = [model.bag_distribution(bags.at(np.array([k])), n_thread=1).mean[0] for k in range(200)]
+np.testing.assert_array_equal(one, whole)
+"""
+    run = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_DISABLE_JIT": "0"}
+    with tempfile.TemporaryDirectory() as cache:  # machine code without the check is kept elsewhere
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**run, "NUMBA_CACHE_DIR": cache},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_regression_on_labels_is_gini():
