@@ -42,7 +42,7 @@ STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature p
 BACKTRACKS = 5
 MISLED = 5.0  # nats from which on such a climb was misled by its curvature
 ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
-N_STEP = 8  # whose changes of the gradient correct the held site's curvature
+FEW_PARAMETERS = 10  # up to here the held site's curvature is better than what steps tell of it
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
 # Over the bags, before the members. Of 280 measured fits (benchmarks/results/designs.json) half
 # took 52 to 100 with them, nine in ten up to 350; the longest that converged took 1,687.
@@ -297,21 +297,29 @@ class Refinement:
             memory = self._remember(memory, again, inverse, 0.0)
             return replace(again.state, memory={**memory, "failed": failed})
         gained = at.value - value
-        memory = {**memory, **remembered_step(memory, step, grad - at.grad)}
-        if gained > FAR and "curved" not in memory:
+        bent = grad - at.grad
+        if "curved" in memory:
+            inverse = bfgs(inverse, step, bent)
+        elif gained > FAR:
             # The held site's curvature has nothing of the likelihood's own parameters and little of
             # how sites follow: the last steps tell of these.
-            hessian = self._site_hessian(at.state, phi.size)
-            for k, row in zip(
-                memory.get("unknown", ()), memory.get("differences", ()), strict=True
-            ):
-                hessian[k] = hessian[:, k] = row
-            inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
+            memory = {**memory, **remembered_step(memory, step, bent)}
+            inverse = bounded_inverse(-self._known_hessian(at.state, memory, phi.size))
             for own, change in zip(memory["steps"], memory["bends"], strict=True):
                 inverse = bfgs(inverse, own, change)
         else:
-            inverse = bfgs(inverse, step, grad - at.grad)
+            if "steps" in memory:  # near the end steps from afar mislead
+                memory = {k: v for k, v in memory.items() if k not in ("steps", "bends")}
+                inverse = bounded_inverse(-self._known_hessian(at.state, memory, phi.size))
+            inverse = bfgs(inverse, step, bent)
         return replace(at.state, memory=self._remember(memory, at, inverse, gained))
+
+    def _known_hessian(self, state: State, memory: Arrays, n_phi: int) -> np.ndarray:
+        """Return the held site's Hessian, with the differences that the curvature stage took."""
+        hessian = self._site_hessian(state, n_phi)
+        for k, row in zip(memory.get("unknown", ()), memory.get("differences", ()), strict=True):
+            hessian[k] = hessian[:, k] = row
+        return np.asarray(0.5 * (hessian + hessian.T))
 
     def _remember(self, memory: Arrays, at: Point, inverse: np.ndarray, gained: float) -> Arrays:
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
@@ -366,12 +374,19 @@ def bounded_step(inverse: np.ndarray, grad: np.ndarray) -> np.ndarray:
 
 
 def remembered_step(memory: Arrays, step: np.ndarray, bent: np.ndarray) -> Arrays:
-    """Return the last steps and the changes of the gradient (of what is minimised) along them."""
+    """Return the last steps and the changes of the gradient (of what is minimised) along them.
+
+    One for every second hyperparameter beyond few.
+    """
+    most = max(0, (step.size - FEW_PARAMETERS) // 2)
     steps, bends = step[None], bent[None]
     if "steps" in memory:
-        steps = np.concatenate([memory["steps"], steps])[-N_STEP:]
-        bends = np.concatenate([memory["bends"], bends])[-N_STEP:]
-    return {"steps": steps, "bends": bends}
+        steps = np.concatenate([memory["steps"], steps])
+        bends = np.concatenate([memory["bends"], bends])
+    return {
+        "steps": steps[steps.shape[0] - min(most, steps.shape[0]) :],
+        "bends": bends[bends.shape[0] - min(most, bends.shape[0]) :],
+    }
 
 
 def _stuck(memory: Arrays) -> bool:

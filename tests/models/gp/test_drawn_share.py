@@ -12,7 +12,7 @@ from tests.models.aggregate.country import country
 
 def _bounds(most, seeds):
     bags = country(side=20, n_area=4, cases=60.0, range_=4.0)
-    model = VBAgg(kernel="ridge + matern32(space)", link="exp", integrate="none", max_epochs=6)
+    model = VBAgg(kernel="ridge + matern32(space)", link="exp", integrate="none", nats_left=1e-3)
     model.fit(bags)
     model.pair_pixels = most
     params = model.block_params(model.state_)
