@@ -175,14 +175,18 @@ def test_impossible_parameters_are_refused(change, says, bags):
         VBAgg(**change).fit(bags)
 
 
-def test_large_single_and_weightless_bags_are_finite():
+def test_large_and_single_bags_are_finite_and_weightless_ones_refused():
     rng = np.random.default_rng(0)
     sizes = np.array([1, 3000, 2, 40])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     weight = rng.uniform(0, 1, offsets[-1])
-    weight[offsets[2] : offsets[3]] = 0  # nobody there, no cases
-    bags = Bags(rng.normal(size=(offsets[-1], 2)), offsets, [3.5, 900.0, 0.0, 2.0], weight)
+    weight[offsets[2]] = 0  # nobody in a pixel
+    x, y = rng.normal(size=(offsets[-1], 2)), [3.5, 900.0, 0.0, 2.0]
+    bags = Bags(x, offsets, y, weight)
+    nobody = np.where(np.repeat(np.arange(4), sizes) == 2, 0.0, weight)
     for link in ("exp", "square"):
+        with pytest.raises(BagsError, match="weight is 0 in all pixels of bag 2"):
+            VBAgg(link=link, n_inducing=10, max_epochs=3).fit(Bags(x, offsets, y, nobody))
         model = VBAgg(link=link, n_inducing=10, max_epochs=3).fit(bags)
         assert np.isfinite(model.bound_)
         assert np.isfinite(model.predict_pixels(bags.x).quantile(0.95)).all()
