@@ -15,13 +15,16 @@ from models.core.block import BagBlock, Bags
 from models.core.errors import FormatError
 from models.core.persist import read_meta
 from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil.bag_dataset import BagDataset
 from models.mil.bags_in import bag_ids
 from models.mil.blrt import BLRT
 from models.mil.gpmil import GPMIL
 from models.mil.gpmil_sparse import GPMILS
+from models.mil.instances import InstanceTransformer
 from models.mil.pooled_gp import PooledGP
 from models.mil.psi_vgpmil import PsiVGPMIL
 from models.mil.psi_vgpmil_svi import PsiVGPMILSVI
+from models.mil.scoring import BagScorer
 from models.mil.vwsgp import VWSGP
 from models.mil.vwsgp_svi import VWSGPSVI
 from models.training.estimator import Estimator
@@ -34,10 +37,13 @@ __all__ = [
     "VWSGP",
     "VWSGPSVI",
     "BagBlock",
+    "BagDataset",
     "BagPixel",
+    "BagScorer",
     "Bags",
     "Constant",
     "Dasymetric",
+    "InstanceTransformer",
     "Network",
     "Nystrom",
     "PooledGP",

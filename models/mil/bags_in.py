@@ -206,27 +206,45 @@ def read_bags(
         if bags is not None:
             msg = "X is a list of bags, and bags is given too; give bags with rows alone"
             raise BagsError(msg)
-        sizes, X = _joined(X, "X")
+        sizes, X = joined(X, "X")
         if coords is not None and is_list_of_bags(coords):
-            coords = _joined(coords, "coords")[1]
+            coords = joined(coords, "coords")[1]
         codes, ids = np.repeat(np.arange(sizes.size), sizes), np.arange(sizes.size)
     x = _checked(model, X, reset)
     n_row = x.shape[0]
     if not listed:
-        codes, ids = _codes(bags, n_row)
-    place = _places(ids)
+        codes, ids = bag_codes(bags, n_row)
+    given = grouped(x, codes, ids, coords, listed=listed)
+    _refuse_unusable(model, given, allow_missing)
+    return given
+
+
+def grouped(
+    x: Any, codes: np.ndarray, ids: np.ndarray, coords: Any = None, *, listed: bool = False
+) -> GivenBags:
+    """Group rows into bags.
+
+    Parameters
+    ----------
+    x : (n_row, n_feat) array or CSR matrix
+    codes : (n_row,) int
+        Number of each row's bag, by first appearance.
+    ids : (n_bag,) array
+    coords : (n_row, n_axis) array_like, km, or None
+    listed : bool
+    """
+    n_row, place = codes.shape[0], _places(ids)
     stored = place[codes]
     rows = np.argsort(stored, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(stored, minlength=ids.shape[0]))])
-    ordered = x if (np.diff(rows) == 1).all() else x[rows]
     if coords is not None:
         coords = np.asarray(coords, dtype=np.float64)
         if coords.ndim != 2 or coords.shape[0] != n_row:
             msg = f"coords has shape {coords.shape}; give two or three columns for {n_row} rows"
             raise BagsError(msg)
         coords = coords[rows]
-    given = GivenBags(
-        ordered,
+    return GivenBags(
+        x if (np.diff(rows) == 1).all() else x[rows],
         coords,
         offsets.astype(np.int64),
         rows,
@@ -235,8 +253,6 @@ def read_bags(
         bool(np.count_nonzero(np.diff(codes)) == ids.shape[0] - 1),
         listed,
     )
-    _refuse_unusable(model, given, allow_missing)
-    return given
 
 
 def is_list_of_bags(X: Any) -> bool:
@@ -261,7 +277,7 @@ def bag_ids(bags: Any) -> np.ndarray:
     (n_bag,) array
         The distinct ids, in the order of first appearance.
     """
-    return _codes(bags, None)[1]
+    return bag_codes(bags)[1]
 
 
 def plain_values(values: Any) -> np.ndarray:
@@ -281,7 +297,7 @@ def _is_bag(value: Any) -> bool:
     return getattr(value, "ndim", 0) == 2
 
 
-def _joined(X: Any, what: str) -> tuple[np.ndarray, Any]:
+def joined(X: Any, what: str) -> tuple[np.ndarray, Any]:
     """Return the sizes of listed bags, and their rows one bag after the other."""
     parts: list[Any] = [part if hasattr(part, "ndim") else np.asarray(part) for part in X]
     n_feat = parts[0].shape[1]
@@ -324,7 +340,7 @@ def _checked(model: Any, X: Any, reset: bool) -> Any:
         raise BagsError(str(error)) from error
 
 
-def _codes(bags: Any, n_row: int | None) -> tuple[np.ndarray, np.ndarray]:
+def bag_codes(bags: Any, n_row: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of each row's bag, and the bags' ids: in the order of appearance."""
     if bags is None:
         return np.arange(n_row or 0), np.arange(n_row or 0)
