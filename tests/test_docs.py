@@ -127,6 +127,22 @@ def test_pages_name_many_things() -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "last"), [("README.md", "cross_val_score("), ("docs/classification.md", "model.fit(")]
+)
+def test_python_of_classifiers_runs_as_printed(page: str, last: str) -> None:
+    """The blocks that need no files of the reader: those of lists and rows made in the page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    start = text.index("Classifiers of bags follow" if page == "README.md" else "## From Python")
+    section = text[start : text.index("\n## ", start + 1)]
+    blocks = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert blocks
+    assert last in blocks[-1].splitlines()[-1]
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
         ("see `pipeline/config/shema.py`", "pipeline/config/shema.py"),

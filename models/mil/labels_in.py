@@ -27,6 +27,10 @@ def labels_of(y: Any, given: GivenBags) -> np.ndarray:
         msg = f"y of bag {show(bag)} is missing; give its label, or leave the bag out"
         raise BagsError(msg)
     values = _of_one_type(values)
+    if values.dtype.kind == "f" and np.isinf(values).any():
+        bag = given.as_shown(given.ids)[int(np.argmax(np.isinf(values)))]
+        msg = f"Input y contains infinity: bag {show(bag)}; give its label, or leave the bag out"
+        raise BagsError(msg)
     try:
         check_classification_targets(values)
     except ValueError as error:

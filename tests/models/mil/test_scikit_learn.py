@@ -37,6 +37,7 @@ CHECKED = [
     models.BLRT(n_trees=15, task="multiclass"),
     models.BLRT(n_trees=15, task="regression"),
     models.PsiVGPMIL(n_inducing=8, max_epochs=8),
+    models.PooledGP(n_inducing=8, n_starts=1, max_epochs=3),
     models.PsiVGPMILSVI(n_inducing=8, max_epochs=4),
     models.VWSGPSVI(n_inducing=8, max_epochs=4),
     models.GPMIL(max_epochs=2),

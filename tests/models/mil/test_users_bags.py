@@ -20,6 +20,7 @@ N_BAG = 30
 MAKE = {
     "psi-vgpmil": lambda: models.PsiVGPMIL(n_inducing=10, max_epochs=10),
     "psi-vgpmil-svi": lambda: models.PsiVGPMILSVI(n_inducing=10, max_epochs=5, batch_bags=8),
+    "pooled-gp": lambda: models.PooledGP(n_inducing=10, n_starts=1),
     "vwsgp": lambda: models.VWSGP(n_inducing=10, max_epochs=15),
     "vwsgp-svi": lambda: models.VWSGPSVI(n_inducing=10, max_epochs=5, batch_bags=8),
     "gpmil": lambda: models.GPMIL(max_epochs=4),
