@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import RegressorTags, Tags
+from sklearn.utils.metaestimators import available_if
 
 from models.backend.arrays import as_array
 from models.core.block import BagBlock, Bags, check_labels
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from models.likelihoods.prediction import Prediction
     from models.likelihoods.probability import Probability
     from models.training.loop import Training
+
+
+def _has_classes(model: Classifier) -> bool:
+    if model.learns == "numbers":
+        msg = f"this {type(model).__name__} learns numbers, not classes; use predict"
+        raise AttributeError(msg)
+    return True
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -180,21 +188,21 @@ class Classifier(ClassifierMixin, InnerFits, BaseEstimator):
             return p
         return self.classes_[p.argmax(axis=1) if p.ndim == 2 else (p > 0.5).astype(int)]
 
+    @available_if(_has_classes)
     def predict_proba(self, X: Any, bags: Any = None, coords: Any = None) -> np.ndarray:
         """Return the probability of each label: (n_bag, n_class), columns as ``classes_``.
 
         Parameters and order as of :meth:`predict`. :meth:`predict_bags` tells how sure it is.
         """
-        if self.learns == "numbers":
-            msg = f"{type(self).__name__} was fitted to numbers, not to classes; use predict"
-            raise UnsupportedError(msg)
         return _by_class(self._means(X, bags, coords))
 
+    @available_if(_has_classes)
     def predict_log_proba(self, X: Any, bags: Any = None, coords: Any = None) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`: (n_bag, n_class), nats."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X, bags, coords))
 
+    @available_if(_has_classes)
     def decision_function(self, X: Any, bags: Any = None, coords: Any = None) -> np.ndarray:
         """Return the log odds of the positive class, nats: (n_bag,), above 0 where it is predicted.
 

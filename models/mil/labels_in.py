@@ -80,6 +80,9 @@ def numbers_of(y: Any, given: GivenBags) -> np.ndarray:
         bag = given.as_shown(given.ids)[int(np.argmin(np.isfinite(numbers)))]
         msg = f"y of bag {show(bag)} is not finite; leave the bag out"
         raise BagsError(msg)
+    if numbers.size == 1:
+        msg = "there is one bag (1 sample); give several"
+        raise BagsError(msg)
     return numbers
 
 

@@ -415,8 +415,10 @@ def test_more_classes_and_numbers(given):
         residual = ((said - size) ** 2).sum() / ((size - size.mean()) ** 2).sum()
         assert numbers.score(given.x, size, given.ids) == pytest.approx(1 - residual)
         assert numbers.classes_.size == 0
-        with pytest.raises(UnsupportedError, match="numbers, not to classes"):
+        assert not hasattr(numbers, "predict_proba")
+        with pytest.raises(AttributeError, match="predict_proba") as found:
             numbers.predict_proba(given.list)
+        assert "learns numbers, not classes; use predict" in str(found.value.__cause__)
         with pytest.raises(BagsError, match=r"y of bag .* is not finite"):
             numbers.fit(given.x, np.where(size > 3, np.nan, size), given.ids)
 
