@@ -126,6 +126,8 @@ def test_pages_name_many_things() -> None:
     assert len(_commands_in(text)) > 12
 
 
+@pytest.mark.ci
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("page", "last"), [("README.md", "cross_val_score("), ("docs/classification.md", "model.fit(")]
 )

