@@ -23,8 +23,6 @@ from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.likelihoods.probability import Draws
 from models.mil import bag_trees
-from models.mil.bag_split import find_leaves
-from models.mil.forest import predict_tree
 from tests.real_data import SHARED
 
 
@@ -491,26 +489,3 @@ def test_the_benchmark_grows_what_it_says():
     assert beside["bags"] == [20, 40]
     ratio = beside["milliseconds_a_tree"][1] / beside["extra_trees_milliseconds"][1]
     assert beside["times_extra_trees"][1] == pytest.approx(ratio, abs=0.02)
-
-
-def test_few_bags_in_a_deep_tree_stay_inside_the_stack():
-    """In plain Python an index past the end raises; compiled, it would write over other memory."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(60, 2)), rng.permutation(np.arange(60) % 2)
-    params = BLRT(n_trees=3, calibrate="none").fit(Bags(x, np.arange(61), y)).params_
-    whole = np.stack([predict_tree(params, x.T.copy(), np.arange(61), False, t) for t in range(3)])
-    for tree in range(3):
-        nodes = slice(*params["tree"][tree : tree + 2])
-        asked = [params[k][nodes] for k in ("feature", "value", "ratio", "missing_left", "child")]
-        for bag in range(5):
-            found = np.empty(1, np.int64)
-            find_leaves.py_func(
-                x[bag : bag + 1].T.copy(),
-                np.array([0, 1]),
-                *asked,
-                params["categorical"],
-                False,
-                0,
-                found,
-            )
-            np.testing.assert_array_equal(params["leaf"][nodes][found][0], whole[tree, bag])
