@@ -83,7 +83,7 @@ class PooledGP(KernelModel, Classifier):
         "sparse GP of the instances, pooled to the area's label between their mean and their "
         "maximum; all by its own evidence; any size"
     )
-    source = "our own"
+    source = "docs/design/pooled-gp.md"
     sweep: ClassVar[Sweep] = "full"
     on_device: ClassVar[bool] = False
     batch_bags = 1
