@@ -136,6 +136,8 @@ def _coverage(result: dict[str, Any], names: list[str]) -> list[str]:
     for (name, model), row in rows.items():
         if "error" in row:
             lines.append(f"* `{model}` has no figures on {name}: {row['error']}.")
+    for model, sets in result["outdated"].items():
+        lines.append(f"* `{model}` was measured before its code last changed: {', '.join(sets)}.")
     for model in result["models"]:
         missing = [name for name in result["sets"] if not rows.get((name, model))]
         if missing:

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.mil_contestants import contestants, find_contestant
 from benchmarks.mil_data import SETS, load_set, require_folder
 from benchmarks.mil_page import PAGE, summary_lines, write_page
-from benchmarks.mil_runs import LIMIT_S, RECORDS, measure, score_records
+from benchmarks.mil_runs import LIMIT_S, RECORDS, measure, score_records, settings_of
 from benchmarks.report import RESULTS, write_results
 
 N_REPETITION = 5
@@ -43,6 +43,16 @@ def merged(
             new = max(old, new, key=lambda row: row.get("repetitions", 0))
         if new or old:
             found.setdefault(name, {})[model] = new or old
+    return found
+
+
+def outdated(scores: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the sets on which a model's figures are those of other code than today's."""
+    found: dict[str, list[str]] = {}
+    for name, rows in scores.items():
+        for model, row in rows.items():
+            if row["code"] != settings_of(name, model):
+                found.setdefault(model, []).append(name)
     return found
 
 
@@ -88,10 +98,12 @@ def main() -> None:
     path = args.results / "mil_sets.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
     kept = [(name, model) for name in SETS for model in known]
+    scores = merged(before.get("scores", {}), score_records(kept, args.records), kept)
     result = {
         "models": {name: find_contestant(name).about for name in known},
         "sets": {name: describe(name) for name in SETS},
-        "scores": merged(before.get("scores", {}), score_records(kept, args.records), kept),
+        "outdated": outdated(scores),
+        "scores": scores,
     }
     write_results(path, result)
     if set(abouts) <= set(known):

@@ -234,6 +234,12 @@ def test_figures_of_newer_code_replace_older_ones():
     assert found == {"Small": {"a": {"code": "1", "repetitions": 5}, "b": {"code": "2"}}}
 
 
+def test_figures_of_other_code_are_named(small_set):
+    now = mil_runs.settings_of("Small", "constant")
+    scores = {"Small": {"constant": {"code": now}, "fails": {"code": "other"}}}
+    assert mil_sets.outdated(scores) == {"fails": ["Small"]}
+
+
 def test_the_page_is_that_of_the_results():
     result = json.loads((RESULTS / "mil_sets.json").read_text())
     assert PAGE.read_text() == page(result)
@@ -275,7 +281,9 @@ def test_the_page_counts_conditions_and_names_what_is_missing():
             "large": {"error": "ValueError: too large"},
         }},
     }  # fmt: skip
+    result["outdated"] = {"own": ["Small"]}
     text = page(result)
+    assert "`own` was measured before its code last changed: Small." in text
     assert "| `own` | 1 of 1 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
     assert "| `own` | 0.800 / 0.820 |" in text
     assert "`large` has no figures on Small: ValueError: too large." in text
