@@ -174,7 +174,11 @@ class ProfileBound:
         return self._finished(best, at_best, tolerance, slopes=slopes)
 
     def _found(self, state: State, *, slopes: bool) -> Any:
-        return self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
+        found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
+        if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
+            msg = "the slopes of the bound are not finite"
+            raise NumericalError(msg)
+        return found
 
     def _finished(
         self, at: Point, found: Any, tolerance: float, *, slopes: bool, had: bool = False

@@ -279,8 +279,9 @@ class VBAgg(KernelModel, AggregateModel):
         }
 
     @override
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        """Sum the bound, and its adjoints by ``params``."""
+        """Sum the bound, and its adjoints by ``params``; not finite after steps much too long."""
         if "gather" in params:
             return Stats(0.0, block.n_bag, {}), block_arrays(self._thinned(params, block))
         params = exactly(params) if self.by_terms else params
