@@ -46,7 +46,8 @@ def odd_counts(
     if config.counts is None or not config.model.response.counts or exposure is None:
         return []
     count = y.to_numpy(np.float64)
-    known = np.flatnonzero(np.isfinite(count) & (exposure > 0) & measurable(areas))
+    # Counts below zero are refused elsewhere.
+    known = np.flatnonzero((count >= 0) & (exposure > 0) & measurable(areas))
     if known.size < N_AREA:
         return []
     # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.

@@ -65,20 +65,19 @@ class AreaDraws(AreaArrays):
         """What a rate is per unit of: the numbers tested if there are any, else the people."""
         return np.where(np.isfinite(self.tested), self.tested, self.people)
 
-    def with_rates(self, rate: pd.Series, rate_per: float) -> AreaDraws:
+    def with_rates(self, rate: pd.Series) -> AreaDraws:
         """Take the mean of each area from the rasters, which have no Monte Carlo error.
 
         Parameters
         ----------
         rate : (n_bag,) Series
-            Mean rate per ``rate_per``; areas without one keep the mean of their draws.
-        rate_per : float
+            Mean rate per person; areas without one keep the mean of their draws.
 
         Returns
         -------
         AreaDraws
         """
-        mean = rate.to_numpy(np.float64) / rate_per * self.exposure
+        mean = rate.to_numpy(np.float64) * self.exposure
         return replace(self, mean=np.where(np.isfinite(mean), mean, self.mean))
 
 

@@ -66,7 +66,7 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
     summary : dict
         Number of areas of each level.
     rate : Series
-        Mean rate of each training area, per ``output.rate_per``, from the rasters; by id.
+        Mean rate of each training area, per person, from the rasters; by id.
 
     Raises
     ------
@@ -115,7 +115,10 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),
     }
-    return numbers, tables[TRAINING].set_index("id")["rate"]
+    at = areas_of(reader)[0][1]
+    people = draws.people[at]
+    rate = np.divide(draws.cases[at], people, out=np.full(people.shape, np.nan), where=people > 0)
+    return numbers, pd.Series(rate, index=list(levels[0].ids))
 
 
 def _target(

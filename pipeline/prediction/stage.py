@@ -142,7 +142,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             )
             leveled, rate = predict_levels(made, progress)
             if config.has_cases and draws is not None:
-                draws = draws.with_rates(rate.reindex(list(areas.ids)), config.output.rate_per)
+                draws = draws.with_rates(rate.reindex(list(areas.ids)))
                 table, uncounted = _table(config, draws, areas)
         log_without_counts(config, uncounted, progress)
         write_areas(boundaries, table, config.areas.id, staging)

@@ -87,13 +87,19 @@ def test_the_other_rows_and_the_scores_are_those_of_a_run_without_them(ran):
     assert list(fewer.index) == [area for area in table.index if area not in absent]
     # Blocks have noise of their own; with areas of two stores they are others.
     noisy = ["count_lower", "count_upper", "residual"]
+    # Border pixels of the maps have the average factor of the areas that share them, and so have
+    # the means of areas: without some areas there are fewer to share with.
+    shared = ["fitted", "fitted_rate"]
     pd.testing.assert_frame_equal(
-        table.loc[fewer.index].drop(columns=noisy),
-        fewer.drop(columns=noisy),
+        table.loc[fewer.index].drop(columns=[*noisy, *shared]),
+        fewer.drop(columns=[*noisy, *shared]),
         check_dtype=False,
         rtol=1e-6,
         atol=1e-9,
     )
+    ratio = table.loc[fewer.index, shared] / fewer[shared]
+    assert (np.abs(ratio - 1) < 5e-3).to_numpy().all()
+    assert (np.abs(ratio - 1) < 1e-6).to_numpy().mean() > 0.2  # those with no such neighbour
     one, other = (
         json.loads((directory / name / "evaluation.json").read_text()) for name in ("some", "fewer")
     )
