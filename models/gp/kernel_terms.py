@@ -28,6 +28,7 @@ from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.regression_kernels import Smooths
 
 N_FEATURE_ONE = 128  # random features of a term of one dimension
+N_FEATURE_STRATA = 32  # where their frequencies are stratified
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,11 @@ class TermKernel(Kernel):
         """Side by side, term by term."""
         parts = []
         for term in self.terms:
-            n_column = term.columns[1] - term.columns[0]
-            wanted = n_feature if n_column > 1 else min(n_feature, N_FEATURE_ONE)
+            most = n_feature
+            if term.columns[1] - term.columns[0] <= 1:
+                few = getattr(term.kernel, "stratified", False)
+                most = N_FEATURE_STRATA if few else N_FEATURE_ONE
+            wanted = min(n_feature, most)
             parts.append(term.kernel.features(theta[term.places], wanted, rng))
         return Features(None, None, tuple(parts))
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from models.backend.arena import Allocate
 from models.backend.arrays import fused
@@ -15,8 +16,8 @@ from models.core.protocol import override
 class Shape(ABC):
     """Decay of a kernel with distance.
 
-    A new shape defines :meth:`on_host` and :meth:`frequencies`; :func:`models.gp.kernel_text.
-    register_shape` makes it a word of ``kernel=...``.
+    A new shape defines :meth:`on_host` and :meth:`frequencies`, and :meth:`quantile` if it can;
+    :func:`models.gp.kernel_text.register_shape` makes it a word of ``kernel=...``.
 
     Attributes
     ----------
@@ -60,6 +61,11 @@ class Shape(ABC):
     def frequencies(self, normal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Make standard normal draws (n_dim, n) draws of the spectral density; in place or not."""
 
+    def quantile(self, p: np.ndarray) -> np.ndarray | None:
+        """Return quantiles of the spectral density in one dimension; None where none are known."""
+        del p
+        return None
+
 
 class Rbf(Shape):
     """``exp(-d^2 / 2)``."""
@@ -77,6 +83,10 @@ class Rbf(Shape):
     def frequencies(self, normal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return normal
 
+    @override
+    def quantile(self, p: np.ndarray) -> np.ndarray:
+        return np.asarray(ndtri(p))
+
 
 class Matern(Shape):
     """Base of the Materns of smoothness ``nu``: the spectral density is a multivariate t.
@@ -93,6 +103,10 @@ class Matern(Shape):
     @override
     def frequencies(self, normal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return normal / np.sqrt(rng.chisquare(self.degrees, normal.shape[1]) / self.degrees)
+
+    @override
+    def quantile(self, p: np.ndarray) -> np.ndarray:
+        return np.asarray(stdtrit(self.degrees, p))
 
 
 class Matern12(Matern):

@@ -53,6 +53,28 @@ def test_random_features_have_the_kernels_covariance(text):
     np.testing.assert_allclose(np.diag(kernel.matrix(theta, z, z)), kernel.diag(theta, z))
 
 
+@pytest.mark.parametrize(("name", "nu"), [("rbf", None), ("matern32", 1.5), ("matern52", 2.5)])
+def test_stratified_features_are_unbiased_and_nearer_to_the_kernel(name, nu):
+    """In one dimension: 16 frequencies against 64 of independent draws, by the printed formula."""
+    kernel = parse_kernel(name, 1, has_coords=False)
+    theta, z = np.log([1.7, 0.6]), np.linspace(0.0, 2.4, 25)[:, None]
+    d = z[:, 0] / 0.6
+    exact = 1.7 * (np.exp(-0.5 * d**2) if nu is None else _bessel_matern(d, nu))
+    rng = np.random.default_rng(2)
+    each = []
+    for _ in range(800):
+        phi = kernel.features(theta, 32, rng)(z)
+        each.append(phi @ phi[0])
+    error = np.array(each) - exact
+    spread = error.std(axis=0)
+    assert spread[0] < 1e-12  # a variance is exact, whatever the frequencies
+    assert (np.abs(error.mean(axis=0)) < 4.5 * spread / np.sqrt(800) + 1e-12).all()
+    # Of n independent frequencies the variance is that of a cosine, over n.
+    twice = 1.7 * (np.exp(-2 * d**2) if nu is None else _bessel_matern(2 * d, nu))
+    independent = ((1.7 * (1.7 + twice) / 2 - exact**2) / 64).mean()
+    assert (error**2).mean() < independent
+
+
 def test_parameter_names_are_unique():
     kernel = parse_kernel("rbf + rbf + ard * matern32", 3, has_coords=True)
     assert len(set(kernel.names)) == kernel.n_theta == len(kernel.start(1.0))
