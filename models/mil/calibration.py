@@ -1,15 +1,17 @@
-r"""Recalibration of bags' probabilities: slope and intercept on the logit (Platt 2000).
+r"""Recalibration of bags' probabilities: intercept and slopes on the logit (after Platt 2000).
 
-    logit p' = intercept + slope logit p,    slope > 0,
+    logit p' = intercept + slope logit p + size_slope (log n - log_size),    slope > 0,
 
-fitted to predictions of bags that a model was fitted without. A bag's whole distribution moves with
-its mean: ``f' = slope f + shift`` of the latent value, or of every draw's logit, with the shift at
-which the mean is ``p'``. That keeps the order of draws and of bags.
+of a bag of ``n`` instances, fitted to predictions of bags that a model was fitted without. The size
+is there because laws of the bag err by it: "any instance is positive" takes instances that
+resemble each other for as many chances. A bag's whole distribution moves with its mean: ``f' =
+slope f + shift`` of the latent value, or of every draw's logit, with the shift at which the mean is
+``p'``. That keeps the order of draws, and of bags of one size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from scipy.special import expit, logit, ndtri
 from models.core.errors import UnsupportedError
 from models.likelihoods.probability import SMALLEST, Probability, ProbabilityDraws
 
-PRIOR_SD = 1.0  # of the intercept, and of the slope's logarithm
+PRIOR_SD = 1.0  # of the intercept, of the slope's logarithm and of the slope by size
 EDGE = 1e-9  # probability that a draw of 0 stands for, and 1 less it for a draw of 1
 HALVINGS = 60
 FARTHEST = 80.0  # that a mean's logit is moved
@@ -33,14 +35,27 @@ class Recalibration:
     ----------
     slope, intercept : float
         On the logit; 1 and 0 leave everything as it is.
+    size_slope : float
+        By the logarithm of the number of instances.
+    log_size, log_smallest, log_largest : float
+        Mean and range of that logarithm over the bags of the fit. Bags beyond the range count as
+        those at its end.
     """
 
     slope: float = 1.0
     intercept: float = 0.0
+    size_slope: float = 0.0
+    log_size: float = 0.0
+    log_smallest: float = 0.0
+    log_largest: float = 0.0
 
     @classmethod
     def fit(
-        cls, y: np.ndarray, score: np.ndarray, prior_sd: float | None = PRIOR_SD
+        cls,
+        y: np.ndarray,
+        score: np.ndarray,
+        size: np.ndarray | None = None,
+        prior_sd: float | None = PRIOR_SD,
     ) -> Recalibration:
         """Fit to labels of bags that were held out.
 
@@ -53,38 +68,70 @@ class Recalibration:
             Labels, 0 or 1.
         score : (n_bag,) float64
             Logits of the predictions, see :func:`mean_logit`.
+        size : (n_bag,), optional
+            Instances of each bag; without, or where all have as many, there is no slope by size.
         prior_sd : float, optional
-            Deviation of the normal priors of the intercept (about 0) and of the logarithm of the
-            slope (about 0), so that few bags change little; None for none.
+            Deviation of the normal priors (about 0) of the intercept, of the logarithm of the slope
+            and of the slope by size, so that few bags change little; None for none.
         """
         positive = np.asarray(y) > 0.5
         n_one = int(positive.sum())
         n_zero = positive.size - n_one
         target = np.where(positive, (n_one + 1.0) / (n_one + 2.0), 1.0 / (n_zero + 2.0))
         weight = 0.0 if prior_sd is None else prior_sd**-2
+        log_size = np.zeros(positive.size) if size is None else np.log(size)
+        centre, ends = float(log_size.mean()), (float(log_size.min()), float(log_size.max()))
+        by_size = log_size - centre
 
         def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
             slope = np.exp(x[1])
-            z = x[0] + slope * score
+            z = x[0] + slope * score + x[2] * by_size
             off = expit(z) - target
             value = float((np.logaddexp(0.0, z) - target * z).sum() + 0.5 * weight * (x @ x))
-            return value, np.array([off.sum(), slope * (off @ score)]) + weight * x
+            gradient = np.array([off.sum(), slope * (off @ score), off @ by_size])
+            return value, gradient + weight * x
 
         # Without a prior the slope of useless scores would go to 0 for ever.
-        found = minimize(loss, np.zeros(2), jac=True, bounds=[(-30, 30), (-12, 6)])
-        return cls(float(np.exp(found.x[1])), float(found.x[0]))
+        same = ends[0] == ends[1]
+        bounds = [(-30, 30), (-12, 6), (0, 0) if same else (-10, 10)]
+        found = minimize(loss, np.zeros(3), jac=True, bounds=bounds)
+        return cls(float(np.exp(found.x[1])), float(found.x[0]), float(found.x[2]), centre, *ends)
 
-    def apply(self, predicted: Any) -> Any:
+    @classmethod
+    def of_array(cls, values: np.ndarray) -> Recalibration:
+        """Read what :attr:`array` gave; of older models the slope and the intercept alone."""
+        return cls(*values.tolist())
+
+    @property
+    def array(self) -> np.ndarray:
+        """Every number of it."""
+        return np.array(astuple(self))
+
+    def logit(self, score: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Return the recalibrated logits of bags of ``size`` (n_bag,) instances."""
+        found = self.intercept + self.slope * score
+        if self.size_slope != 0.0:
+            log_size = np.clip(np.log(size), self.log_smallest, self.log_largest)
+            found = found + self.size_slope * (log_size - self.log_size)
+        return np.asarray(found)
+
+    def apply(self, predicted: Any, size: np.ndarray) -> Any:
         """Return the recalibrated distribution of each bag's probability.
+
+        Parameters
+        ----------
+        predicted : Probability or ProbabilityDraws
+        size : (n_bag,) int
+            Instances of each bag.
 
         Raises
         ------
         UnsupportedError
             If it is no distribution of probabilities of a label.
         """
-        if (self.slope, self.intercept) == (1.0, 0.0):
+        if (self.slope, self.intercept, self.size_slope) == (1.0, 0.0, 0.0):
             return predicted
-        wanted = expit(self.intercept + self.slope * mean_logit(predicted))
+        wanted = expit(self.logit(mean_logit(predicted), size))
         if isinstance(predicted, Probability):
             return _moved(predicted, self.slope, wanted)
         if isinstance(predicted, ProbabilityDraws):

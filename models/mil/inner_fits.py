@@ -28,10 +28,10 @@ class InnerFits(Estimator):
     Parameters
     ----------
     calibrate : {"auto", "cv", "none"}
-        ``cv``: the probabilities of bags are recalibrated by a slope and an intercept on their
-        logit, fitted to predictions of bags that were held out in five inner folds: six fits
-        instead of one. Probabilities of instances stay the model's own: no label tells of them.
-        ``auto`` is ``cv`` where ``needs_calibration``.
+        ``cv``: the probabilities of bags are recalibrated by an intercept and slopes by their logit
+        and by the logarithm of their size, fitted to predictions of bags that were held out in five
+        inner folds: six fits instead of one. Probabilities of instances stay the model's own: no
+        label tells of them. ``auto`` is ``cv`` where ``needs_calibration``.
     tune : bool
         Choose among the settings of :meth:`tuning_settings` by the log probability of bags that
         are held out in five inner folds. The constructor's arguments stay as they are.
@@ -44,8 +44,8 @@ class InnerFits(Estimator):
         Whether settings at "auto" are chosen by :meth:`left_out_log_probability`, one fit a
         candidate, and not by inner folds, five.
     recalibration_ : Recalibration
-        Slope and intercept; 1 and 0 where nothing is recalibrated, or where a label has a single
-        bag, which leaves nothing to fit them to.
+        Intercept and slopes; 0, 1 and 0 where nothing is recalibrated, or where a label has a
+        single bag, which leaves nothing to fit them to.
     selection_ : list of dict
         Of settings that were chosen: ``settings``, ``log_score`` (of held-out bags, nats), the
         standard ``error`` of its difference to the best and whether it was ``chosen``, one row a
@@ -131,7 +131,8 @@ class InnerFits(Estimator):
             What a model alone takes, see its ``bag_distribution``.
         """
         own = self.bag_distribution(bags, **how)
-        found: Probability | Prediction | ProbabilityDraws = self.recalibration_.apply(own)
+        found: Probability | Prediction | ProbabilityDraws
+        found = self.recalibration_.apply(own, np.diff(bags.offsets))
         return found
 
     def like(self, **changed: Any) -> Self:
@@ -145,14 +146,14 @@ class InnerFits(Estimator):
 
     def set_recalibration(self, by: Recalibration) -> None:
         """Apply a recalibration to the probabilities of bags from now on."""
-        fixed = {**self.state_.fixed, "recalibration": np.array([by.slope, by.intercept])}
+        fixed = {**self.state_.fixed, "recalibration": by.array}
         self.state_ = replace(self.state_, fixed=fixed)
 
     @property
     def recalibration_(self) -> Recalibration:
         """What ``predict_bags`` is recalibrated by."""
         found = self.fitted_state().fixed.get("recalibration")
-        return Recalibration() if found is None else Recalibration(*found.tolist())
+        return Recalibration() if found is None else Recalibration.of_array(found)
 
     @override
     def saved_beside(self) -> dict[str, Any]:

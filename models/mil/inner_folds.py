@@ -38,8 +38,8 @@ class Fitter(Protocol):
         """Labels: (n_bag,), 0 or 1."""
 
     @property
-    def mean_size(self) -> float:
-        """Instances of a bag on average."""
+    def sizes(self) -> np.ndarray:
+        """Instances of each bag: (n_bag,)."""
 
     def fit(self, model: Classifier, keep: np.ndarray | None, name: str) -> None:
         """Fit, without inner folds, to the bags where ``keep`` (n_bag,) is true; all where None.
@@ -77,9 +77,9 @@ class BagsFitter:
         return self.bags.y
 
     @property
-    def mean_size(self) -> float:
+    def sizes(self) -> np.ndarray:
         """See :class:`Fitter`."""
-        return self.bags.n_pix / self.bags.n_bag
+        return np.diff(self.bags.offsets)
 
     def fit(self, model: Classifier, keep: np.ndarray | None, name: str) -> None:
         """See :class:`Fitter`."""
@@ -268,10 +268,10 @@ def fit_with_inner_folds(model: Classifier, fitter: Fitter) -> Classifier:
     """
     rounds: Rounds
     if model.tune:
-        grid = model.tuning_settings(fitter.mean_size)
+        grid = model.tuning_settings(float(fitter.sizes.mean()))
         rounds = (grid,) if grid else ()
     else:
-        rounds = model.automatic_settings(fitter.mean_size)
+        rounds = model.automatic_settings(float(fitter.sizes.mean()))
     by_folds = bool(rounds) and (model.tune or not model.weighs)
     fold = None
     if by_folds or model.recalibrates:
@@ -294,5 +294,5 @@ def fit_with_inner_folds(model: Classifier, fitter: Fitter) -> Classifier:
         if logits is None:
             with fitter.counted(int(fold.max()) + 1) as on_fit:
                 logits = held_out_logits(final, fitter, fold, "fold", on_fit)
-        model.set_recalibration(Recalibration.fit(fitter.y, logits))
+        model.set_recalibration(Recalibration.fit(fitter.y, logits, fitter.sizes))
     return final

@@ -63,9 +63,11 @@ class PooledGP(KernelModel, Classifier):
     n_starts : int
         Searches for the best evidence: the first two start near the mean and near the maximum,
         with long and short length-scales, others at random.
-    recalibrate : bool
-        Shift and scale the logits as training bags ask for that the mode was found without
-        (:mod:`models.mil.pooled_calibration`); else Laplace's posterior stays as it is.
+    calibrate : {"auto", "cv", "none"}
+        ``auto``: the logits are shifted and scaled as training bags ask for that the mode was found
+        without, hyperparameters held (:mod:`models.mil.pooled_calibration`). ``cv``: by five fits
+        without a fold each, of bags alone (:class:`models.mil.inner_fits.InnerFits`). ``none``:
+        Laplace's posterior stays as it is.
     max_epochs : int
         Steps of the search at most, all starts together.
     tolerance : float
@@ -94,7 +96,6 @@ class PooledGP(KernelModel, Classifier):
     kernel: str = "rbf"
     scaling: Literal["rank", "deviation"] = "rank"
     n_starts: Count = 2
-    recalibrate: bool = True
     max_epochs: Count = 200
     tolerance: Positive = 0.01
     seed: int = 0
@@ -170,7 +171,7 @@ class PooledGP(KernelModel, Classifier):
             has_temperature=self.pooling == "soft_max",
             n_starts=self.n_starts,
             tolerance=self.tolerance,
-            recalibrate=self.recalibrate,
+            calibrate=self.calibrate == "auto",
             seed=self.seed,
         )
         kernel = self._kernel(state.fixed)

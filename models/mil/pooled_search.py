@@ -42,7 +42,7 @@ class SearchSettings:
     has_temperature: bool
     n_starts: int
     tolerance: float
-    recalibrate: bool
+    calibrate: bool
     seed: int
 
 
@@ -161,7 +161,7 @@ class PooledSearch:
         if int(memory["start"]) >= self._settings.n_starts:
             best = self._unpack(state, memory["best_phi"])
             params = {**best.params, "v_mean": memory["best_v"], "factor": memory["best_factor"]}
-            memory["stage"] = np.array(CALIBRATE if self._settings.recalibrate else DONE)
+            memory["stage"] = np.array(CALIBRATE if self._settings.calibrate else DONE)
             for name in ("best_phi", "best_v", "best_factor", "first"):
                 del memory[name]
         return replace(state, params=params, memory=memory)

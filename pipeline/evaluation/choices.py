@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -22,15 +23,21 @@ def choices(model: Any) -> dict[str, Any]:
     dict
         ``settings``: a row for each candidate with its ``settings``, its ``log_score`` (mean log
         probability of a held-out bag's label, nats), the standard ``error`` of the difference to
-        the best, and whether it was ``chosen``; ``recalibration``: ``slope`` and ``intercept`` on
-        the logit.
+        the best, and whether it was ``chosen``; ``recalibration``: ``intercept``, ``slope`` by
+        the logit and ``size_slope`` by the logarithm of a bag's size over ``size``, the bags'
+        geometric mean.
     """
     found: dict[str, Any] = {}
     if getattr(model, "selection_", []):
         found["settings"] = model.selection_
     if getattr(model, "recalibrates", False):
         by = model.recalibration_
-        found["recalibration"] = {"slope": by.slope, "intercept": by.intercept}
+        found["recalibration"] = {
+            "intercept": by.intercept,
+            "slope": by.slope,
+            "size_slope": by.size_slope,
+            "size": float(np.exp(by.log_size)),
+        }
     return found
 
 
@@ -64,7 +71,7 @@ def choices_parts(report: dict[str, Any]) -> list[Table | str]:
         by = found["recalibration"]
         parts.append(
             f"recalibrated by held-out bags: logit p' = {by['intercept']:.2f} + "
-            f"{by['slope']:.2f} logit p"
+            f"{by['slope']:.2f} logit p {by['size_slope']:+.2f} log(n / {by['size']:.3g})"
         )
     return parts
 

@@ -181,7 +181,7 @@ class StoreFitter:
         self._part, self._directory = part, directory
         self._bags = np.ones(part.store.n_bag, bool) if bags is None else np.asarray(bags, bool)
         self.y = part.store.y[self._bags]
-        self.mean_size = float(part.store.sizes[self._bags].mean())
+        self.sizes = part.store.sizes[self._bags]
         self.whole: dict[int, Training] = {}
 
     def fit(self, model: Classifier, keep: np.ndarray | None, name: str) -> None:

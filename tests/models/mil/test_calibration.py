@@ -8,6 +8,7 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
 import models
 from models import Bags
@@ -74,6 +75,35 @@ def test_scores_that_separate_stay_finite():
     np.testing.assert_allclose(said, np.where(y > 0.5, 11 / 12, 1 / 12), atol=1e-3)
 
 
+def test_sizes_that_count_too_much_are_found_and_taken_off():
+    """Chances of bags whose instances are copies, by a law that takes them for independent."""
+    rng = np.random.default_rng(3)
+    size = rng.integers(1, 60, 6000)
+    f = rng.normal(-1.0, 1.5, 6000)
+    y = (rng.random(6000) < expit(f)).astype(float)
+    score = f + 1.5 * np.log(size)
+    found = Recalibration.fit(y, score, size)
+    assert found.slope == pytest.approx(1.0, abs=0.08)
+    assert found.size_slope == pytest.approx(-1.5, abs=0.12)
+    assert np.abs(found.logit(score, size) - f).mean() < 0.15
+    # Without a prior: logistic regression by another library.
+    theirs = LogisticRegression(C=np.inf).fit(np.stack([score, np.log(size)], axis=1), y)
+    free = Recalibration.fit(y, score, size, prior_sd=None)
+    np.testing.assert_allclose([free.slope, free.size_slope], theirs.coef_[0], rtol=0.01)
+    # Beyond the sizes that were seen nothing is extrapolated.
+    known, beyond = found.logit(np.zeros(2), np.array([59, 5000]))
+    assert beyond == known
+    assert Recalibration.of_array(found.array) == found
+
+
+def test_bags_of_one_size_have_no_slope_by_size():
+    y, score = _scores()
+    same = Recalibration.fit(y, score, np.full(y.size, 7), prior_sd=None)
+    without = Recalibration.fit(y, score, prior_sd=None)
+    assert (same.slope, same.intercept, same.size_slope) == (without.slope, without.intercept, 0.0)
+    assert Recalibration.of_array(np.array([1.5, 0.2])) == Recalibration(1.5, 0.2)  # older models
+
+
 DISTRIBUTIONS = {
     "logistic": Probability("logistic", np.linspace(-6, 3, 9), np.linspace(0.1, 30, 9)),
     "probit": Probability("probit", np.linspace(-3, 3, 9), np.linspace(0, 9, 9)),
@@ -86,7 +116,7 @@ DISTRIBUTIONS = {
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_the_mean_is_platts_and_the_order_is_kept(name):
     before, by = DISTRIBUTIONS[name], Recalibration(1.7, -0.6)
-    after = by.apply(before)
+    after = by.apply(before, np.ones(9))
     np.testing.assert_allclose(
         after.mean, expit(by.intercept + by.slope * mean_logit(before)), atol=1e-6
     )
@@ -101,7 +131,7 @@ def test_the_mean_is_platts_and_the_order_is_kept(name):
 
 def test_the_identity_changes_nothing():
     for before in DISTRIBUTIONS.values():
-        assert Recalibration().apply(before) is before
+        assert Recalibration().apply(before, np.arange(1, 10)) is before
 
 
 def test_few_bags_are_dealt_so_that_every_fit_sees_both_labels():
@@ -131,15 +161,17 @@ def test_it_is_fitted_to_bags_that_the_fit_did_not_see():
     for number in range(5):
         other = models.VWSGP(**how).fit(bags.select(fold != number))
         by_hand[fold == number] = logit(other.predict_bags(bags.select(fold == number)).mean)
-    wanted = Recalibration.fit(bags.y, by_hand)
+    sizes = np.diff(bags.offsets)
+    wanted = Recalibration.fit(bags.y, by_hand, sizes)
     assert model.recalibration_.slope == pytest.approx(wanted.slope, rel=1e-6)
     assert model.recalibration_.intercept == pytest.approx(wanted.intercept, rel=1e-6)
+    assert model.recalibration_.size_slope == pytest.approx(wanted.size_slope, rel=1e-6)
     plain = models.VWSGP(**how).fit(bags)
     np.testing.assert_array_equal(
         plain.predict_pixels(bags.x).mean, model.predict_pixels(bags.x).mean
     )
     np.testing.assert_allclose(
-        model.predict_bags(bags).mean, wanted.apply(plain.predict_bags(bags)).mean, atol=1e-9
+        model.predict_bags(bags).mean, wanted.apply(plain.predict_bags(bags), sizes).mean, atol=1e-9
     )
 
 

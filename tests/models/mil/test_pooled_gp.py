@@ -128,7 +128,7 @@ def test_bags_of_one_instance_are_scikit_learns_classifier():
     x = rng.normal(size=(40, 2))
     y = (x[:, 0] + 0.5 * rng.normal(size=40) > 0).astype(float)
     bags = Bags(x, np.arange(41), y)
-    model = PooledGP(n_inducing=40, scaling="deviation", recalibrate=False)
+    model = PooledGP(n_inducing=40, scaling="deviation", calibrate="none")
     with _Opened(model, bags) as opened:
         found = opened.evidence.mode(opened.at(np.log([2.5, 0.8]), log_sd=np.log(1.5)))
     z = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -180,7 +180,7 @@ def _pass(model, params, bags):
 @pytest.mark.parametrize(("log_t", "close"), [(-14.0, 1e-6), (0.0, 0.02)])
 def test_predictions_of_two_instances_by_quadrature(log_t, close):
     bags = _bags(n_bag=60)
-    model = PooledGP(n_inducing=20, scaling="deviation", recalibrate=False, n_starts=1)
+    model = PooledGP(n_inducing=20, scaling="deviation", calibrate="none", n_starts=1)
     model.fit(bags, n_thread=1)
     model.state_.params["log_t"] = np.array([log_t])
     model.params_ = model.prediction_params(model.state_)

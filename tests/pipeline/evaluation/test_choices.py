@@ -15,7 +15,8 @@ def test_the_table_has_the_best_first_and_says_what_failed():
         {"settings": {"variance": 2.0}, "log_score": None, "error": None, "chosen": False},
         {"settings": {"variance": 5.0}, "log_score": -0.4, "error": 0.0, "chosen": True},
     ]
-    report = {KEY: {"settings": rows, "recalibration": {"slope": 1.5, "intercept": -0.25}}}
+    by = {"slope": 1.5, "intercept": -0.25, "size_slope": -0.5, "size": 12.0}
+    report = {KEY: {"settings": rows, "recalibration": by}}
     console = Console(file=io.StringIO(), width=100, color_system=None)
     for part in choices_parts(report):
         console.print(part)
@@ -26,5 +27,5 @@ def test_the_table_has_the_best_first_and_says_what_failed():
     assert lines.index(["variance", "5", "-0.400", "chosen"]) < lines.index(
         ["variance", "0.333", "-0.500", "0.020"]
     )
-    assert "logit p' = -0.25 + 1.50 logit p" in console.file.getvalue()
+    assert "logit p' = -0.25 + 1.50 logit p -0.50 log(n / 12)" in console.file.getvalue()
     assert choices_parts({}) == []

@@ -180,12 +180,12 @@ def test_a_store_is_recalibrated_and_tuned_as_memory_is(make: Any, store: BagSto
         assert [row["settings"] for row in here.selection_] == [
             row["settings"] for row in there.selection_
         ]
-        for name in ("slope", "intercept"):
+        for name in ("slope", "intercept", "size_slope"):
             one, other = (getattr(each.recalibration_, name) for each in (here, there))
             assert one == pytest.approx(other, rel=0.2, abs=0.1)
         np.testing.assert_array_equal(
             there.predict_bags(bags).mean,
-            there.recalibration_.apply(there.bag_distribution(bags)).mean,
+            there.recalibration_.apply(there.bag_distribution(bags), np.diff(bags.offsets)).mean,
         )
 
 
