@@ -23,6 +23,8 @@ How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
 * **AUC**: mean over the folds of a repetition. All other scores pool the held-out bags of a
   repetition. Every figure is the mean over the repetitions that were run.
 * **Accuracy**: at the threshold 0.5 / at the threshold that is best for the same bags.
+* **By chance**: what labels drawn from the probabilities themselves give, mean of 200 times. Of few
+  bags some threshold is always better than 0.5, and no bin has exactly its share.
 * **Log loss**: nats a bag, probabilities clipped at 1e-12.
 * **Calibration error**: 8 bins of equal width, mean of |mean probability - share of positives|,
   weighted by the bags in each bin.
@@ -34,14 +36,23 @@ def _number(key: str, digits: int = 3) -> Callable[[Row], str]:
     return lambda row: f"{row[key]:.{digits}f}"
 
 
+def _chance(row: Row, key: str) -> str:
+    return f"{row[key]:.3f}" if key in row else "-"  # figures of earlier runs have none
+
+
 TABLES: dict[str, Callable[[Row], str]] = {
     "AUC": _number("auc"),
     "Log loss": _number("log_loss"),
     "Accuracy at 0.5 / at the best threshold": lambda row: (
         f"{row['accuracy']:.3f} / {row['best_accuracy']:.3f}"
     ),
+    "Best accuracy less that at 0.5 / by chance": lambda row: (
+        f"{row['best_accuracy'] - row['accuracy']:.3f} / {_chance(row, 'chance_gap')}"
+    ),
     "Brier score": _number("brier"),
-    "Calibration error": _number("calibration_error"),
+    "Calibration error / by chance": lambda row: (
+        f"{row['calibration_error']:.3f} / {_chance(row, 'chance_calibration_error')}"
+    ),
     "Seconds a fold": lambda row: f"{row['seconds']:.3g}",
 }
 #: Conditions beside extra trees in the same run, or of the model alone.

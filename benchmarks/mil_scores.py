@@ -8,7 +8,10 @@ bags of a repetition:
 * log loss in nats, probabilities clipped at 1e-12;
 * Brier score, the mean of ``(p - y)^2``;
 * calibration error: eight bins of equal width, ``sum_b n_b |mean p - share of positives| / n``
-  (Naeini et al. 2015).
+  (Naeini et al. 2015);
+* what chance alone gives: the mean gap between the two accuracies, and the mean calibration error,
+  of labels that are drawn from the probabilities themselves. No forecast of these probabilities
+  can be expected to score less.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from sklearn.metrics import (
 )
 
 N_BIN, SMALLEST = 8, 1e-12
+N_CHANCE = 200
 
 
 def pooled_scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
@@ -37,6 +41,21 @@ def pooled_scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
         "log_loss": float(log_loss(y, both, labels=[False, True])),
         "brier": float(brier_score_loss(y, p)),
         "calibration_error": calibration_error(y, p),
+        **chance_scores(p),
+    }
+
+
+def chance_scores(p: np.ndarray) -> dict[str, float]:
+    """Score labels drawn from the probabilities: means over ``N_CHANCE`` draws."""
+    gaps, errors, rng = [], [], np.random.default_rng(0)
+    while len(gaps) < N_CHANCE:
+        y = rng.random(p.size) < p
+        if 0 < int(y.sum()) < y.size:
+            gaps.append(best_accuracy(y, p) - accuracy_score(y, p > 0.5))
+            errors.append(calibration_error(y, p))
+    return {
+        "chance_gap": float(np.mean(gaps)),
+        "chance_calibration_error": float(np.mean(errors)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from benchmarks.mil_page import PAGE, page
 from benchmarks.mil_scores import (
     best_accuracy,
     calibration_error,
+    chance_scores,
     pooled_scores,
     repetition_scores,
 )
@@ -50,6 +52,24 @@ def test_calibration_error_is_that_of_a_loop_over_bins(predicted):
         if inside.any():
             gap += inside.mean() * abs(p[inside].mean() - y[inside].mean())
     assert calibration_error(y > 0.5, p) == pytest.approx(gap, rel=1e-12)
+
+
+def test_scores_by_chance_are_those_of_calibrated_labels():
+    """Of probabilities of 1/2 by hand: 8 labels, the best threshold takes the larger class."""
+    n = 8
+    binomial = np.array([math.comb(n, k) for k in range(n + 1)]) / 2.0**n
+    k = np.arange(n + 1)
+    inner = binomial[1:-1] / binomial[1:-1].sum()  # labels of one class have no best threshold
+    gap = np.maximum(k, n - k)[1:-1] / n - (n - k)[1:-1] / n  # p > 0.5 says no to all
+    error = np.abs(k / n - 0.5)[1:-1]
+    found = chance_scores(np.full(n, 0.5))
+    assert found["chance_gap"] == pytest.approx(inner @ gap, abs=4 * gap.std() / np.sqrt(200))
+    near = 4 * error.std() / np.sqrt(200)
+    assert found["chance_calibration_error"] == pytest.approx(inner @ error, abs=near)
+    # The surer and the more, the less is left to chance.
+    many = chance_scores(np.linspace(0.001, 0.999, 4000))
+    assert many["chance_gap"] < 0.01
+    assert many["chance_calibration_error"] < 0.02
 
 
 def test_best_accuracy_is_that_of_all_thresholds(predicted):
