@@ -3,11 +3,14 @@ r"""Calibration of a Laplace posterior on bags that it has not seen, hyperparame
 Laplace's method keeps the mode, which lies nearer to the prior than the mean does: with few labels
 and a wide prior its probabilities are too cautious (Kuss & Rasmussen 2005). So the training bags
 are split into folds, the mode is found anew without each fold, and a shift ``a`` and a scale
-``e^c`` of the logits are fitted to the log score of the bags left out,
+``e^c`` are fitted to the log score of the bags left out,
 
-    sum_b log P(T_b | a, c) - (a^2 + c^2) / 2,    P(1 | a, c) = E sigma(a + e^c f),
+    sum_b log P(T_b | a, c) - (a^2 + c^2) / 2,    P(1 | a, c) = E sigma(A_b),
 
-``f ~ N(m_b, s_b)`` the logit of the bag without its fold. The closed form for one bag left out
+``A_b ~ N(m_b, s_b)`` the logit of the bag without its fold. They move the logit of the bag under
+``soft_max``, which is the same as to move those of its instances, with a ``t`` of ``t e^-c``.
+``noisy_or`` is no such law: there they move the instances, ``a + e^c f_i``, and the bag follows, so
+that a bag and its instances never contradict each other. The closed form for one bag left out
 (Vehtari et al. 2016) needs no new modes, but the pooling's own weights have seen the label: at a
 high ``t`` it is far too hopeful (docs/design/pooled-gp.md).
 """
@@ -15,6 +18,7 @@ high ``t`` it is far too hopeful (docs/design/pooled-gp.md).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -39,28 +43,52 @@ def fold_of(bag: np.ndarray) -> np.ndarray:
     return (mixed % np.uint64(N_FOLD)).astype(np.int64)
 
 
-def score_sums(
-    m: np.ndarray, s: np.ndarray, y: np.ndarray, calibration: np.ndarray
-) -> tuple[float, Arrays]:
+@dataclass(frozen=True)
+class Logits:
+    """Gaussian logits of some bags, as a shift and a scale leave them.
+
+    Attributes
+    ----------
+    m, sd : (n_bag,) float64
+        Mean and standard deviation.
+    by_m, by_sd : (2, n_bag) float64
+        Their derivatives by ``a`` and ``c``.
+    """
+
+    m: np.ndarray
+    sd: np.ndarray
+    by_m: np.ndarray
+    by_sd: np.ndarray
+
+    def of(self, used: np.ndarray) -> Logits:
+        """Return those of the bags where ``used`` (n_bag,) is true."""
+        return Logits(self.m[used], self.sd[used], self.by_m[:, used], self.by_sd[:, used])
+
+
+def moved_logits(m: np.ndarray, s: np.ndarray, calibration: np.ndarray) -> Logits:
+    """Shift and scale logits of means ``m`` and variances ``s``, (n_bag,) each."""
+    scale = float(np.exp(calibration[1]))
+    by, sd = scale * m, scale * np.sqrt(s)
+    none = np.zeros_like(m)
+    return Logits(float(calibration[0]) + by, sd, np.stack([none + 1.0, by]), np.stack([none, sd]))
+
+
+def score_sums(at: Logits, y: np.ndarray) -> tuple[float, Arrays]:
     """Return the log score of some bags, with its gradient and Fisher information.
 
     Parameters
     ----------
-    m, s, y : (n_bag,) float64
-        Mean and variance of their logits, and labels.
-    calibration : (2,) float64
-        ``a`` and ``c``.
+    at : Logits
+    y : (n_bag,) float64
+        Labels.
     """
-    shift, scale = float(calibration[0]), float(np.exp(calibration[1]))
-    sd = np.sqrt(s)
-    p = np.zeros_like(m)
-    slope = np.zeros((2, m.shape[0]))
+    p = np.zeros_like(at.m)
+    slope = np.zeros((2, at.m.shape[0]))
     for node, weight in zip(*gauss_hermite(N_NODE), strict=True):
-        f = scale * (m + node * sd)
-        at = expit(shift + f)
-        p += weight * at
-        by = weight * at * expit(-shift - f)
-        slope += by * np.stack([np.ones_like(f), f])
+        f = at.m + node * at.sd
+        each = expit(f)
+        p += weight * each
+        slope += weight * each * expit(-f) * (at.by_m + node * at.by_sd)
     p = np.clip(p, LEAST, 1.0 - LEAST)
     loglik = float(np.where(y > 0.5, np.log(p), np.log1p(-p)).sum())
     gradient = slope @ ((y - p) / (p * (1.0 - p)))

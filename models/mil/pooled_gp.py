@@ -29,7 +29,7 @@ from models.likelihoods.probability import Probability
 from models.mil.bag_pooling import Pooling
 from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.inner_folds import Settings
-from models.mil.pooled_calibration import fold_of
+from models.mil.pooled_calibration import fold_of, moved_logits
 from models.mil.pooled_evidence import inducing_inverse, intercept_scale
 from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, PooledPass
 from models.mil.pooled_search import PooledSearch, SearchSettings
@@ -55,7 +55,8 @@ class PooledGP(KernelModel, Classifier):
         Number of inducing points, by k-means; fewer where there are fewer distinct instances.
         Linear terms of the kernel are exact, with variables of their own.
     kernel : str
-        See :func:`models.gp.kernel_text.parse_kernel`.
+        See :func:`models.gp.kernel_text.parse_kernel`. ``auto``: ``additive`` where instances have
+        positions, else ``rbf``.
     scaling : {"rank", "deviation"}
         Covariates as normal scores of their ranks among the training instances, whose fit no
         increasing transformation of a covariate changes; or as measured. Both are divided by their
@@ -64,8 +65,9 @@ class PooledGP(KernelModel, Classifier):
         Searches for the best evidence: the first two start near the mean and near the maximum,
         with long and short length-scales, others at random.
     calibrate : {"auto", "cv", "none"}
-        ``auto``: the logits are shifted and scaled as training bags ask for that the mode was found
-        without, hyperparameters held (:mod:`models.mil.pooled_calibration`). ``cv``: by five fits
+        ``auto``: the logits of bags (``soft_max``) or instances (``noisy_or``) are shifted and
+        scaled as training bags ask for that the mode was found without, hyperparameters held
+        (:mod:`models.mil.pooled_calibration`). ``cv``: by five fits
         without a fold each, of bags alone (:class:`models.mil.inner_fits.InnerFits`). ``none``:
         Laplace's posterior stays as it is.
     max_epochs : int
@@ -93,7 +95,7 @@ class PooledGP(KernelModel, Classifier):
 
     pooling: Pooling = "soft_max"
     n_inducing: Count = 200
-    kernel: str = "rbf"
+    kernel: str = "auto"
     scaling: Literal["rank", "deviation"] = "rank"
     n_starts: Count = 2
     max_epochs: Count = 200
@@ -107,7 +109,8 @@ class PooledGP(KernelModel, Classifier):
         """Inducing points by k-means; length-scales at the median distance of instances."""
         self.check_params()
         self.check_responses(sample.y)
-        sample = without_unused_coords(sample, self.kernel)
+        located = sample.coords is not None and bool(np.isfinite(sample.coords).all())
+        sample = without_unused_coords(sample, self._kernel_text(located))
         fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
         if self.scaling == "rank":
             fixed |= rank_knots(sample.x)
@@ -115,7 +118,7 @@ class PooledGP(KernelModel, Classifier):
             sd = scores.std(axis=0)
             fixed |= {"x_mean": scores.mean(axis=0), "x_sd": np.where(sd > 0, sd, 1.0)}
         z = self._scaled(fixed, sample.x, sample.coords)
-        kernel = kernel_of(self.kernel, fixed)
+        kernel = self._kernel(fixed)
         placed = place_inducing(kernel, z, sample, self.n_inducing, rng)
         fixed |= placed.fixed
         fixed["distance"] = np.array([_median_distance(z[:, : sample.x.shape[1]], rng)])
@@ -200,7 +203,7 @@ class PooledGP(KernelModel, Classifier):
         """Predict the probability that a bag of each instance alone is positive.
 
         Under ``soft_max`` that of any bag all of whose instances are like this one; under
-        ``noisy_or``, but for the calibration, that this instance is positive.
+        ``noisy_or`` that this instance is positive.
         """
         z = self._scaled(params, np.asarray(x), coords)
         run = PooledPass(self._kernel(params), params, z)
@@ -209,7 +212,8 @@ class PooledGP(KernelModel, Classifier):
             half = v @ params["root"]
             m[rows] = v @ params["value"]
             s[rows] = row_dot(half, half)
-        return calibrated(m, s, params["calibration"])
+        found = moved_logits(m, s, params["calibration"])
+        return Probability("logistic", found.m, found.sd**2)
 
     @override
     def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
@@ -223,8 +227,8 @@ class PooledGP(KernelModel, Classifier):
         """
         params = self.fitted_params()
         run = PooledPass(self._kernel(params), params, self._inputs(params, bags))
-        m, s = run.logits(self.pooling, bags.offsets)
-        return calibrated(m, s, params["calibration"])
+        found = run.logits(self.pooling, bags.offsets)
+        return Probability("logistic", found.m, found.sd**2)
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the kernel's parameters, ``t`` and the intercept with its deviation, by name."""
@@ -249,6 +253,16 @@ class PooledGP(KernelModel, Classifier):
             self._kept_v = KeptKernels()
         return self._kept_v
 
+    def _kernel_text(self, located: bool) -> str:
+        """Return the kernel's description: neighbours are alike for more than their covariates."""
+        if self.kernel == "auto":
+            return "additive" if located else "rbf"
+        return self.kernel
+
+    @override
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        return kernel_of(self._kernel_text("coord_scale" in fixed), fixed)
+
     @override
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
         if "rank_value" in params and x.ndim == 2 and x.shape[1] == params["x_mean"].shape[0]:
@@ -257,12 +271,6 @@ class PooledGP(KernelModel, Classifier):
 
     def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
         return self._scaled(params, bags.x, bags.coords)
-
-
-def calibrated(m: np.ndarray, s: np.ndarray, calibration: np.ndarray) -> Probability:
-    """Shift and scale Gaussian logits of means ``m`` and variances ``s``, (n,) each."""
-    shift, scale = float(calibration[0]), float(np.exp(calibration[1]))
-    return Probability("logistic", shift + scale * m, scale**2 * s)
 
 
 def _median_distance(z: np.ndarray, rng: np.random.Generator) -> float:

@@ -16,7 +16,7 @@ ADJOINT    the slopes by the hyperparameters of
            (:mod:`models.mil.pooled_evidence`).
 
 SCORE      the log score of labels, with its gradient and Fisher information by a shift and a scale
-           of the logits (:mod:`models.mil.pooled_calibration`).
+           (:mod:`models.mil.pooled_calibration`).
 
 The intercept's column of ``V`` is kept as ones; its deviation is in what it is multiplied with.
 """
@@ -35,11 +35,12 @@ from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 from models.gp.pixel_pass import row_tiles
 from models.mil.bag_pooling import Pooling, pool
-from models.mil.pooled_calibration import score_sums
+from models.mil.pooled_calibration import Logits, moved_logits, score_sums
 
 MODE, LOG_DET, ADJOINT, SCORE = range(4)
 NO_FOLD = -1  # that leaves no bag out
 ROWS = 4096  # instances a tile
+LEAST_SD = 1e-150  # of a bag's logit
 KEEP = 1 << 16  # instances of a block whose V is kept within a pass; made again beyond them
 
 
@@ -114,16 +115,32 @@ class PooledPass:
             out[first:last] += np.add.reduceat(weight[rows, None] * v, starts, axis=0)
         return out
 
-    def logits(self, kind: Pooling, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of the bags' logits, linearised at the mode: (n_bag,) each.
+    def logits(self, kind: Pooling, offsets: np.ndarray) -> Logits:
+        """Return the bags' logits, calibrated, linearised at the mode.
 
         A Gauss-Newton posterior is that of the linearised model, and its predictions are made by
         the same (Immer et al. 2021).
         """
-        params = self._params
-        at = pool(kind, self.times(params["value"]), offsets, float(np.exp(params["log_t"][0])))
-        half = self.bag_sums(at.share, offsets) @ params["root"]
-        return at.logit, row_dot(half, half)
+        params, t = self._params, float(np.exp(self._params["log_t"][0]))
+        f, root, calibration = self.times(params["value"]), params["root"], params["calibration"]
+        if kind == "soft_max":
+            at = pool(kind, f, offsets, t)
+            half = self.bag_sums(at.share, offsets) @ root
+            return moved_logits(at.logit, row_dot(half, half), calibration)
+        scale = float(np.exp(calibration[1]))
+        f *= scale
+        at = pool(kind, float(calibration[0]) + f, offsets, t)
+        moves = np.stack([np.ones_like(f), f])  # of each instance, by the shift and the log scale
+        by_m = np.stack([segment_sum(at.share * each, offsets) for each in moves])
+        half = scale * (self.bag_sums(at.share, offsets) @ root)
+        sd = np.sqrt(row_dot(half, half))
+        by_sd = np.zeros_like(by_m)
+        for k, each in enumerate(moves):
+            by_share = at.diagonal * each - at.share * spread(at.rank_one * by_m[k], offsets)
+            by_half = scale * (self.bag_sums(by_share, offsets) @ root)
+            by_sd[k] = row_dot(half, by_half) / np.maximum(sd, LEAST_SD)
+        by_sd[1] += sd
+        return Logits(at.logit, sd, by_m, by_sd)
 
     def sums(
         self, ask: int, kind: Pooling, y: np.ndarray, offsets: np.ndarray, used: np.ndarray
@@ -142,8 +159,7 @@ class PooledPass:
         """
         params = self._params
         if ask == SCORE:
-            m, s = self.logits(kind, offsets)
-            return score_sums(m[used], s[used], y[used], params["calibration"])
+            return score_sums(self.logits(kind, offsets).of(used), y[used])
         value, t = params["value"], float(np.exp(params["log_t"][0]))
         at = pool(kind, self.times(value), offsets, t)
         against = (1.0 - 2.0 * y) * at.logit

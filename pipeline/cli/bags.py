@@ -61,7 +61,7 @@ def import_(
                 advance=task.advance,
             )
         _describe(store, output)
-        output.print(f"\nNext: disagg bags fit {out} --model psi_vgpmil --out results")
+        output.print(f"\nNext: disagg bags fit {out} --out results")
 
 
 @bags.command()
@@ -79,7 +79,7 @@ def fit(
     out: Annotated[Path, typer.Option("--out", help="Directory of the results.")],
     model: Annotated[
         str, typer.Option("--model", help="A model of `disagg models` that learns from labels.")
-    ] = "psi_vgpmil",
+    ] = "pooled_gp",
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Argument of the model's constructor."),
@@ -101,7 +101,8 @@ def fit(
 
     \b
     Examples:
-      disagg bags fit slides.zarr --model blrt --out results
+      disagg bags fit slides.zarr --out results
+      disagg bags fit slides.zarr --set pooling=noisy_or --out results
       disagg bags fit slides.zarr --model psi_vgpmil --set density=gamma --out results
       disagg bags fit slides.zarr --model vwsgp --tune --set calibrate=cv --out results
     """  # noqa: D301

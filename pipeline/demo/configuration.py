@@ -25,7 +25,7 @@ def demo_config(spec: CountrySpec, name: str, seed: int, *, labels: bool) -> str
     truth = "{path: truth_rate.tif}     # cases per person, known here because it is simulated"
     if labels:
         observed = "labels:      {path: outbreaks.csv, id: area_id, value: outbreak}   # 1 or 0"
-        model = "kind: psi_vgpmil, options: {density: gamma}"
+        model = "kind: pooled_gp, options: {pooling: noisy_or}"   # one high pixel is enough
         fit = "fit:         {seed: 1}"
         output = "{dir: out, interval: 0.9}"
         truth = "{path: truth_hotspot.tif}   # 1 where the risk is high: here it is simulated"

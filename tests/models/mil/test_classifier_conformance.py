@@ -17,9 +17,9 @@ from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
 
 MODELS = {
-    "pooled-gp": lambda **k: models.PooledGP(n_inducing=12, n_starts=1, **k),
+    "pooled-gp": lambda **k: models.PooledGP(kernel="rbf", n_inducing=12, n_starts=1, **k),
     "pooled-gp-noisy-or": lambda **k: models.PooledGP(
-        pooling="noisy_or", scaling="deviation", n_inducing=12, n_starts=1, **k
+        kernel="rbf", pooling="noisy_or", scaling="deviation", n_inducing=12, n_starts=1, **k
     ),
     "psi-vgpmil": lambda **k: models.PsiVGPMIL(n_inducing=12, max_epochs=15, **k),
     "g-vgpmil": lambda **k: models.PsiVGPMIL(density="gamma", n_inducing=12, max_epochs=15, **k),

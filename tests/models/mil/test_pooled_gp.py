@@ -13,7 +13,14 @@ from models.core.errors import ParameterError
 from models.likelihoods.probability import gauss_hermite
 from models.mil import pooled_evidence
 from models.mil.bag_pooling import pool
-from models.mil.pooled_calibration import N_FOLD, fit_calibration, fold_of, score_sums
+from models.mil.pooled_calibration import (
+    N_FOLD,
+    fit_calibration,
+    fold_of,
+    moved_logits,
+    score_sums,
+)
+from models.mil.pooled_pass import SCORE, PooledPass
 from models.mil.pooled_search import PooledSearch
 from models.mil.rank_scaling import N_KNOT, normal_scores, rank_knots
 from models.training.executor import BagsSource, ThreadExecutor
@@ -252,16 +259,49 @@ def test_slopes_of_the_score_by_finite_differences():
     rng = np.random.default_rng(8)
     m, s, y = rng.normal(size=20), rng.gamma(2.0, size=20), (rng.random(20) < 0.4) * 1.0
     at, h = np.array([0.3, 0.4]), 1e-5
-    _, found = score_sums(m, s, y, at)
+    _, found = score_sums(moved_logits(m, s, at), y)
     for k in range(2):
-        up, down = (score_sums(m, s, y, at + d * np.eye(2)[k])[0] for d in (h, -h))
+        up, down = (score_sums(moved_logits(m, s, at + d * np.eye(2)[k]), y)[0] for d in (h, -h))
         assert (up - down) / (2 * h) == pytest.approx(found["score"][k], abs=1e-6)
     # The expected information: the mean of the squared slopes over both labels.
-    ones, zeros = (score_sums(m[:1], s[:1], np.array([label]), at) for label in (1.0, 0.0))
+    ones, zeros = (
+        score_sums(moved_logits(m[:1], s[:1], at), np.array([label])) for label in (1.0, 0.0)
+    )
     p = np.exp(ones[0])
     expected = p * np.outer(ones[1]["score"], ones[1]["score"])
     expected += (1 - p) * np.outer(zeros[1]["score"], zeros[1]["score"])
     np.testing.assert_allclose(ones[1]["information"], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_slopes_of_the_score_of_bags_by_finite_differences(kind):
+    bags = _bags(n_bag=12)
+    with _Opened(PooledGP(pooling=kind, kernel="rbf", n_inducing=12), bags, 12) as opened:
+        state = opened.evidence.mode(opened.state).state
+        params = opened._model.prediction_params(state)
+    used = np.arange(12) % 3 > 0
+
+    def score(calibration):
+        asked = {**params, "calibration": np.asarray(calibration)}
+        z = opened._model._inputs(params, bags)
+        run = PooledPass(opened._model._kernel(params), asked, z)
+        return run.sums(SCORE, kind, bags.y, bags.offsets, used)
+
+    at, h = np.array([0.4, -0.3]), 1e-5
+    _, found = score(at)
+    for k in range(2):
+        up, down = (score(at + d * np.eye(2)[k])[0] for d in (h, -h))
+        assert (up - down) / (2 * h) == pytest.approx(found["score"][k], abs=1e-7)
+
+
+def test_a_calibrated_bag_follows_from_its_calibrated_instances():
+    """Noisy-or where nothing is uncertain: one less the product of the instances' chances."""
+    bags = _bags(n_bag=60)
+    model = PooledGP(pooling="noisy_or", n_inducing=12, n_starts=1).fit(bags, n_thread=1)
+    assert model.params_["calibration"].all()
+    model.params_["root"][:] = 0.0
+    none = np.multiply.reduceat(1.0 - model.predict_pixels(bags.x).mean, bags.offsets[:-1])
+    np.testing.assert_allclose(model.predict_bags(bags).mean, 1.0 - none, rtol=1e-9)
 
 
 def test_the_calibration_finds_a_known_shift_and_scale():
@@ -269,7 +309,7 @@ def test_the_calibration_finds_a_known_shift_and_scale():
     m, s = 1.5 * rng.normal(size=20_000), np.full(20_000, 0.5)
     f = 0.7 + 2.0 * (m + np.sqrt(s) * rng.standard_normal(m.size))
     y = (rng.random(m.size) < expit(f)) * 1.0
-    shift, log_scale = fit_calibration(lambda at: score_sums(m, s, y, at))
+    shift, log_scale = fit_calibration(lambda at: score_sums(moved_logits(m, s, at), y))
     assert shift == pytest.approx(0.7, abs=0.08)
     assert np.exp(log_scale) == pytest.approx(2.0, abs=0.12)
 
@@ -312,6 +352,19 @@ def test_probabilities_mean_what_they_say_on_labels_of_its_own_law():
         truth = log_expit((2 * y - 1) * logit)[~train].mean()
         gains.append(said - truth)
     assert np.mean(gains) > -0.06
+
+
+def test_the_kernel_has_space_where_instances_have_positions():
+    bags = _bags()
+    coords = np.random.default_rng(6).normal(size=(bags.n_pix, 2)) * 50.0
+    placed = Bags(bags.x, bags.offsets, bags.y, coords=coords)
+    how = {"n_inducing": 10, "n_starts": 1}
+    for given, kernel in ((bags, "rbf"), (placed, "additive")):
+        own, same = (
+            PooledGP(**how, **kind).fit(given, n_thread=1) for kind in ({}, {"kernel": kernel})
+        )
+        assert own.named_hyperparameters() == same.named_hyperparameters()
+        np.testing.assert_array_equal(own.predict_bags(given).mean, same.predict_bags(given).mean)
 
 
 def test_what_was_learnt_has_names():
