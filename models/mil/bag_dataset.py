@@ -65,6 +65,14 @@ class BagDataset:
         """Return the number of bags."""
         return len(self.X)
 
+    def __repr__(self) -> str:
+        sizes, n_feat = [len(each) for each in self.X], self.X[0].shape[1] if self.X else 0
+        beside = [
+            name for name in ("names", "instance_y", "coords") if getattr(self, name) is not None
+        ]
+        more = f", with {', '.join(beside)}" if beside else ""
+        return f"BagDataset({len(sizes)} bags of {sum(sizes)} instances, {n_feat} features{more})"
+
     # -- rows and tables -----------------------------------------------------------------------
 
     @classmethod
