@@ -1,12 +1,13 @@
 """A map from labels of areas alone, against the truth of the pixels: `disagg demo --labels`.
 
-    python -m benchmarks.labels [--seeds 6] [--country]
+    python -m benchmarks.labels [--seeds 6] [--country] [--models NAME ...]
 
 The models learn of each district only whether the risk is high somewhere in it or nowhere: the
 demo's default (`pooled_gp`, noisy-or), G-VGPMIL and PG-VGPMIL. They map small countries (and with
 ``--country`` one of 957 areas and 1,044,683 pixels). Scores over pixels: the AUC, beside that of
 giving each pixel the label of its district; the calibration error and the log loss, beside that of
-the share of positive pixels, which no model is told. Writes ``benchmarks/results/labels.json``.
+the share of positive pixels, which no model is told. Writes ``benchmarks/results/labels.json``;
+countries and models that were not asked for keep their figures.
 """
 
 from __future__ import annotations
@@ -66,21 +67,28 @@ def run(directory: Path, size: str, seed: int, name: str) -> dict[str, Any]:
     }
 
 
+def joined(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of both; of the same country those of ``now``."""
+    rows = {(row["size"], row["seed"]): row for row in (*before, *now)}
+    return [rows[key] for key in sorted(rows, key=lambda key: (key[0] != "small", key[1]))]
+
+
 def main() -> None:
     """Run the countries."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--country", action="store_true")
+    parser.add_argument("--country", action="store_true", help="PG-VGPMIL takes hours there")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     cases = [("small", seed) for seed in range(1, options.seeds + 1)]
     if options.country:
         cases.append(("country", 1))
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in MODELS}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in options.models}
     for size, seed in cases:
         with tempfile.TemporaryDirectory() as scratch:
             directory = Path(scratch) / "demo"
-            for name in MODELS:
+            for name in options.models:
                 each = run(directory, size, seed, name)
                 found[name].append(each)
                 print(
@@ -90,7 +98,11 @@ def main() -> None:
                     f"share {each['log_loss_of_share']:.3f}; fit {each['fit_seconds']:.1f} s",
                     flush=True,
                 )
-    write_results(options.results / "labels.json", found)
+    path = options.results / "labels.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    write_results(
+        path, {name: joined(before.get(name, []), found.get(name, [])) for name in MODELS}
+    )
 
 
 if __name__ == "__main__":
