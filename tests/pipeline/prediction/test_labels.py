@@ -211,6 +211,17 @@ def test_scores_of_labels_by_hand():
     assert label_scores((p > 0.5).astype(float), p)["calibration"]["error"] > 0.2
 
 
+def test_equal_probabilities_are_calibrated_together_whatever_their_order():
+    rng = np.random.default_rng(4)
+    y = (np.arange(120) < 60) * 1.0
+    assert label_scores(y, np.full(120, 0.5))["calibration"]["error"] == pytest.approx(0.0)
+    assert label_scores(y, np.full(120, 0.3))["calibration"]["error"] == pytest.approx(0.2)
+    p = rng.choice([0.1, 0.2, 0.7], 120)
+    mixed = rng.permutation(120)
+    one, other = (label_scores(*each)["calibration"] for each in ((y, p), (y[mixed], p[mixed])))
+    assert one["error"] == pytest.approx(other["error"], rel=1e-12)
+
+
 def test_a_simulated_country_of_labels(tmp_path):
     from pipeline.demo.country import simulate_country
 
