@@ -9,7 +9,7 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "mil-benchmarks.md"
 Row = dict[str, Any]
-BASELINE = "extra_trees"
+BASELINE, BASELINES = "extra_trees", ("extra_trees", "logistic", "gp_statistics")
 
 HEAD = """# Classifiers of bags, measured
 
@@ -25,7 +25,9 @@ How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
 * **Accuracy**: at the threshold 0.5 / at the threshold that is best for the same bags.
 * **By chance**: what labels drawn from the probabilities themselves give, mean of 200 times. Of few
   bags some threshold is always better than 0.5, and no bin has exactly its share.
-* **Log loss**: nats a bag, probabilities clipped at 1e-12.
+* **Log loss**: nats a bag, probabilities clipped at 1e-12. Where all trees agree and err,
+  extra trees lose 27 nats by one bag, and are an easy mark; the best of the three baselines is a
+  harder one.
 * **Calibration error**: 8 bins of equal width, mean of |mean probability - share of positives|,
   weighted by the bags in each bin.
 * **Seconds**: processor time of fit and prediction, median of the folds.
@@ -58,6 +60,9 @@ TABLES: dict[str, Callable[[Row], str]] = {
 #: Conditions beside extra trees in the same run, or of the model alone.
 CONDITIONS: dict[str, Callable[[Row, Row], bool]] = {
     "log loss at most + .05": lambda own, trees: own["log_loss"] <= trees["log_loss"] + 0.05,
+    "log loss at most + .05 of the best baseline's": lambda own, trees: (
+        own["log_loss"] <= trees["least_log_loss"] + 0.05
+    ),
     "AUC at least": lambda own, trees: own["auc"] >= trees["auc"],
     "calibration error at most + .04": lambda own, trees: (
         own["calibration_error"] <= trees["calibration_error"] + 0.04
@@ -111,7 +116,7 @@ def _conditions(result: dict[str, Any], names: list[str]) -> list[str]:
     for model in result["models"]:
         rows = [result["scores"][name] for name in names]
         both = [
-            (row[model], row[BASELINE])
+            (row[model], {**row[BASELINE], "least_log_loss": _least_log_loss(row)})
             for row in rows
             if "auc" in row.get(model, {}) and "auc" in row.get(BASELINE, {})
         ]
@@ -119,6 +124,10 @@ def _conditions(result: dict[str, Any], names: list[str]) -> list[str]:
             counts = [sum(holds(*pair) for pair in both) for holds in CONDITIONS.values()]
             lines.append(_row([f"`{model}`", *(f"{count} of {len(both)}" for count in counts)]))
     return lines
+
+
+def _least_log_loss(row: dict[str, Row]) -> float:
+    return min(row[name]["log_loss"] for name in BASELINES if "log_loss" in row.get(name, {}))
 
 
 def _table(result: dict[str, Any], names: list[str], say: Callable[[Row], str]) -> list[str]:

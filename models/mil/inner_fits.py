@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from models.core.errors import ParameterError
+from models.core.errors import BagsError, ParameterError
 from models.core.protocol import override
 from models.mil.calibration import Recalibration
 from models.mil.inner_folds import Rounds, Settings
@@ -126,10 +126,18 @@ class InnerFits(Estimator):
 
         Parameters
         ----------
-        bags : BagBlock
+        bags : Bags
         **how
             What a model alone takes, see its ``bag_distribution``.
+
+        Raises
+        ------
+        BagsError
+            If it is given anything else, which :meth:`predict_proba` may take.
         """
+        if not hasattr(bags, "offsets"):
+            msg = f"predict_bags takes Bags, not {type(bags).__name__}; use predict_proba for it"
+            raise BagsError(msg)
         own = self.bag_distribution(bags, **how)
         found: Probability | Prediction | ProbabilityDraws
         found = self.recalibration_.apply(own, np.diff(bags.offsets))

@@ -28,8 +28,12 @@ StorePath = Annotated[
 def import_(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="Table: CSV or Parquet.")],
     bag: Annotated[str, typer.Option("--bag", help="Column of the instance's bag.")],
-    label: Annotated[str, typer.Option("--label", help="Column of the bag's label, 1 or 0.")],
+    label: Annotated[str, typer.Option("--label", help="Column of the bag's label.")],
     out: Annotated[Path, typer.Option("--out", help="Store to write: a directory or s3://...")],
+    positive: Annotated[
+        str | None,
+        typer.Option(help="The label of positive bags; default: 1, yes, true, positive, ..."),
+    ] = None,
     feature: Annotated[
         list[str] | None,
         typer.Option("--feature", help="Column of a feature; default: all."),
@@ -46,6 +50,7 @@ def import_(
     \b
     Example:
       disagg bags import patches.parquet --bag slide --label tumour --out slides.zarr
+      disagg bags import a.csv --bag slide --label kind --positive tumour --out slides.zarr
     """  # noqa: D301
     with reported_errors(output, f"disagg bags import {table} ...", resumable=False):
         from pipeline.tables.table_import import InstanceColumns, import_table
@@ -56,12 +61,18 @@ def import_(
             store = import_table(
                 table,
                 out,
-                InstanceColumns(bag, label, feature, drop or ()),
+                InstanceColumns(bag, label, feature, drop or (), positive),
                 seed=seed,
                 advance=task.advance,
             )
         _describe(store, output)
-        output.print(f"\nNext: disagg bags fit {out} --out results")
+        if {*store.y.tolist()} == {0.0, 1.0}:
+            output.print(f"\nNext: disagg bags fit {out} --out results")
+        else:
+            output.print(
+                "\nNo classifier can learn from these labels: bags have to be 1 or 0, and both "
+                "have to occur. Import again with --positive LABEL."
+            )
 
 
 @bags.command()

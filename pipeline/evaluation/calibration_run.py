@@ -100,7 +100,7 @@ class Calibrator:
         }
         if not found:
             return {"skipped": f"no refit succeeded: {failed[0]}", **done, **said}
-        return {**summarise(found), **done, **said, "about": ABOUT}
+        return {**summarise(found, whole.n_bag), **done, **said, "about": ABOUT}
 
     def _store(self, whole: Any) -> Any:
         """Return the areas as the refits read them: about ``CALIBRATION_PIXELS`` of them."""

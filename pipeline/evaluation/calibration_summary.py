@@ -29,13 +29,15 @@ FEW_CASES = 5.0
 WHERE = "docs/calibration.md"
 
 
-def summarise(found: Sequence[Found]) -> dict[str, Any]:
+def summarise(found: Sequence[Found], n_area: int) -> dict[str, Any]:
     """Average simulations.
 
     Parameters
     ----------
     found : sequence of Found
         One or more, of the same levels.
+    n_area : int
+        Areas of a simulation.
 
     Returns
     -------
@@ -59,6 +61,11 @@ def summarise(found: Sequence[Found]) -> dict[str, Any]:
             # Of a calibrated map at its level, or of this map at its coverage: the larger.
             spread = np.maximum(levels * (1 - levels), mean * (1 - mean))
             error = np.fmax(error, np.sqrt(spread / (number * len(found))))
+        else:
+            # Few simulations may agree by chance: no less than areas that err independently.
+            mean = each.mean(axis=0)
+            spread = np.maximum(levels * (1 - levels), mean * (1 - mean))
+            error = np.fmax(error, np.sqrt(spread / (n_area * len(found))))
         result[way] |= {
             "coverage": _by_level(levels, each.mean(axis=0)),
             "standard_error": _by_level(levels, error),

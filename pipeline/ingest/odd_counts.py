@@ -47,7 +47,7 @@ def odd_counts(
         return []
     count = y.to_numpy(np.float64)
     # Counts below zero are refused elsewhere.
-    known = np.flatnonzero((count >= 0) & (exposure > 0) & measurable(areas))
+    known = np.flatnonzero(np.isfinite(count) & (count >= 0) & (exposure > 0) & measurable(areas))
     if known.size < N_AREA:
         return []
     # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.

@@ -15,7 +15,7 @@ MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
 Z90 = 1.6448536269514722
 _SCHEMES = {
-    "area": ("By area", "single areas are hidden from the fit"),
+    "area": ("By area", "areas are hidden from the fit, their neighbours are not"),
     "block": ("By region", "whole regions are hidden from the fit"),
 }
 _COVARIATE = re.compile(r"^(.*)\[(.+)\]$")

@@ -175,7 +175,7 @@ def _check_labels(store: BagStore) -> None:
     place = str(store.path)
     if other.size:
         found = f"the label of bag {store.ids[other[0]]} is {store.y[other[0]]:g}"
-        raise InputError(Problem(place, found, "give labels 1 and 0, and import again"))
+        raise InputError(Problem(place, found, "import again, with --positive LABEL"))
     if np.unique(store.y).size < 2:
         found = f"all {store.n_bag} bags are labelled {store.y[0]:g}"
         raise InputError(Problem(place, found, "give bags of both labels, and import again"))

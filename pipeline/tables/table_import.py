@@ -39,6 +39,8 @@ class InstanceColumns:
     label : str
         That bag's label, the same in all its rows: 1 or 0 (or yes or no, true or false), or
         another number for models that take one.
+    positive : str, optional
+        The label of positive bags, as the table has it; all other labels are then negative.
     features : sequence of str, optional
         Features; all others but ``drop`` where not given.
     drop : sequence of str
@@ -49,6 +51,7 @@ class InstanceColumns:
     label: str
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
+    positive: str | None = None
 
     def choose_features(self, path: Path, names: list[str]) -> list[str]:
         """Return the features among a table's columns.
@@ -135,7 +138,7 @@ def import_table(
             n = at.shape[0]
             return PixelRows(np.asarray(x[at]), np.ones(n), np.full((n, 2), np.nan), at)
 
-        wanted = repr([columns.bag, columns.label, names, seed]).encode()
+        wanted = repr([columns.bag, columns.label, columns.positive, names, seed]).encode()
         write_bags(
             place,
             NewBags(
@@ -241,17 +244,25 @@ class _Table:
         """Return one label a bag; append a problem for invalid and for inconsistent labels."""
         known: dict[Any, float] = {}
         wrong: dict[str, int] = {}
+        positive = self.columns.positive
         values = np.empty(len(texts))
         for row, text in enumerate(texts):
             if text not in known:
-                known[text] = _label(text)
+                known[text] = _label(text) if positive is None else _is_label(text, positive)
             values[row] = known[text]
             if np.isnan(values[row]):
                 wrong.setdefault(repr(text), row)
         for text, row in list(wrong.items())[:5]:
             what = "missing" if text in ("None", repr("")) else text
             found = f"column {self.columns.label!r} is {what}"
-            problems.append(self.problem([row], found, "give each bag a label, 1 or 0"))
+            remedy = "give each bag a label, 1 or 0"
+            if what != "missing":
+                remedy += f", or say which is positive, such as --positive {text}"
+            problems.append(self.problem([row], found, remedy))
+        if positive is not None and not wrong and 1.0 not in known.values():
+            have = name_first([str(text) for text in known])
+            found = f"column {self.columns.label!r} never is {positive!r}; it has {have}"
+            problems.append(Problem("--positive", found, "give one of its values"))
         y = np.full(len(ids), np.nan)
         y[code[::-1]] = values[::-1]  # the first row of each bag
         differs = np.flatnonzero((values != y[code]) & ~np.isnan(values) & ~np.isnan(y[code]))
@@ -284,6 +295,17 @@ def _label(text: Any) -> float:
     except ValueError:
         return float("nan")
     return value if np.isfinite(value) else float("nan")
+
+
+def _is_label(text: Any, positive: str) -> float:
+    """Return 1 where a label is ``positive``, as text or as a number; NaN where it is missing."""
+    word = "" if text is None else str(text).strip()
+    if not word:
+        return float("nan")
+    try:
+        return float(float(word) == float(positive))
+    except ValueError:
+        return float(word == positive.strip())
 
 
 def read_column(path: Path, name: str, place: str) -> np.ndarray:

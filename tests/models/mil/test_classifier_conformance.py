@@ -179,6 +179,11 @@ def test_a_constant_feature_does_no_harm(make, bags):
     assert np.isfinite(model.predict_bags(Bags(x, bags.offsets, bags.y)).mean).all()
 
 
+def test_distributions_are_of_bags_and_the_message_names_what_takes_lists(fitted):
+    with pytest.raises(BagsError, match="predict_bags takes Bags, not list; use predict_proba"):
+        fitted.predict_bags([np.zeros((2, 3))])
+
+
 def test_positions_that_the_kernel_does_not_use_change_nothing(make, bags, fitted):
     rng = np.random.default_rng(5)
     placed = Bags(bags.x, bags.offsets, bags.y, coords=rng.normal(size=(bags.n_pix, 2)) * 100)

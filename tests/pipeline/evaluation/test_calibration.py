@@ -268,7 +268,7 @@ def test_the_bound_holds_what_simulations_vary_by(many: list[Found]) -> None:
 
 
 def test_the_standard_error_is_the_larger_of_two(many: list[Found]) -> None:
-    two = summarise(many[:2])
+    two = summarise(many[:2], N_BAG)
     shares = np.array(two["pixels"]["by_simulation"]["0.9"])
     between = np.std(shares, ddof=1)
     assert two["pixels"]["between"]["0.9"] == pytest.approx(between)
@@ -276,7 +276,11 @@ def test_the_standard_error_is_the_larger_of_two(many: list[Found]) -> None:
     bound = np.sqrt(max(0.09, shares.mean() * (1 - shares.mean())) / (2 * number))
     error = two["pixels"]["standard_error"]["0.9"]
     assert error == pytest.approx(max(between / np.sqrt(2), bound))
-    alone = summarise(many[:1])["pixels"]
+    # Areas too: two simulations may agree by chance.
+    share = np.mean(two["areas"]["by_simulation"]["0.9"])
+    least = np.sqrt(max(0.09, share * (1 - share)) / (2 * N_BAG))
+    assert two["areas"]["standard_error"]["0.9"] >= least * (1 - 1e-9)
+    alone = summarise(many[:1], N_BAG)["pixels"]
     assert np.isnan(alone["between"]["0.9"])
     assert alone["standard_error"]["0.9"] > 0
 
@@ -309,9 +313,9 @@ def test_a_map_that_is_too_sure_cannot_pass_the_gate(
     model: Conjugate, many: list[Found], tmp_path: Path
 ) -> None:
     """The worst of what was measured counts, whichever it is."""
-    good = jsonable(summarise(many[:60]) | {"n_simulations": 60})
+    good = jsonable(summarise(many[:60], N_BAG) | {"n_simulations": 60})
     assert checked(good, tmp_path).passed
-    narrow = jsonable(summarise(simulations(model, 40, shrink=0.65)) | {"n_simulations": 40})
+    narrow = jsonable(summarise(simulations(model, 40, shrink=0.65), N_BAG) | {"n_simulations": 40})
     share = model.closed_coverage(0.65)["pixels"][2]
     assert share < 0.75
     held = checked(narrow, tmp_path)
@@ -331,7 +335,7 @@ def test_a_map_that_is_too_sure_cannot_pass_the_gate(
 
 
 def test_two_simulations_cannot_tell_and_do_not_pass(many: list[Found], tmp_path: Path) -> None:
-    found = summarise(many[:2]) | {"n_simulations": 2}
+    found = summarise(many[:2], N_BAG) | {"n_simulations": 2}
     for way in ("pixels", "people"):
         found[way]["coverage"]["0.9"] = 0.9  # as good as can be
     error = max(found[way]["standard_error"]["0.9"] for way in ("pixels", "people"))

@@ -75,7 +75,8 @@ def test_a_table_of_many_batches(tmp_path, monkeypatch):
         ({"slide": None}, {}, r"t.csv row 2: no bag in 'slide'"),
         ({"tumour": 7.5}, {}, r"t.csv row \d+.*1 bags have more than one label"),
         ({"tumour": None}, {}, r"t.csv row 2: column 'tumour' is missing"),
-        ({"tumour": "maybe"}, {}, r"t.csv row 2: column 'tumour' is 'maybe'"),
+        ({"tumour": "maybe"}, {}, r"t.csv row 2: column 'tumour' is 'maybe'.*--positive 'maybe'"),
+        ({}, {"positive": "ill"}, r"--positive: column 'tumour' never is 'ill'; it has [01], [01]"),
         ({"x1": np.nan}, {}, r"t.csv row 2: column 'x1' is missing or not finite in 1 rows"),
         ({"x1": np.inf}, {}, r"column 'x1' is missing or not finite"),
         ({"x1": "high"}, {}, r"cannot be read as numbers.*high.*--drop"),
@@ -92,6 +93,35 @@ def test_what_is_wrong_with_a_table_is_told_and_nothing_is_left(tmp_path, change
     with pytest.raises(InputError, match=says):
         import_table(tmp_path / "t.csv", tmp_path / "s", columns)
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("one", "zero", "positive"),
+    [("sick", "healthy", "sick"), ("1", "-1", "1.0"), ("0", "1", "0"), ("B", "A", "B")],
+)
+def test_labels_of_any_kind_once_the_positive_one_is_named(tmp_path, one, zero, positive):
+    table = _table()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.assign(tumour=np.where(table.tumour > 0, one, zero)).to_csv(
+        tmp_path / "named.csv", index=False
+    )
+    stores = [
+        import_table(
+            tmp_path / f"{name}.csv",
+            tmp_path / f"{name}.zarr",
+            InstanceColumns("slide", "tumour", drop=["patch"], positive=given),
+        )
+        for name, given in (("t", None), ("named", positive))
+    ]
+    assert list(stores[0].ids) == list(stores[1].ids)
+    np.testing.assert_array_equal(stores[0].y, stores[1].y)
+
+
+def test_an_import_says_if_no_classifier_can_learn_from_it(tmp_path, capsys):
+    _table().assign(tumour=1).to_csv(tmp_path / "t.csv", index=False)
+    asked = ["--bag", "slide", "--label", "tumour", "--out", str(tmp_path / "s.zarr")]
+    assert main(["bags", "import", str(tmp_path / "t.csv"), *asked]) == 0
+    assert "Import again with --positive LABEL" in capsys.readouterr().out
 
 
 def test_text_in_a_parquet_column_and_files_that_are_no_tables(tmp_path):
