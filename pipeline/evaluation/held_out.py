@@ -126,11 +126,17 @@ class HoldOut:
                     refit,
                     seed,
                 )
+                refits = sum(each["how"] == "refit" for each in made)
+                method = "importance weights of the posterior's draws, one region at a time"
+                if refits == n_fold:
+                    method = "a fit without each region: all rule their own weights"
+                elif refits:
+                    method += f"; fitted anew without {refits} of {n_fold}, which rule their own"
                 result["leave_out"] = {
-                    "method": "importance weights of the posterior's draws, one region at a time",
+                    "method": method,
                     "limit": trusted(self.posterior.n_draws),  # type: ignore[union-attr]
                     "k_max": max((m["k"] for m in made if np.isfinite(m["k"])), default=None),
-                    "refits": sum(each["how"] == "refit" for each in made),
+                    "refits": refits,
                 }
         constant = self.evaluation.constant(fold, unseen)
         # The areas of a region held out whole fail together.

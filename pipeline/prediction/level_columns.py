@@ -93,7 +93,8 @@ def describe_columns(config: Config, names: Iterable[str]) -> list[Column]:
             (probability, f"probability that the area's {{quantity}} is above {limit}", "1"),
             *_with_ends(
                 people,
-                f"expected {{weight_unit}} in pixels whose {{quantity}} is above {limit}",
+                f"expected {{weight_unit}} in pixels whose {{quantity}} is above {limit}, a mean "
+                "over the draws: where few draws have many, it is above its own interval",
                 "{weight_unit}",
             ),
         ]
