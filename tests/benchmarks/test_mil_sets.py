@@ -297,6 +297,7 @@ def test_the_page_counts_conditions_and_names_what_is_missing():
         "sets": {"Small": {"bags": 40, "instances": 99, "features": 3, "positive": 0.5}},
         "scores": {"Small": {
             "extra_trees": good,
+            "logistic": {**good, "log_loss": 0.38},
             "own": {**good, "log_loss": 0.44, "auc": 0.89, "calibration_error": 0.1},
             "large": {"error": "ValueError: too large"},
         }},
@@ -304,7 +305,7 @@ def test_the_page_counts_conditions_and_names_what_is_missing():
     result["outdated"] = {"own": ["Small"]}
     text = page(result)
     assert "`own` was measured before its code last changed: Small." in text
-    assert "| `own` | 1 of 1 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
+    assert "| `own` | 1 of 1 | 0 of 1 | 0 of 1 | 0 of 1 | 1 of 1 |" in text
     assert "| `own` | 0.800 / 0.820 |" in text
     assert "`large` has no figures on Small: ValueError: too large." in text
     assert "1 repetition of 5" in text
