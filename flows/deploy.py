@@ -20,6 +20,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from flows.update import update_map
 from geo.errors import InputError
 from pipeline.config.schema import Config
+from pipeline.storage.location import Storage
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import check_names, slug
 
@@ -28,7 +29,8 @@ POOL = "maps"
 
 def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "process") -> str:
     """Deploy `update_map` for one map; return the deployment's name."""
-    address = str(Path(config).resolve())
+    place = Storage().place(config)
+    address = str(place.resolve() if isinstance(place, Path) else place)
     loaded = load_watched(address)
     with get_client(sync_client=True) as client:
         make_pool(client, pool, kind)

@@ -35,6 +35,7 @@ from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
 from pipeline.cli.versions import ConfigFile, Period, add_commands
 from pipeline.core.signals import signals_raise
+from pipeline.storage.location import Storage
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
@@ -154,7 +155,8 @@ Retries, metrics and notifications: sections update, metrics, notify.
 @with_log_options
 def _run(
     config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")
+        Path | None,
+        typer.Argument(metavar="CONFIG", help="The configuration (YAML), or its address."),
     ] = None,
     force: Force = False,
     within: Within = None,
@@ -334,7 +336,8 @@ def _run_stages(
     command = "run" if len(names) > 1 else names[0]
     command += "" if load is None else " --from"
     given = {"--into": into, "--period": period, "--within": within}
-    again = f"disagg {command} {path}"
+    shown = Storage().place(path)  # an address has two slashes, which a path has not
+    again = f"disagg {command} {shown}"
     again += "".join(f" {name} {value}" for name, value in given.items() if value is not None)
     at: list[str] = []
 
@@ -362,7 +365,7 @@ def _run_stages(
             if "ingest" not in names:
                 for stale in run.retried(lambda: stale_stages(config, names[0], fingerprints)):
                     progress.log(
-                        f"note: inputs of {stale} have changed; `disagg run {path}` updates all "
+                        f"note: inputs of {stale} have changed; `disagg run {shown}` updates all "
                         "stages"
                     )
             results = run.run_stages(

@@ -28,7 +28,9 @@ Within = Annotated[
 
 @with_output_options
 def plan(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML), or its address.")
+    ],
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="One-core workers; as configured by default."),

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 HELD = 3
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML), or its address.")
+]
 Period = Annotated[
     str | None, typer.Option("--period", help="Period of a time series; the latest by default.")
 ]

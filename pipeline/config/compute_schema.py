@@ -23,11 +23,17 @@ class Kubernetes(Section):
 
     image: str = Field(description="image of scheduler and workers: infra/Dockerfile, pushed")
     namespace: str = Field("default", description="namespace of the pods")
-    name: str = Field("disagg", description="name of the cluster")
+    name: Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")] = Field(
+        "disagg", description="name of the cluster; by default made of the map's name and address"
+    )
     timeout: Annotated[Number, Field(gt=0)] = Field(300, description="seconds to wait for pods")
     env: dict[str, str] = Field(default_factory=dict, description="variables of the pods")
     pod: dict[str, Any] = Field(
-        default_factory=dict, description="further keys of a worker pod's spec, such as volumes"
+        default_factory=dict,
+        description="further keys of the pods' spec, such as imagePullSecrets and volumes",
+    )
+    scheduler_pod: dict[str, Any] = Field(
+        default_factory=dict, description="keys of the scheduler's pod that replace those of pod"
     )
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import yaml
 
 from geo.errors import Problem
+from pipeline.core.errors import StoreError
+from pipeline.storage.location import Location
 
 Key = tuple[str | int, ...]
 
@@ -46,7 +48,7 @@ class Document:
 
     Attributes
     ----------
-    path : Path
+    path : Path or Location
     data : dict
         Content of the file.
     lines : dict
@@ -55,14 +57,14 @@ class Document:
         The data with variables and changes applied; ``{period}`` is not yet replaced.
     """
 
-    def __init__(self, path: Path, data: dict[str, Any], lines: dict[Key, int]) -> None:
+    def __init__(self, path: Path | Location, data: dict[str, Any], lines: dict[Key, int]) -> None:
         self.path = path
         self.data = data
         self.lines = lines
         self.values = data
 
     @classmethod
-    def read(cls, path: Path, problems: list[Problem]) -> Document | None:
+    def read(cls, path: Path | Location, problems: list[Problem]) -> Document | None:
         """Read a file; if it has no keys, append to ``problems`` and return None."""
         text = _read_text(path, problems)
         if text is None:
@@ -98,6 +100,11 @@ class Document:
                 )
             lines[key] = line
         return cls(path, data, lines)
+
+    @property
+    def directory(self) -> Path:
+        """Directory of a file; of an object, whose paths are absolute, the current one."""
+        return Path.cwd() if isinstance(self.path, Location) else self.path.resolve().parent
 
     def place(self, key: Key) -> str:
         """Return a key's full name, with its line or that of the nearest enclosing key."""
@@ -150,21 +157,28 @@ def dotted(key: Key) -> str:
     return text
 
 
-def _read_text(path: Path, problems: list[Problem]) -> str | None:
+def _read_text(path: Path | Location, problems: list[Problem]) -> str | None:
     try:
+        if isinstance(path, Location):
+            return path.read().decode("utf-8")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if isinstance(path, Location):
+            problems.append(Problem(str(path), "no such object", "correct the address"))
+            return None
         remedy = (
             nearest_file(path) or "give the path of a configuration; `disagg demo DIR` writes one"
         )
         problems.append(Problem(str(path), "no such file", remedy))
     except IsADirectoryError:
-        inside = sorted(p.name for p in path.glob("*.y*ml"))
+        inside = sorted(p.name for p in Path(str(path)).glob("*.y*ml"))
         remedy = f"give {path / inside[0]}" if inside else "give the path of a YAML file"
         problems.append(Problem(str(path), "a directory, not a file", remedy))
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         problems.append(Problem(f"{path.name} line {line}", "not UTF-8 text", "save it as UTF-8"))
+    except StoreError:
+        raise
     except OSError as error:
         problems.append(Problem(str(path), str(error.strerror).lower(), "change the permissions"))
     return None

@@ -12,14 +12,15 @@ from geo.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
+from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
 from pipeline.config.values import bare_variables
 from pipeline.core.plugins import load_plugins
-from pipeline.storage.location import Storage, is_remote
+from pipeline.storage.location import Location, Storage, is_remote
 
 
 def read_config(
-    path: str | Path,
+    path: str | Path | Location,
     problems: list[Problem],
     period: str | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -33,7 +34,7 @@ def read_config(
     Parameters
     ----------
     path : path
-        The YAML file.
+        The YAML file, or its address on an object store.
     problems : list of Problem
         Errors are appended.
     period, changes : str, mapping, optional
@@ -46,32 +47,36 @@ def read_config(
     Config or None
         None if the file is not a valid configuration.
     """
-    path = Path(path)
+    place = Storage().place(path)
     try:
         load_plugins()
     except InputError as error:
         problems.extend(error.problems)
         return None
-    document = Document.read(path, problems)
+    document = Document.read(place, problems)
     if document is None:
         return None
+    n_before, base = len(problems), document.directory
     document.values = merged(document.expanded(problems), changes or {})
+    if isinstance(place, Location):
+        document.values = anchored(document.values, place.parent, place.name, problems)
+        if len(problems) > n_before:
+            return None
     data = document.values
-    n_before, base = len(problems), path.resolve().parent
     if has_periods(data) or period is not None or "period" in data:
-        storage = _storage(data, path.parent)
+        storage = _storage(data, base)
         data = place_period(
             data,
             base,
             period,
             problems,
-            path.name,
+            place.name,
             storage=storage,
             fallback_period=fallback_period,
         )
         if len(problems) > n_before:
             return None
-    context = {"base": path.parent}
+    context = {"base": base}
     try:
         config = Config.model_validate(data, context=context)
     except ValidationError as error:
@@ -87,19 +92,20 @@ def read_config(
         return _with_document(Config.model_validate(data, context=context), document)
     except ValidationError:
         # Without a configuration, only missing files can still be reported.
-        _missing_in(data, path.parent, document, problems)
+        _missing_in(data, base, document, problems)
         return None
 
 
 def load_config(
-    path: str | Path, period: str | None = None, changes: Mapping[str, Any] | None = None
+    path: str | Path | Location, period: str | None = None, changes: Mapping[str, Any] | None = None
 ) -> Config:
     """Read a configuration file.
 
     Parameters
     ----------
     path : path
-        The YAML file. Relative paths in it are relative to its directory; ``${NAME}`` in any
+        The YAML file, or its address. Relative paths in it are relative to its directory or
+        prefix; ``${NAME}`` in any
         text is the environment variable NAME.
     period : str, optional
         Period of a time series; by default the file's ``period``, or the latest.

@@ -7,6 +7,7 @@ YAML keys and attributes have the same names: ``config.fit.batch_areas`` is
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,7 +53,7 @@ from pipeline.config.values import (
     Whole,
     whole_or,
 )
-from pipeline.storage.location import Storage, is_object_address
+from pipeline.storage.location import Location, Storage, is_object_address
 
 
 class Output(Section):
@@ -198,6 +199,22 @@ def _work_locally(data: dict[str, Any]) -> None:
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
+def _cluster_named(data: dict[str, Any]) -> Any:
+    """Return ``compute`` with a Kubernetes cluster of the map's own name, if unset.
+
+    Two maps at once would otherwise share a cluster, and the first to end would delete it.
+    """
+    compute, output = data.get("compute"), data["output"]
+    wanted = compute.get("kubernetes") if isinstance(compute, dict) else None
+    if not isinstance(wanted, dict) or wanted.get("name") is not None:
+        return compute
+    name = re.sub("[^a-z0-9]+", "-", str(data.get("name") or "map").lower()).strip("-")[:20]
+    place = (output.get("url") or output.get("dir")) if isinstance(output, dict) else None
+    digest = hashlib.sha256(f"{data.get('name')} {place}".encode()).hexdigest()[:8]
+    named = "-".join(part for part in ("disagg", name.strip("-"), digest) if part)
+    return {**compute, "kubernetes": {**wanted, "name": named}}
+
+
 def _per_one(data: dict[str, Any]) -> Any:
     """Return ``output`` with a rate_per of 1 for values of a weight, or averages, if unset."""
     output, counts = data["output"], data.get("counts")
@@ -257,6 +274,8 @@ class Config(Section):
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
         data["output"] = _per_one(data)
+        if "compute" in data:
+            data["compute"] = _cluster_named(data)
         for key in ("counts", "labels"):
             own = data.get(key)
             if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:
@@ -302,14 +321,16 @@ class Config(Section):
         return self._document
 
     @property
-    def source(self) -> Path | None:
-        """The YAML file of this configuration."""
-        return None if self._document is None else self._document.path.resolve()
+    def source(self) -> Path | Location | None:
+        """The YAML file of this configuration, or its address."""
+        path = None if self._document is None else self._document.path
+        return path.resolve() if isinstance(path, Path) else path
 
     @property
     def trust(self) -> Trust:
         """The places that an input may refer to; see `docs/security.md`."""
-        folder = () if self.source is None else (str(self.source.parent),)
+        source = self.source
+        folder = (str(source.parent),) if isinstance(source, Path) else ()
         listed = tuple(self.input_paths().values())
         return Trust.of((*folder, *self.storage.trusted), listed)
 

@@ -292,7 +292,7 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
         path = section.get("path") if isinstance(section, dict) else None
         if document is None or not isinstance(path, str) or MARK not in path or is_remote(path):
             return {}
-        files = period_files(path, document.path.resolve().parent)
+        files = period_files(path, document.directory)
         return {period: read_table(name, "counts")[0] for period, name in files}
     except InputError:
         return {}

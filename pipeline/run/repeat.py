@@ -27,7 +27,7 @@ from pipeline.core.code import code_hashes, run_versions
 from pipeline.core.plugins import load_plugins
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.fingerprint import fingerprint_file
-from pipeline.storage.location import is_remote
+from pipeline.storage.location import Storage, is_remote
 
 FORMAT, VERSION = "disagg-run", 1
 _REMEDY = "give the run.json that a run left in its output directory"
@@ -128,7 +128,7 @@ def _config(path: Path, record: Mapping[str, Any], into: Path | None) -> Config:
 
 def _validated(path: Path, data: dict[str, Any], record: Mapping[str, Any]) -> Config:
     # The folder of the configuration's file is one that virtual rasters may refer to.
-    source = Path(record.get("config_file") or path)
+    source = Storage().place(record.get("config_file") or path)
     document = Document(source, data, {})
     try:
         config = Config.model_validate(data, context={"base": path.resolve().parent})

@@ -152,7 +152,7 @@ def _values(config: Config) -> tuple[dict[str, Any], Path]:
     if document is None:
         message = "a watched configuration must be read from a file"
         raise RuntimeError(message)
-    return document.values, document.path.resolve().parent
+    return document.values, document.directory
 
 
 def _seen_key(address: str) -> str:

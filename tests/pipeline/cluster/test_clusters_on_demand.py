@@ -23,6 +23,7 @@ from pipeline.cluster import kubernetes as pods
 from pipeline.cluster import local as machine
 from pipeline.cluster.cluster import open_cluster
 from pipeline.config.compute_schema import Compute
+from pipeline.config.schema import Config
 
 ROOT = Path(__file__).parents[3]
 PODS = {
@@ -114,20 +115,24 @@ def test_pods_run_commands_that_dask_has_in_the_image_of_infra(device):
     spec = pods.cluster_spec(Compute(**PODS, device=device))
     json.dumps(spec)  # plain data
     docker = (ROOT / "infra/Dockerfile").read_text()
-    # The image's entry point is another program: pods that gave arguments alone would run that.
-    assert re.search(r'^ENTRYPOINT \["disagg"\]', docker, re.MULTILINE)
+    # The entry point starts what the arguments name.
+    assert re.search(r'^ENTRYPOINT \["/opt/disagg/bin/entry"\]', docker, re.MULTILINE)
+    assert (ROOT / "infra/image/entry.sh").read_text().endswith('exec "$@"\n')
     for role, tool in (("worker", dask_worker), ("scheduler", dask_scheduler)):
         container = _container(spec, role)
-        assert container["command"] == ["dask", role]
-        parsed = tool.main.make_context(role, list(container["args"]))  # raises on unknown options
+        assert "command" not in container
+        assert container["args"][:2] == ["dask", role]
+        parsed = tool.main.make_context(role, container["args"][2:])  # raises on unknown options
         assert container["image"] == "example.org/disagg:1"
         if role == "worker":
             assert (parsed.params["nthreads"], parsed.params["memory_limit"]) == (2, str(8 << 30))
             assert parsed.params["name"] == "$(DASK_WORKER_NAME)"
             assert parsed.params["resources"] == ("GPU=1" if device == "gpu" else None)
-            # The image's user has no home: only /tmp can be written to.
-            assert parsed.params["local_directory"].startswith("/tmp/")
-            assert "USER nobody" in docker
+            # The root is read-only: only /data can be written to.
+            assert parsed.params["local_directory"].startswith("/data/")
+            assert "VOLUME /data" in docker
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert f"USER {pods.NOBODY}:{pods.NOBODY}" in docker
     worker = _container(spec, "worker")
     env = {each["name"]: each["value"] for each in worker["env"]}
     assert env == {
@@ -156,7 +161,53 @@ def test_a_pod_takes_further_keys_and_mounts_its_volumes():
     spec = pods.cluster_spec(Compute(**{**PODS, "kubernetes": {"image": "i", "pod": pod}}))
     found = spec["spec"]["worker"]["spec"]
     assert found["nodeSelector"] == {"disk": "ssd"}
-    assert _container(spec, "worker")["volumeMounts"] == [{"name": "store", "mountPath": "/store"}]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("store", "data")]
+    assert _container(spec, "worker")["volumeMounts"] == mounts
+
+
+def test_the_scheduler_has_the_keys_of_the_pods_and_its_own():
+    pod = {"imagePullSecrets": [{"name": "registry"}], "nodeSelector": {"gpu": "yes"}}
+    wanted = {"image": "i", "pod": pod, "scheduler_pod": {"nodeSelector": {"gpu": "no"}}}
+    spec = pods.cluster_spec(Compute(**{**PODS, "kubernetes": wanted}))["spec"]
+    assert spec["worker"]["spec"]["nodeSelector"] == {"gpu": "yes"}
+    assert spec["scheduler"]["spec"]["nodeSelector"] == {"gpu": "no"}
+    for role in ("worker", "scheduler"):
+        assert spec[role]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert spec[role]["spec"]["securityContext"]["runAsNonRoot"]
+        assert spec[role]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_a_cluster_goes_with_the_pod_that_asked_for_it(monkeypatch):
+    assert "ownerReferences" not in pods.cluster_spec(Compute(**PODS))["metadata"]
+    monkeypatch.setenv("DISAGG_POD_NAME", "map-1")
+    monkeypatch.setenv("DISAGG_POD_UID", "1-2-3")
+    (owner,) = pods.cluster_spec(Compute(**PODS))["metadata"]["ownerReferences"]
+    assert owner == {"apiVersion": "v1", "kind": "Pod", "name": "map-1", "uid": "1-2-3"}
+
+
+def _named(**keys) -> str:
+    data = {
+        "areas": {"path": "a.gpkg", "id": "i"},
+        "counts": {"path": "c.csv", "value": "n"},
+        "population": {"path": "p.tif"},
+        "covariates": {"x": {"path": "x.tif"}},
+        "compute": PODS,
+    }
+    config = Config.model_validate({**data, **keys}, context={"base": Path("/maps")})
+    return config.compute.kubernetes.name
+
+
+def test_each_map_has_a_cluster_of_its_own():
+    first = _named(name="Malaria (2026)")
+    assert re.fullmatch(r"disagg-malaria-2026-[0-9a-f]{8}", first)
+    assert first == _named(name="Malaria (2026)")
+    others = [_named(name="Malaria"), _named(name="Malária"), _named(output={"dir": "b"})]
+    assert len({first, *others, _named()}) == 5
+    own = {**PODS, "kubernetes": {**PODS["kubernetes"], "name": "mine"}}
+    assert _named(name="Malaria", compute=own) == "mine"
+    wrong = {**PODS, "kubernetes": {**PODS["kubernetes"], "name": "Mine!"}}
+    with pytest.raises(ValidationError, match="pattern"):
+        _named(compute=wrong)
 
 
 def test_spec_has_the_shape_of_the_operators_own():
@@ -166,7 +217,7 @@ def test_spec_has_the_shape_of_the_operators_own():
     assert set(theirs) == set(ours)
     for role in ("worker", "scheduler"):
         assert set(theirs["spec"][role]) == set(ours["spec"][role])
-        assert set(_container(theirs, role)) <= {*_container(ours, role)}
+        assert set(_container(theirs, role)) - {*_container(ours, role)} == set()
     assert theirs["spec"]["scheduler"]["service"] == ours["spec"]["scheduler"]["service"]
 
 
