@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -20,7 +19,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from flows.update import update_map
 from geo.errors import InputError
 from pipeline.config.schema import Config
-from pipeline.storage.location import Storage
+from pipeline.storage.location import absolute
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import check_names, slug
 
@@ -29,8 +28,7 @@ POOL = "maps"
 
 def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "process") -> str:
     """Deploy `update_map` for one map; return the deployment's name."""
-    place = Storage().place(config)
-    address = str(place.resolve() if isinstance(place, Path) else place)
+    address = absolute(config)
     loaded = load_watched(address)
     with get_client(sync_client=True) as client:
         make_pool(client, pool, kind)

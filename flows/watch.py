@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -31,6 +30,7 @@ from prefect.types._datetime import now
 
 from geo.addresses import redacted
 from pipeline.config.schema import Config
+from pipeline.storage.location import absolute
 from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
 from pipeline.updates.late import report_late_runs
 from pipeline.updates.map_run import slug
@@ -52,7 +52,7 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
     grace_s : float
         Seconds without the map's lock after which a run counts as dead.
     """
-    config = str(Path(config).resolve())  # runs have another working directory
+    config = absolute(config)  # runs have another working directory
     loaded = load_watched(config)
     name = deployment or deployment_of(loaded)
     done = []

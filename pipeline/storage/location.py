@@ -101,6 +101,11 @@ def is_object_address(path: object) -> bool:
     return isinstance(path, Location) or bool(_ADDRESS.match(str(path)))
 
 
+def absolute(path: str | Path) -> str:
+    """Return the absolute path of a file, or an address as it is: others have another directory."""
+    return str(Location(str(path))) if is_object_address(path) else str(Path(path).resolve())
+
+
 @dataclass(frozen=True)
 class ObjectInfo:
     """An object: size in bytes, ETag (changes with the content), and time of writing."""

@@ -1,0 +1,281 @@
+"""The manifests as kustomize builds them, by the schemas of Kubernetes and of the Dask operator."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from pipeline.cli.console import BAD_INPUT, DEFECT, INTERRUPTED, PASSING
+from pipeline.cli.main import main
+from pipeline.cli.versions import HELD
+from pipeline.cluster import kubernetes as pods
+from pipeline.config.compute_schema import Compute
+from tests.flows.conftest import country  # noqa: F401 (a fixture)
+from tests.infra.test_image_files import _tool
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "infra/kubernetes"
+OVERLAYS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
+RELEASE = "1.37"
+OLDEST = "1.31"  # pod failure policies are stable since
+TERMINATED = 143
+
+
+@functools.cache
+def _build(overlay: str) -> str:
+    command = [_tool("kubectl"), "kustomize", str(KUBERNETES / "overlays" / overlay)]
+    return subprocess.check_output(command, text=True)
+
+
+def built(overlay: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(_build(overlay)))
+
+
+@functools.cache
+def _operator_schemas() -> dict[str, dict[str, Any]]:
+    """Return the operator's own definitions; a field that they do not name is refused."""
+    found = {}
+    chart = "operator/deployment/helm/dask-kubernetes-operator/crds"
+    for path in (importlib.resources.files("dask_kubernetes") / chart).iterdir():
+        definition = yaml.safe_load(path.read_text())["spec"]
+        (version,) = definition["versions"]
+        schema = version["schema"]["openAPIV3Schema"]
+        schema["properties"] |= {key: {} for key in ("apiVersion", "kind", "metadata")}
+        found[definition["names"]["kind"]] = _closed(schema)
+    return found
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        kept = schema.get("x-kubernetes-preserve-unknown-fields")
+        if "properties" in schema and not kept and "additionalProperties" not in schema:
+            schema["additionalProperties"] = False
+        for value in schema.values():
+            _closed(value)
+    return schema
+
+
+def validate(resource: dict[str, Any], release: str = RELEASE) -> None:
+    """Validate a resource by the schema of its kind; pods inside of others by that of pods."""
+    if resource["apiVersion"].startswith("kubernetes.dask.org/"):
+        jsonschema.validate(resource, _operator_schemas()[resource["kind"]])
+        spec = resource["spec"]
+        for role in ("worker", "scheduler"):
+            if role in spec:
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}}
+                validate({**pod, "spec": spec[role]["spec"]})
+        if "scheduler" in spec:
+            service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+            validate({**service, "spec": spec["scheduler"]["service"]})
+        return
+    kubernetes_validate.validate(resource, release, strict=True)
+
+
+def pod_specs(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for each in resources:
+        spec = each.get("spec", {})
+        if each["kind"] == "CronJob":
+            found.append(spec["jobTemplate"]["spec"]["template"]["spec"])
+        elif each["kind"] == "Deployment":
+            found.append(spec["template"]["spec"])
+        elif each["apiVersion"].startswith("kubernetes.dask.org/"):
+            found += [spec[role]["spec"] for role in ("worker", "scheduler") if role in spec]
+    return found
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_resource_is_valid(overlay):
+    resources = built(overlay)
+    assert {"CronJob", "NetworkPolicy", "Role", "ServiceAccount"} <= {r["kind"] for r in resources}
+    for each in resources:
+        validate(each)
+        if each["kind"] != "Namespace":
+            assert each["metadata"]["namespace"] == "disagg"
+
+
+def test_an_older_kubernetes_takes_them_too():
+    for each in built("volume"):
+        validate(each, OLDEST)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil"),
+    [
+        ("CronJob", lambda spec: spec.update(shedule="* * * * *")),
+        ("CronJob", lambda spec: spec["jobTemplate"]["spec"].update(backoffLimit="six")),
+        ("DaskCluster", lambda spec: spec["worker"].update(replica=3)),
+        ("DaskCluster", lambda spec: spec["worker"]["spec"].update(tolerations={"key": "a"})),
+        ("DaskAutoscaler", lambda spec: spec.pop("maximum")),
+    ],
+)
+def test_a_spoilt_resource_is_not(kind, spoil):
+    (found,) = [each for each in built("dask") if each["kind"] == kind]
+    spoil(found["spec"])
+    errors = (jsonschema.ValidationError, kubernetes_validate.ValidationError)
+    with pytest.raises(errors):
+        validate(found)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_meet_the_restricted_standard(overlay):
+    specs = pod_specs(built(overlay))
+    assert specs
+    for spec in specs:
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            assert container["securityContext"] == pods.CONTAINER_SECURITY
+            assert container["image"].startswith("registry.example.org/disagg")
+            assert "command" not in container  # the image's entry point reads secrets, makes caches
+            assert container["resources"]["limits"]["memory"]
+            assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_secrets_are_references_and_tokens_go_to_nobody_else(overlay):
+    resources = built(overlay)
+    assert not [each for each in resources if each["kind"] == "Secret"]
+    for spec in pod_specs(resources):
+        account = spec.get("serviceAccountName")
+        speaks = account in ("prefect-worker", "disagg-clusters")
+        assert spec.get("automountServiceAccountToken", True) == speaks
+        for container in spec["containers"]:
+            for each in container.get("env", []):
+                if re.search("SECRET|AUTH|KEY_ID|PASSWORD", each["name"]):
+                    assert set(each["valueFrom"]) == {"secretKeyRef"}
+
+
+def _job(overlay: str = "bucket") -> dict[str, Any]:
+    (found,) = [each for each in built(overlay) if each["kind"] == "CronJob"]
+    return found["spec"]["jobTemplate"]["spec"]
+
+
+def _actions(status: int) -> list[str]:
+    """Return what Kubernetes does with a container's exit status: the first rule that matches."""
+    found = []
+    for rule in _job()["podFailurePolicy"]["rules"]:
+        codes = rule.get("onExitCodes")
+        if codes and (status in codes["values"]) == (codes["operator"] == "In"):
+            found.append(rule["action"])
+    return found[:1]
+
+
+def test_exit_statuses_decide_what_is_tried_again():
+    for status in (DEFECT, BAD_INPUT, HELD):
+        assert _actions(status) == ["FailJob"]
+    for status in (PASSING, INTERRUPTED, TERMINATED):
+        assert _actions(status) == ["Count"]
+    (lost,) = [r for r in _job()["podFailurePolicy"]["rules"] if "onPodConditions" in r]
+    assert lost["action"] == "Ignore"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kubernetes_accepts_the_failure_policy(overlay):
+    """What its API server checks beyond the schema."""
+    job = _job(overlay)
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+    rules = job["podFailurePolicy"]["rules"]
+    assert len(rules) <= 20
+    names = {c["name"] for c in job["template"]["spec"]["containers"]}
+    for rule in rules:
+        assert ("onExitCodes" in rule) != ("onPodConditions" in rule)
+        codes = rule.get("onExitCodes", {})
+        assert codes.get("containerName") in {None, *names}
+        assert codes.get("values", []) == sorted(set(codes.get("values", [])))
+        assert 0 not in codes.get("values", [])
+
+
+def test_a_volume_is_mapped_then_published():
+    spec = _job("volume")["template"]["spec"]
+    (run,), (publish,) = spec["initContainers"], spec["containers"]
+    assert (run["args"][1], publish["args"][1]) == ("run", "publish")
+    assert run["volumeMounts"] == publish["volumeMounts"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_programs_are_those_of_the_image(overlay, tmp_path):
+    from distributed.cli import dask_scheduler, dask_worker
+
+    for name in ("ca", "cert", "key"):
+        (tmp_path / f"{name}.pem").touch()
+
+    for spec in pod_specs(built(overlay)):
+        for container in spec["containers"]:
+            program, *rest = container["args"]
+            assert program in ("disagg", "dask", "prefect")
+            if program == "dask":
+                tool = {"worker": dask_worker, "scheduler": dask_scheduler}[rest[0]]
+                options = [each.replace("=/tls/", f"={tmp_path}/") for each in rest[1:]]
+                parsed = tool.main.make_context(rest[0], options)  # raises on unknown options
+                assert parsed.params["tls_ca_file"] == f"{tmp_path}/ca.pem"
+                assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in container[
+                    "volumeMounts"
+                ]
+
+
+def test_the_operator_can_scale_a_cluster_on_tls():
+    """It asks the scheduler's HTTP API: its own client speaks TCP without TLS."""
+    (cluster,) = [each for each in built("dask") if each["kind"] == "DaskCluster"]
+    (scheduler,) = cluster["spec"]["scheduler"]["spec"]["containers"]
+    (routes,) = [e["value"] for e in scheduler["env"] if e["name"].endswith("HTTP__ROUTES")]
+    assert "distributed.http.scheduler.api" in yaml.safe_load(routes)
+    for module in yaml.safe_load(routes):
+        assert importlib.import_module(module).routes
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_pods_that_a_run_asks_for_are_valid_and_the_same(device):
+    wanted = {"image": "registry.example.org/disagg", "pod": {"imagePullSecrets": [{"name": "r"}]}}
+    compute = Compute(
+        scheduler="kubernetes",
+        workers=2,
+        threads=2,
+        memory="8GiB",
+        device=device,
+        kubernetes=wanted,
+    )
+    spec = pods.cluster_spec(compute)
+    spec["spec"].pop("idleTimeout")  # the operator reads it; its definition does not name it
+    validate(spec)
+    (standing,) = [each for each in built("dask") if each["kind"] == "DaskCluster"]
+    for role in ("worker", "scheduler"):
+        ours, theirs = spec["spec"][role]["spec"], standing["spec"][role]["spec"]
+        assert ours["securityContext"] == theirs["securityContext"]
+        assert ours["automountServiceAccountToken"] == theirs["automountServiceAccountToken"]
+
+
+def test_resources_follow_the_plan(country, capsys, tmp_path):  # noqa: F811
+    assert main(["plan", str(country / "disagg.yaml"), "--json"]) == 0
+    plan = capsys.readouterr().out
+    script = [sys.executable, KUBERNETES / "resources.py", "--cpus", "4"]
+    text = subprocess.run(script, input=plan, capture_output=True, text=True, check=True).stdout
+    patch = {each["path"]: each["value"] for each in yaml.safe_load(text)}
+    resources = next(value for path, value in patch.items() if path.endswith("resources"))
+    peak = max(stage["peak_bytes"] for stage in json.loads(plan)["stages"].values())
+    asked = int(resources["limits"]["memory"].removesuffix("Mi")) << 20
+    assert peak <= asked <= max(2 * peak, 2 << 30)
+    assert resources["requests"]["cpu"] == "4"
+    (tmp_path / "patch.yaml").write_text(text)
+    at = KUBERNETES / "overlays/bucket"
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [{Path(*['..'] * (len(tmp_path.parts) - 1), *at.parts[1:])}]\n"
+        "patches: [{path: patch.yaml, target: {kind: CronJob, name: map}}]\n"
+    )
+    command = [_tool("kubectl"), "kustomize", "--load-restrictor=LoadRestrictionsNone", tmp_path]
+    for each in yaml.safe_load_all(subprocess.check_output(command, text=True)):
+        validate(each)
+    done = subprocess.run(script, input="{}", capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no plan")
