@@ -43,7 +43,8 @@ build)
   mkdir -p "$prefix/share"
   "$prefix/bin/python" "$src/infra/image/components.py" "$prefix/share"
   cp "$src/infra/image/entry.sh" "$prefix/bin/entry"
-  chmod 755 "$prefix/bin/entry"
+  cp "$src/infra/image/map.sh" "$prefix/bin/disagg-map"
+  chmod 755 "$prefix/bin/entry" "$prefix/bin/disagg-map"
   # Nothing is installed in a running image, and nobody runs the tests of its packages there.
   $pip uninstall -q --yes pip setuptools
   site=$("$prefix/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
+    ValidationInfo,
     model_validator,
 )
 
@@ -199,17 +200,20 @@ def _work_locally(data: dict[str, Any]) -> None:
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
-def _cluster_named(data: dict[str, Any]) -> Any:
+def _cluster_named(data: dict[str, Any], base: Path) -> Any:
     """Return ``compute`` with a Kubernetes cluster of the map's own name, if unset.
 
     Two maps at once would otherwise share a cluster, and the first to end would delete it.
     """
     compute, output = data.get("compute"), data["output"]
-    wanted = compute.get("kubernetes") if isinstance(compute, dict) else None
+    if not isinstance(compute, dict):
+        return compute
+    wanted = compute.get("kubernetes")
     if not isinstance(wanted, dict) or wanted.get("name") is not None:
         return compute
     name = re.sub("[^a-z0-9]+", "-", str(data.get("name") or "map").lower()).strip("-")[:20]
-    place = (output.get("url") or output.get("dir")) if isinstance(output, dict) else None
+    given = output if isinstance(output, dict) else {}
+    place = given.get("url") or (base / str(given.get("dir", "out"))).resolve()
     digest = hashlib.sha256(f"{data.get('name')} {place}".encode()).hexdigest()[:8]
     named = "-".join(part for part in ("disagg", name.strip("-"), digest) if part)
     return {**compute, "kubernetes": {**wanted, "name": named}}
@@ -262,7 +266,7 @@ class Config(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_from_others(cls, data: Any) -> Any:
+    def _defaults_from_others(cls, data: Any, info: ValidationInfo) -> Any:
         # Defaults that depend on another section.
         if not isinstance(data, dict):
             return data
@@ -275,7 +279,7 @@ class Config(Section):
             data["grid"] = {"like": population["path"]}
         data["output"] = _per_one(data)
         if "compute" in data:
-            data["compute"] = _cluster_named(data)
+            data["compute"] = _cluster_named(data, (info.context or {}).get("base", Path()))
         for key in ("counts", "labels"):
             own = data.get(key)
             if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:

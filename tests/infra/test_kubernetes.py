@@ -21,7 +21,6 @@ from pipeline.cli.main import main
 from pipeline.cli.versions import HELD
 from pipeline.cluster import kubernetes as pods
 from pipeline.config.compute_schema import Compute
-from tests.flows.conftest import country  # noqa: F401 (a fixture)
 from tests.infra.test_image_files import _tool
 
 ROOT = Path(__file__).parents[2]
@@ -256,7 +255,7 @@ def test_the_pods_that_a_run_asks_for_are_valid_and_the_same(device):
         assert ours["automountServiceAccountToken"] == theirs["automountServiceAccountToken"]
 
 
-def test_resources_follow_the_plan(country, capsys, tmp_path):  # noqa: F811
+def test_resources_follow_the_plan(country, capsys, tmp_path):
     assert main(["plan", str(country / "disagg.yaml"), "--json"]) == 0
     plan = capsys.readouterr().out
     script = [sys.executable, KUBERNETES / "resources.py", "--cpus", "4"]

@@ -20,16 +20,10 @@ import rasterio
 import yaml
 
 from pipeline.publishing.versions import current_version
-from tests.flows.conftest import Map, country, free_port  # noqa: F401 (a fixture)
-from tests.flows.test_postgres import database  # noqa: F401 (a fixture)
+from tests.flows.conftest import Map, free_port
 from tests.infra.units import ROOT, Units
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module", name="free_port")
-def _free_port():
-    return free_port
 
 
 class Machine(Units):
@@ -58,7 +52,7 @@ class Machine(Units):
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory, database):  # noqa: F811
+def machine(tmp_path_factory, database):
     directory = tmp_path_factory.mktemp("machine")
     server, dask = free_port(), free_port()
     subprocess.run(["sh", ROOT / "infra/secrets.sh", directory / "secrets"], check=True)
@@ -95,7 +89,7 @@ def machine(tmp_path_factory, database):  # noqa: F811
         made.stop()
 
 
-def _map(machine: Machine, country: Path, name: str, **sections) -> Map:  # noqa: F811
+def _map(machine: Machine, country: Path, name: str, **sections) -> Map:
     return Map(machine.state / name, country, name, **sections)
 
 
@@ -108,7 +102,7 @@ def test_nobody_reads_the_server_without_the_login(machine):
     assert machine.login.split(":")[1] not in said
 
 
-def test_a_map_is_updated_on_workers_over_tls(machine, country):  # noqa: F811
+def test_a_map_is_updated_on_workers_over_tls(machine, country):
     secrets = machine.secrets / "tls"
     made = _map(
         machine,
@@ -139,14 +133,14 @@ def test_a_map_is_updated_on_workers_over_tls(machine, country):  # noqa: F811
     assert re.search(r"tls://127\.0\.0\.1:\d+", log)
 
 
-def test_dask_refuses_who_has_no_certificate(machine, country):  # noqa: F811
+def test_dask_refuses_who_has_no_certificate(machine, country):
     made = _map(machine, country, "plain", compute={"scheduler": f"tcp://127.0.0.1:{machine.dask}"})
     assert machine.run("disagg@.service", "plain") == [75]
     text = yaml.safe_load(made.config.read_text())
     assert "tls" not in text["compute"]
 
 
-def test_the_unit_of_a_map_tells_the_kinds_of_ends_apart(machine, country):  # noqa: F811
+def test_the_unit_of_a_map_tells_the_kinds_of_ends_apart(machine, country):
     made = _map(machine, country, "bad")
     made.spoil()
     assert machine.run("disagg@.service", "bad") == [2]

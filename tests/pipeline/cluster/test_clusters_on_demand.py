@@ -185,7 +185,7 @@ def test_a_cluster_goes_with_the_pod_that_asked_for_it(monkeypatch):
     assert owner == {"apiVersion": "v1", "kind": "Pod", "name": "map-1", "uid": "1-2-3"}
 
 
-def _named(**keys) -> str:
+def _named(base: str = "/maps", **keys) -> str:
     data = {
         "areas": {"path": "a.gpkg", "id": "i"},
         "counts": {"path": "c.csv", "value": "n"},
@@ -193,7 +193,7 @@ def _named(**keys) -> str:
         "covariates": {"x": {"path": "x.tif"}},
         "compute": PODS,
     }
-    config = Config.model_validate({**data, **keys}, context={"base": Path("/maps")})
+    config = Config.model_validate({**data, **keys}, context={"base": Path(base)})
     return config.compute.kubernetes.name
 
 
@@ -202,7 +202,7 @@ def test_each_map_has_a_cluster_of_its_own():
     assert re.fullmatch(r"disagg-malaria-2026-[0-9a-f]{8}", first)
     assert first == _named(name="Malaria (2026)")
     others = [_named(name="Malaria"), _named(name="Malária"), _named(output={"dir": "b"})]
-    assert len({first, *others, _named()}) == 5
+    assert len({first, *others, _named(), _named("/other")}) == 6
     own = {**PODS, "kubernetes": {**PODS["kubernetes"], "name": "mine"}}
     assert _named(name="Malaria", compute=own) == "mine"
     wrong = {**PODS, "kubernetes": {**PODS["kubernetes"], "name": "Mine!"}}

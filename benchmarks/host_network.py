@@ -1,0 +1,135 @@
+"""Hosts of a network on one machine: network namespaces with addresses of their own, on one bridge.
+
+The process that makes them must be in a network namespace of its own (``unshare --net``): the
+bridge is there, with the address of the driver, and everything goes when the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+PREFIX = "10.77.0"
+
+
+def permitted() -> str | None:
+    """Say why there can be no network namespaces here; None if there can."""
+    missing = [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]
+    if missing:
+        return f"no {', '.join(missing)} here (Debian: apt-get install iproute2 util-linux)"
+    if os.geteuid() != 0:
+        return "needs root to make network namespaces"
+    tried = ["unshare", "--net", "sh", "-c", "ip link add v type bridge && ip link set lo up"]
+    done = subprocess.run(tried, capture_output=True, text=True)
+    return f"no network namespaces here: {done.stderr.strip()}" if done.returncode else None
+
+
+def run_alone(module: str, arguments: Sequence[str]) -> int:
+    """Run a module of ours in a network namespace of its own."""
+    command = ["unshare", "--net", "--mount", sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, env={**os.environ, "DISAGG_ALONE": "1"}).returncode
+
+
+def _ip(*words: object) -> None:
+    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
+
+
+class Host:
+    """A namespace with an address, and the processes that run in it.
+
+    Parameters
+    ----------
+    name : str
+    number : int
+        Last part of its address.
+    directory : path
+        For the processes' messages.
+    """
+
+    def __init__(self, name: str, number: int, directory: Path) -> None:
+        self.name, self.directory = name, directory
+        self.address = f"{PREFIX}.{number}"
+        self.space, self.port = f"disagg-{os.getpid()}-{number}", f"port{number}"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def make(self) -> None:
+        """Make the namespace, and a cable from it to the bridge."""
+        _ip("netns", "add", self.space)
+        _ip("link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.space)
+        _ip("link", "set", self.port, "master", "bridge", "up")
+        _ip("-n", self.space, "address", "add", f"{self.address}/24", "dev", "eth0")
+        _ip("-n", self.space, "link", "set", "eth0", "up")
+        _ip("-n", self.space, "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        """Kill what runs there, and remove the namespace."""
+        self.kill()
+        subprocess.run(["ip", "netns", "delete", self.space], capture_output=True)
+
+    def start(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start a process on this host."""
+        inside = ["ip", "netns", "exec", self.space, *command]
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                inside,
+                env={**os.environ, **(env or {})},
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def kill(self) -> None:
+        """Lose all processes at once, as with the power."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+        for process in self.processes:
+            process.wait()
+        self.processes.clear()
+
+    def cut(self, *, off: bool = True) -> None:
+        """Pull the cable, or put it back: nobody is told, packets no longer arrive."""
+        _ip("link", "set", self.port, "nomaster" if off else "up")
+        if not off:
+            _ip("link", "set", self.port, "master", "bridge")
+
+    def slow(self, delay_ms: int, rate_mbit: int) -> None:
+        """Delay each packet and limit the rate, in both directions."""
+        words = ["root", "netem", "delay", f"{delay_ms}ms", "rate", f"{rate_mbit}mbit"]
+        tc = ["qdisc", "replace", "dev"]
+        subprocess.run(["tc", *tc, self.port, *words], check=True)
+        subprocess.run(["tc", "-n", self.space, *tc, "eth0", *words], check=True)
+
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes so far that the host has received and sent."""
+        where = Path("/sys/class/net") / self.port / "statistics"
+        # Counted at the bridge's end of the cable.
+        received, sent = ((where / name).read_text() for name in ("tx_bytes", "rx_bytes"))
+        return int(received), int(sent)
+
+
+@contextlib.contextmanager
+def network(names: Sequence[str], directory: Path) -> Iterator[dict[str, Host]]:
+    """Make hosts on one bridge; this process has the address ``PREFIX.1``."""
+    subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
+    _ip("link", "set", "lo", "up")
+    _ip("link", "add", "bridge", "type", "bridge")
+    _ip("address", "add", f"{PREFIX}.1/24", "dev", "bridge")
+    _ip("link", "set", "bridge", "up")
+    hosts = {name: Host(name, number, directory) for number, name in enumerate(names, 2)}
+    try:
+        for host in hosts.values():
+            host.make()
+        yield hosts
+    finally:
+        for host in hosts.values():
+            host.remove()
+        _ip("link", "delete", "bridge")
