@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -265,6 +266,7 @@ def trial(site: Site, name: str, reference: Path) -> dict[str, Any]:
     told = [line for line in log if line.startswith("error:") or "retry" in line]
     return {
         "about": str(TRIALS[name].__doc__),
+        "load": round(os.getloadavg()[0], 1),
         "disturbed_after_s": None if at is None else round(at, 1),
         "seconds": round(seconds, 1),
         "statuses": statuses,
@@ -379,8 +381,13 @@ def main() -> int:
         return 2
     if "DISAGG_ALONE" not in os.environ:
         return run_alone("benchmarks.hosts", sys.argv[1:])
+    # End as after Ctrl-C, so that no host stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     names = options.only or [*(QUICK if options.quick else TRIALS), "bytes"]
     result: dict[str, Any] = {"quick": options.quick, "hosts": f"{PREFIX}.1 to .5", "trials": {}}
+    if options.only and options.out.is_file():  # the other trials stay
+        result = json.loads(options.out.read_text()) | {"quick": options.quick}
+        result.pop("machine", None)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         country = options.country or directory / "country"
@@ -396,7 +403,8 @@ def main() -> int:
                 write_results(options.out, result)
             write_results(options.out, result)
         shutil.rmtree(directory / "country", ignore_errors=True)
-    failed = [n for n, f in result["trials"].items() if f["differs"] or f["statuses"][-1] != 0]
+    made = {name: result["trials"][name] for name in names if name != "bytes"}
+    failed = [n for n, each in made.items() if each["differs"] or each["statuses"][-1] != 0]
     if failed:
         print(f"error: {', '.join(failed)}: maps differ, or a run did not end", file=sys.stderr)
     return 1 if failed else 0

@@ -152,7 +152,8 @@ def test_secrets_are_references_and_tokens_go_to_nobody_else(overlay):
         assert spec.get("automountServiceAccountToken", True) == speaks
         for container in spec["containers"]:
             for each in container.get("env", []):
-                if re.search("SECRET|AUTH|KEY_ID|PASSWORD", each["name"]):
+                named = each["name"].endswith(("_SECRET_NAME", "_SECRET_KEY"))  # of a reference
+                if re.search("SECRET|AUTH|KEY_ID|PASSWORD", each["name"]) and not named:
                     assert set(each["valueFrom"]) == {"secretKeyRef"}
 
 
@@ -253,6 +254,42 @@ def test_the_pods_that_a_run_asks_for_are_valid_and_the_same(device):
         ours, theirs = spec["spec"][role]["spec"], standing["spec"][role]["spec"]
         assert ours["securityContext"] == theirs["securityContext"]
         assert ours["automountServiceAccountToken"] == theirs["automountServiceAccountToken"]
+
+
+def test_jobs_of_prefect_are_valid_and_confined():
+    """The pool's template, filled in with its defaults and what Prefect adds to a run."""
+    template = json.loads((KUBERNETES / "prefect-pool.json").read_text())
+    variables = template["variables"]["properties"]
+    given = {name: each["default"] for name, each in variables.items() if "default" in each}
+    given |= {"name": "run", "command": ["prefect", "flow-run", "execute"], "labels": {"a": "b"}}
+    given |= {"annotations": {}, "env": [{"name": "PREFECT__FLOW_RUN_ID", "value": "1"}]}
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: filled(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        named = re.fullmatch(r"\{\{ (\w+) \}\}", value) if isinstance(value, str) else None
+        if named:
+            assert named[1] in variables
+            return given[named[1]]
+        return (
+            re.sub(r"\{\{ (\w+) \}\}", lambda m: given[m[1]], value)
+            if "{{" in str(value)
+            else value
+        )
+
+    job = filled(template["job_configuration"]["job_manifest"])
+    validate(job)
+    ours, theirs = job["spec"]["template"]["spec"], _job()["template"]["spec"]
+    for key in ("terminationGracePeriodSeconds", "automountServiceAccountToken", "restartPolicy"):
+        assert ours[key] == theirs[key]
+    assert ours["securityContext"].items() <= theirs["securityContext"].items()
+    (container,) = ours["containers"]
+    assert container["securityContext"] == pods.CONTAINER_SECURITY
+    assert "command" not in container
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"app.kubernetes.io/name": "disagg-run"}  # the network's rules know it
 
 
 def test_resources_follow_the_plan(country, capsys, tmp_path):
