@@ -195,9 +195,9 @@ def cut_worker_shortly(site: Site) -> None:
     site.hosts["first"].cut(off=False)
 
 
-def slow_worker(site: Site) -> None:
-    """Put a worker behind a line with 50 ms each way and 20 Mbit/s."""
-    site.hosts["first"].slow(50, 20)
+def slow_worker(site: Site) -> str:
+    """Put a worker behind a slow line."""
+    return site.hosts["first"].slow(50, 20)
 
 
 def lose_worker(site: Site) -> None:
@@ -232,7 +232,7 @@ def lose_scheduler(site: Site) -> None:
     site.start_cluster()
 
 
-TRIALS: dict[str, Callable[[Site], None]] = {
+TRIALS: dict[str, Callable[[Site], str | None]] = {
     each.__name__: each
     for each in (
         *(nothing, lose_worker, replace_worker, cut_worker, cut_worker_shortly),
@@ -247,11 +247,11 @@ def trial(site: Site, name: str, reference: Path) -> dict[str, Any]:
     site.start_cluster()
     started = time.monotonic()
     run, out = site.run()
-    statuses, at = [], None
+    statuses, at, how = [], None, None
     if name != "nothing":
         site.in_fit(out, run)
         at = time.monotonic() - started
-        TRIALS[name](site)
+        how = TRIALS[name](site)
     statuses.append(_ended(run))
     if statuses[-1] == 75:  # told to try again
         statuses.append(_ended(site.command(out)))
@@ -265,7 +265,7 @@ def trial(site: Site, name: str, reference: Path) -> dict[str, Any]:
     log = (site.directory / f"{out}.log").read_text().splitlines()
     told = [line for line in log if line.startswith("error:") or "retry" in line]
     return {
-        "about": str(TRIALS[name].__doc__),
+        "about": str(TRIALS[name].__doc__) + (f" {how}." if how else ""),
         "load": round(os.getloadavg()[0], 1),
         "disturbed_after_s": None if at is None else round(at, 1),
         "seconds": round(seconds, 1),

@@ -32,6 +32,7 @@ from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.store.other_responses import OtherResponses
+from pipeline.training.half_matrices import halved, whole_sums
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class DaskExecutor:
                     self._looked = -np.inf
                     todo += order.blocks
                     continue
-                parts += reply.parts
+                parts += whole_sums(reply.parts)
                 if fresh is not None:
                     fresh.update(reply.local)
             if not todo:
@@ -203,7 +204,7 @@ class DaskExecutor:
         """Send all orders and wait for the replies; None where a worker was lost."""
         from distributed.protocol import to_serialize
 
-        shared = to_serialize(params)  # sends arrays without a copy
+        shared = to_serialize(halved(params))  # sends arrays without a copy
 
         async def ask_all() -> list[Reply | None]:
             calls = (self._call(m, [shared, to_serialize(order)]) for m, order in orders)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from models.backend.arrays import keep_freed_memory
 from models.backend.blas import one_blas_thread
-from models.core.protocol import Arrays
 from models.training.device import Wanted, block_executor, find_device, joined
 from models.training.estimator import Estimator
 from models.training.executor import Local
@@ -21,6 +21,7 @@ from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import KEEP_MB, StoreBlockSource
 from pipeline.store.other_responses import OtherResponses
+from pipeline.training.half_matrices import halved_sums, whole
 
 KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's own watermarks
 
@@ -110,15 +111,18 @@ class BlockWorker:
         blas_limit.enter_context(one_blas_thread())
         weakref.finalize(self, blas_limit.close)
 
-    def sums(self, params: Arrays, order: Order) -> Reply:
-        """Compute an order, and read the next step's blocks meanwhile."""
+    def sums(self, params: dict[str, Any], order: Order) -> Reply:
+        """Compute an order, and read the next step's blocks meanwhile.
+
+        Parameters and sums travel with halves of their symmetric matrices.
+        """
         first, last = order.stretch
         self._source.cache.keep_only(first * self._n_joined, (last + 1) * self._n_joined - 1)
         fresh: Local = {}
         parts = self._executor.partials(
-            params, order.blocks, order.local, fresh, order.ahead, order.span
+            whole(params), order.blocks, order.local, fresh, order.ahead, order.span
         )
-        return Reply(parts, fresh)
+        return Reply(halved_sums(parts), fresh)
 
 
 def _keep_mb() -> float:
