@@ -9,6 +9,7 @@ for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING \
   PREFECT_API_DATABASE_CONNECTION_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY; do
   eval "file=\${${name}_FILE:-}"
   [ -n "$file" ] || continue
+  # shellcheck disable=SC2034  # used by eval
   if ! value=$(cat "$file"); then
     echo "error: ${name}_FILE: $file cannot be read by user $(id -u); give it to this user" >&2
     exit 2
