@@ -14,11 +14,11 @@ from pipeline.cli.console import (
     with_log_options,
     with_output_options,
 )
+from pipeline.core.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
-
-HELD = 3
+    from pipeline.publishing.publish import Publication
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML).")]
 Period = Annotated[
@@ -38,11 +38,11 @@ def publish(
     """Publish the finished run as a new version if it passes its gates.
 
     \b
-    Exit status 3: a gate failed; the reasons are printed.
+    Exit status 3: a gate failed; the reasons are printed, and readers keep
+    the version that they have.
     """  # noqa: D301
     with reported_errors(output, f"disagg publish {config}"):
         from pipeline.publishing.publish import publish as publish_run
-        from pipeline.publishing.summary import headline
         from pipeline.updates.attended import attended
 
         progress = output.progress()
@@ -52,11 +52,18 @@ def publish(
             done = run.retried(lambda: publish_run(loaded, force=force, progress=progress))
             run.published(loaded, done)
         output.print_json({"ok": done.status != "held", **done.summary()})
-        if done.status == "held":
-            for reason in done.reasons:
-                output.error(f"held back: {reason}")
-            raise typer.Exit(HELD)
-        output.print(headline(loaded, done))
+        print_publication(loaded, done, output)
+
+
+def print_publication(config: Config, done: Publication, output: Output) -> None:
+    """Print what was published; where a gate held the map back, why, and end with its status."""
+    from pipeline.publishing.summary import headline
+
+    if done.status == "held":
+        for reason in done.reasons:
+            output.error(f"held back: {reason}")
+        raise typer.Exit(ExitStatus.HELD)
+    output.print(headline(config, done))
 
 
 @with_output_options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,8 @@ from typing import Any
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _DEFERRED = (signal.SIGINT, *_ENDING)
+#: systemd and `timeout` signal a parent, which passes it on, and the child itself: one is meant.
+_SAME_S = 1.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -42,9 +45,14 @@ def signals_raise() -> Iterator[None]:
         yield
         return
 
+    last = float("-inf")
+
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
         del frame
-        raise Terminated(number)
+        before, last = last, time.monotonic()
+        if last - before > _SAME_S:
+            raise Terminated(number)
 
     before = {number: signal.getsignal(number) for number in _ENDING}
     try:
