@@ -57,7 +57,7 @@ def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = G
     notes = tempfile.TemporaryFile(prefix="disagg-")  # noqa: SIM115 (open as long as the process)
     child = os.fork()
     if child == 0:
-        _end_with(parent)
+        end_with_parent(parent, signal.SIGKILL)
         note_in(notes.fileno())
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return work()
@@ -98,12 +98,20 @@ def _wait(child: int, passed_on: set[signal.Signals], grace_s: float) -> tuple[i
                 os.kill(child, found.si_signo)
 
 
-def _end_with(parent: int) -> None:
-    """Have the system kill this process when its parent ends, as if they were one."""
+def end_with_parent(parent: int, number: int) -> None:
+    """Have the system signal this process when its parent ends; end if it has ended already.
+
+    Parameters
+    ----------
+    parent : int
+        The parent's process number.
+    number : int
+        The signal.
+    """
     with contextlib.suppress(OSError, AttributeError):  # Linux alone has it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(128 + signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(128 + number)
 
 
 def _report(number: int, asked: int | None, grace_s: float, command: str) -> None:
