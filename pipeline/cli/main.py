@@ -29,6 +29,7 @@ from pipeline.cli.console import (
     with_log_options,
     with_output_options,
 )
+from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
 from pipeline.cli.versions import ConfigFile, Period, add_commands, print_publication
@@ -56,6 +57,7 @@ add_commands(app)
 app.command()(check)
 app.command()(plan)
 app.command()(compare)
+app.command()(migrate)
 
 
 class Size(StrEnum):

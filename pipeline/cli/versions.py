@@ -68,10 +68,13 @@ def print_publication(config: Config, done: Publication, output: Output) -> None
 
 @with_output_options
 def versions(config: ConfigFile, *, output: Output) -> None:
-    """List the published versions; a star marks the current one."""
+    """List the published versions; a star marks the current one.
+
+    Versions that cannot be read (damaged, or of a newer format) are listed, too.
+    """
     with reported_errors(output, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
-        from pipeline.publishing.versions import current_version, list_versions
+        from pipeline.publishing.versions import current_version, list_all_versions
 
         directory = publish_dir(read(config, None))
         current = current_version(directory)
@@ -81,8 +84,9 @@ def versions(config: ConfigFile, *, output: Output) -> None:
                 "current": v == current,
                 "directory": str(v.path),
                 **_brief(v.about),
+                "trouble": v.trouble,
             }
-            for v in list_versions(directory)
+            for v in list_all_versions(directory)
         ]
         output.print_json({"ok": True, "directory": str(directory), "versions": rows})
         if not rows:
@@ -90,6 +94,8 @@ def versions(config: ConfigFile, *, output: Output) -> None:
         for row in rows:
             star = "*" if row["current"] else " "
             output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
+            if row["trouble"]:
+                output.print(f"  cannot be read: {row['trouble']}")
 
 
 @with_output_options
