@@ -13,6 +13,7 @@ from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
 from pipeline.config.schema import Config, StorageSection
+from pipeline.config.secrets import check_secrets
 from pipeline.config.values import bare_variables
 from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Storage, is_remote
@@ -55,6 +56,7 @@ def read_config(
     document = Document.read(path, problems)
     if document is None:
         return None
+    check_secrets(document, problems)
     document.values = merged(document.expanded(problems), changes or {})
     data = document.values
     n_before, base = len(problems), path.resolve().parent

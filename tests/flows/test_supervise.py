@@ -206,7 +206,10 @@ def parts(number: int) -> dict[str, psutil.Process]:
     """Return the processes of a supervisor by name."""
     found = {}
     for each in psutil.Process(number).children():
-        words = " ".join(each.cmdline())
+        try:
+            words = " ".join(each.cmdline())
+        except psutil.Error:  # dead, and not yet waited for
+            continue
         for name, mark in (("server", "server start"), ("worker", "worker start"),
                            ("watch", "flows.watch")):  # fmt: skip
             if mark in words:
