@@ -97,9 +97,9 @@ def _disagg(
       disagg run mine.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
     if version:
-        from importlib.metadata import version as installed
+        from pipeline.core.revision import full_version
 
-        print(f"disagg {installed('disagg')}")
+        print(f"disagg {full_version()}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
