@@ -48,6 +48,8 @@ def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = G
     int
         The child's exit status; 128 plus the signal's number where a signal ended it.
     """
+    if not hasattr(signal, "sigtimedwait"):  # macOS: signals wait for the call to return
+        return work()
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
