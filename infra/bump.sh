@@ -18,7 +18,10 @@ HOLDS
 "${PYTHON:-python3}" -m venv --clear "$environment"
 # shellcheck disable=SC1091
 . "$environment/bin/activate"
-python -m pip install --quiet --disable-pip-version-check -c "$holds" -e '.[dev,kubernetes]'
+install() { python -m pip install --quiet --disable-pip-version-check -c "$holds" "$@"; }
+# First what pins others narrowly: else pip tries hundreds of versions of it that fit the newest of those.
+install 'aiobotocore[boto3]' s3fs prefect
+install -e '.[dev,kubernetes]'
 python -m pip freeze --exclude-editable --exclude disagg >"$frozen"
 {
   sed -n '/^#/p' constraints.txt
