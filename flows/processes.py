@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.supervised import end_with_parent
@@ -38,17 +39,27 @@ class ChildProcess:
         For messages.
     command : sequence of str
     environ : mapping of str to str
+        By default this process's own.
     alone : bool
         Whether nothing of its group may outlive it: a server's own children keep its port.
     """
 
     name: str
     command: Sequence[str]
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     alone: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _deaths: list[float] = field(default_factory=list)
     _due: float | None = None
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the process."""
+        stop_all([self])
 
     @property
     def pid(self) -> int | None:
