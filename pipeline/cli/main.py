@@ -275,8 +275,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _main(arguments: list[str] | None = None) -> int:
     try:
-        with signals_raise(), _library_logs_silenced():
+        with signals_raise() as raised, _library_logs_silenced():
             status = app(arguments, standalone_mode=False)
+            if raised and status == ExitStatus.INTERRUPTED:  # typer's, outside a command's body
+                return report_interruption(raised[0])
             sys.stdout.flush()  # at its end, the interpreter would only complain
     except SystemExit:  # click's own answer to a broken pipe; our commands end by typer.Exit
         return _pipe_closed()

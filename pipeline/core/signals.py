@@ -36,13 +36,19 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[list[Terminated]]:
     """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
 
     A signal that is ignored (``nohup``) stays ignored. Other threads see no change.
+
+    Yields
+    ------
+    list of Terminated
+        What has been raised so far: a library may have made another exception of it.
     """
+    raised: list[Terminated] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield raised
         return
 
     last = float("-inf")
@@ -52,14 +58,15 @@ def signals_raise() -> Iterator[None]:
         del frame
         before, last = last, time.monotonic()
         if last - before > _SAME_S:
-            raise Terminated(number)
+            raised.append(Terminated(number))
+            raise raised[-1]
 
     before = {number: signal.getsignal(number) for number in _ENDING}
     try:
         for number, handler in before.items():
             if handler == signal.SIG_DFL:
                 signal.signal(number, end)
-        yield
+        yield raised
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -216,6 +216,19 @@ def test_a_named_pipe_is_no_raster(files: Any, write: Any) -> None:
     assert "is no regular file" in done.stderr
 
 
+def test_143_also_before_a_command_has_begun() -> None:
+    """Typer makes its own 130 of it there, and says nothing."""
+    code = (
+        "import os, signal, sys, pipeline.cli.main as cli, pipeline.core.revision as r\n"
+        "r.full_version = lambda: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.exit(cli.main(['--version']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (ExitStatus.TERMINATED, "terminated\n")
+
+
 # -- what is written about them --------------------------------------------------------------------
 
 
