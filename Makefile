@@ -18,7 +18,7 @@ RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist workste
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports bench gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports bench bump gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -53,8 +53,9 @@ test: $(DEV)  ## run the tests that take no more than some seconds (.ci/run runs
 slow: $(DEV)  ## run the long tests
 	$(RUN) -m slow
 
-faults: $(DEV)  ## provoke N real failures: benchmarks/results/faults.json (half an hour for 200)
+faults: $(DEV)  ## provoke N real failures, end commands at 50 moments: benchmarks/results/faults.json, terminated.json (an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.terminated --count 50
 
 lint: $(DEV)  ## check style
 	$(BIN)/ruff check .
@@ -65,6 +66,9 @@ types: $(DEV)  ## check types
 
 imports: $(DEV)  ## check the import layers
 	$(BIN)/lint-imports
+
+bump:  ## renew constraints.txt in an environment of its own, if the tests that must pass do
+	JOBS=$(JOBS) PYTHON=$(PYTHON) infra/bump.sh
 
 bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed

@@ -11,6 +11,7 @@ import argparse
 import sys
 from typing import Any
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import EntrypointType
@@ -19,6 +20,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from flows.update import update_map
 from geo.errors import InputError
 from pipeline.config.schema import Config
+from pipeline.core.exit_status import ExitStatus
 from pipeline.storage.location import absolute
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import check_names, slug
@@ -70,8 +72,8 @@ def remove_former_alert(client: SyncPrefectClient, config: Config) -> None:
         client.delete_block_document(block.id)
 
 
-def main() -> None:
-    """Deploy the maps of the command line."""
+def main() -> int:
+    """Deploy the maps of the command line; return an exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", nargs="+")
     parser.add_argument("--cron")
@@ -83,8 +85,15 @@ def main() -> None:
         for config in options.config:
             print(deploy(config, options.cron, options.pool, options.type))
     except (InputError, ValueError) as error:  # ValueError: the cron expression
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        return ExitStatus.BAD_INPUT
+    except httpx.TransportError as error:
+        reason = str(error) or type(error).__name__
+        remedy = "start the server, or set PREFECT_API_URL"
+        print(f"error: Prefect's server does not answer ({reason}); {remedy}", file=sys.stderr)
+        return ExitStatus.TRANSIENT
+    return ExitStatus.DONE
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

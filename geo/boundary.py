@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import geopandas as gpd
@@ -122,7 +123,7 @@ def _read_vector(
     try:
         return BOUNDARIES.of(path)(path, layer)
     except InputError as error:
-        problems.extend(Problem(name, p.found, p.remedy) for p in error.problems)
+        problems.extend(replace(p, place=name) for p in error.problems)
         return None
 
 

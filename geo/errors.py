@@ -36,11 +36,14 @@ class Problem:
         What was found there.
     remedy : str
         What users can do.
+    transient : bool, optional
+        Whether it may pass by itself: a server is away, say.
     """
 
     place: str
     found: str
     remedy: str
+    transient: bool = False
 
     def __post_init__(self) -> None:
         """Hide the secrets in addresses, and make each part one line."""
@@ -65,6 +68,11 @@ class InputError(GeoError, ValueError):
             (problems,) if isinstance(problems, Problem) else tuple(problems)
         )
         super().__init__("\n".join(map(str, self.problems)))
+
+    @property
+    def transient(self) -> bool:
+        """Whether all problems may pass by themselves."""
+        return all(problem.transient for problem in self.problems)
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
         # Workers send errors by pickle, whose default rebuilds them from the message alone.

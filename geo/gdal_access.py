@@ -89,6 +89,9 @@ def _open(path: str, trust: Trust) -> Any:
         if not os.path.exists(file):
             raise InputError(Problem(path, "no such file", "correct the path"))
         return _reader(read_vrt(file, trust).xml, ("VRT",))
+    if os.path.exists(file) and not (os.path.isfile(file) or os.path.isdir(file)):
+        # GDAL would wait for a writer of a named pipe for ever.
+        raise InputError(Problem(path, "is no regular file (a named pipe, a device)", _FORMATS))
     check_side_cars(file)
     if part:
         inner = os.path.abspath(file)

@@ -8,6 +8,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from geo.grid import Grid, Tile, is_mappable
 from geo.raster_header import RasterHeader
 from geo.stopping import stop_if_asked
 from geo.trust import current_trust
+from geo.web_errors import status_passes
 
 #: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
 CACHE_MB = 256
@@ -290,7 +292,8 @@ def _unreachable(path: str, cause: str, where: str) -> Problem:
         return Problem(path, f"access denied (HTTP {status})", remedy)
     if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
         found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
-        return Problem(path, found, "check the server and the network, then repeat the command")
+        remedy = "check the server and the network, then repeat the command"
+        return Problem(path, found, remedy, transient=not status or status_passes(status))
     return Problem(path, f"cannot be read{where} ({cause})", "download the file, and give that")
 
 
@@ -369,7 +372,7 @@ def open_raster(
         for each in error.problems:
             # A mask beside the raster, or a VRT that this one refers to.
             other = "" if each.place in ("", str(path)) else f"{each.place} "
-            problems.append(Problem(name, f"{other}{each.found}", each.remedy))
+            problems.append(replace(each, place=name, found=f"{other}{each.found}"))
         return None
     if header is not None:
         source.declare(header)

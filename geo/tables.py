@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
@@ -25,6 +26,7 @@ from geo.table_parquet import Parquet
 from geo.table_vector import SUFFIXES as VECTOR_SUFFIXES
 from geo.table_vector import Vector
 from geo.table_xlsx import Xlsx
+from geo.web_errors import error_passes
 from geo.web_table import local_table
 
 TABLES: Formats[TableFormat] = Formats(Csv())
@@ -66,7 +68,7 @@ def table_errors(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError([Problem(name, p.found, p.remedy) for p in error.problems]) from None
+        raise InputError([replace(p, place=name) for p in error.problems]) from None
     except UnicodeDecodeError as error:
         raise InputError(Problem(name, *_other_text(error))) from None
     except pd.errors.ParserError as error:
@@ -74,7 +76,7 @@ def table_errors(name: str) -> Iterator[None]:
     except URLError as error:
         found = f"cannot be reached ({error if isinstance(error, HTTPError) else error.reason})"
         remedy = "check the address, the server and the network, then repeat the command"
-        raise InputError(Problem(name, found, remedy)) from None
+        raise InputError(Problem(name, found, remedy, transient=error_passes(error))) from None
     except (ValueError, OSError, pa.ArrowException) as error:  # pandas' own are ValueErrors
         found = f"cannot be read as a table ({one_line(error)})"
         raise InputError(Problem(name, found, _remedy())) from None

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 from geo.errors import InputError, Problem
 from geo.trust import Trust, is_web_address
+from geo.web_errors import error_passes
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 4
@@ -226,7 +227,8 @@ def _web_head(url: str) -> bytes:
             data: bytes = reply.read(HEAD_BYTES)
     except (OSError, ValueError) as error:
         found = f"cannot be reached ({error})"
-        raise InputError(Problem(url, found, "check the address and the network")) from error
+        remedy, transient = "check the address and the network", error_passes(error)
+        raise InputError(Problem(url, found, remedy, transient=transient)) from error
     return data
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from geo.errors import InputError, Problem
+from geo.temporary import temporary_directory
 from geo.trust import is_web_address
 
 #: Bytes of a table: more than the counts of any country's districts have.
@@ -36,8 +36,8 @@ def local_table(path: str | Path) -> Iterator[str | Path]:
         yield path
         return
     parts = urlsplit(str(path))
-    with tempfile.TemporaryDirectory(prefix="disagg-table-") as directory:
-        copy = Path(directory) / (Path(unquote(parts.path)).name or "table")
+    with temporary_directory("disagg-table-") as directory:
+        copy = directory / (Path(unquote(parts.path)).name or "table")
         with (
             urllib.request.urlopen(_request(str(path)), timeout=TIMEOUT_S) as answer,
             copy.open("wb") as file,

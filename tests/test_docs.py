@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOP = ("benchmarks", "docs", "examples", "flows", "geo", "infra", "models", "pipeline", "tests")
 MODULES = ("benchmarks", "flows", "geo", "models", "pipeline", "tests")
-FILES = r"Makefile|README\.md|constraints\.txt|prefect\.yaml|pyproject\.toml|\.ci/run"
+FILES = r"Makefile|README\.md|CHANGELOG\.md|constraints\.txt|prefect\.yaml|pyproject\.toml|\.ci/run"
 # Nobody has run the GPU benchmark yet; docs/gpu.md says what it will write.
 WRITTEN = {"benchmarks/results/gpu.json"}
 

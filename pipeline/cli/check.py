@@ -16,13 +16,13 @@ import typer
 from geo.errors import InputError, Problem
 from geo.text_safety import terminal_text
 from pipeline.cli.console import (
-    BAD_INPUT,
     AsJson,
     Output,
     Quiet,
     Verbose,
     print_error,
     reported_errors,
+    status_of,
 )
 from pipeline.cli.versions import ConfigFile, Period
 
@@ -83,7 +83,7 @@ def check(
             for suspicion in suspicions if not quiet else ():
                 print_error(f"warning: {suspicion}")
         if problems:
-            raise typer.Exit(BAD_INPUT)
+            raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")
 
 

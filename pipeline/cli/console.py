@@ -1,8 +1,7 @@
 """Output of commands: results, progress, errors, and the exit status.
 
-Bad input gives one line per problem on standard error and exit status 2 (75 for what passes by
-itself, such as a server that is away), an interruption exit
-status 130 and the command to continue. A defect gives a traceback.
+Bad input gives one line per problem on standard error, an interruption the command to continue, a
+defect a traceback. :mod:`pipeline.core.exit_status` has the statuses.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import typer
 from geo.errors import InputError, Problem
 from geo.text_safety import terminal_text
 from pipeline.core.errors import explain
+from pipeline.core.exit_status import ExitStatus
 from pipeline.core.progress import Progress, Task
 from pipeline.core.signals import Terminated
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from pipeline.config.schema import Config
     from pipeline.updates.log_lines import RunLog
-
-DONE, DEFECT, BAD_INPUT, PASSING, INTERRUPTED = 0, 1, 2, 75, 130
 
 
 class LogFormat(StrEnum):
@@ -188,7 +186,7 @@ def report_interruption(
     """Report that a signal ended the command; return the exit status."""
     word = "terminated" if isinstance(stop, Terminated) else "interrupted"
     say(f"{word}{rest}")
-    return stop.status if isinstance(stop, Terminated) else INTERRUPTED
+    return stop.status if isinstance(stop, Terminated) else ExitStatus.INTERRUPTED
 
 
 @contextmanager
@@ -204,7 +202,7 @@ def reported_errors(
         )
         for problem in error.problems:
             output.error(f"error: {problem}")
-        status = _status(error)
+        status = status_of(error)
     except KeyboardInterrupt as stop:
         remedy = "finished work is kept; continue" if resumable else "no files remain; restart"
         message = f"{stage()}; {remedy} with `{command}`"
@@ -218,17 +216,20 @@ def reported_errors(
             raise
         output.print_json({"ok": False, "problems": [asdict(explained)]})
         output.error(f"error: {explained}")
-        status = _status(error)
+        status = status_of(error)
     else:
         return
     raise typer.Exit(status) from None
 
 
-def _status(error: Exception) -> int:
-    """Return 75 for what passes by itself (a server is away), 2 for what a user corrects."""
+def status_of(error: Exception) -> ExitStatus:
+    """Return the status for an error that is no defect: try again later, or correct something."""
+    from pipeline.storage.lock import DirectoryBusyError, LockedError
     from pipeline.updates.retry import is_transient
 
-    return PASSING if is_transient(error) else BAD_INPUT
+    # A lock is not waited for: the run that holds it may take hours.
+    passes = is_transient(error) or isinstance(error, DirectoryBusyError | LockedError)
+    return ExitStatus.TRANSIENT if passes else ExitStatus.BAD_INPUT
 
 
 SHOW_AFTER_S = 2.0

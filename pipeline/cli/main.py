@@ -6,6 +6,7 @@ Imports here are limited to what every command needs, so that help appears at on
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +21,6 @@ from pipeline.cli.bags import bags
 from pipeline.cli.check import all_problems, check
 from pipeline.cli.compare import compare
 from pipeline.cli.console import (
-    BAD_INPUT,
-    DEFECT,
-    DONE,
     AsJson,
     Output,
     print_error,
@@ -31,14 +29,18 @@ from pipeline.cli.console import (
     with_log_options,
     with_output_options,
 )
+from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
-from pipeline.cli.versions import ConfigFile, Period, add_commands
+from pipeline.cli.versions import ConfigFile, Period, add_commands, print_publication
+from pipeline.core.exit_status import ExitStatus, help_text
 from pipeline.core.signals import signals_raise
+from pipeline.core.supervised import supervised
 from pipeline.storage.location import Storage
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
+    from pipeline.publishing.publish import Publication
 
 _DEMO_MARK = ".disagg-demo"  # in a directory that another demo may overwrite
 
@@ -56,6 +58,7 @@ add_commands(app)
 app.command()(check)
 app.command()(plan)
 app.command()(compare)
+app.command()(migrate)
 
 
 class Size(StrEnum):
@@ -65,10 +68,14 @@ class Size(StrEnum):
     country = "country"
 
 
+Publishes = Annotated[
+    bool,
+    typer.Option("--publish", help="Then publish the map; exit status 3 if a gate holds it back."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Run stages that are up to date, too.")]
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=f"\b\nExit status:\n{help_text()}")
 def _disagg(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -91,9 +98,9 @@ def _disagg(
       disagg run mine.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
     if version:
-        from importlib.metadata import version as installed
+        from pipeline.core.revision import full_version
 
-        print(f"disagg {installed('disagg')}")
+        print(f"disagg {full_version()}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
@@ -142,6 +149,7 @@ Examples:
   disagg run demo/disagg.yaml
   disagg run demo/disagg.yaml --within 2h
   disagg run demo/disagg.yaml --json --quiet > result.json
+  disagg run demo/disagg.yaml --publish
   disagg run --from demo/out/run.json --into again
   disagg run demo/disagg.yaml --log-format json --log-file runs.log
 
@@ -164,9 +172,15 @@ def _run(
     period: Period = None,
     record: Record = None,
     into: Into = None,
+    publishes: Publishes = False,
     output: Output,
 ) -> None:
-    given = {"CONFIG": config, "--within": within, "--period": period}
+    given = {
+        "CONFIG": config,
+        "--within": within,
+        "--period": period,
+        "--publish": "" if publishes else None,
+    }
     with reported_errors(output, "disagg run"):
         check_repeat_options(record, into, given)
     _run_stages(
@@ -178,6 +192,7 @@ def _run(
         within,
         load=None if record is None else lambda: load_repetition(record, into, output),
         into=into,
+        publishes=publishes,
     )
 
 
@@ -237,6 +252,11 @@ def models(as_json: AsJson = False) -> None:
     Console().print(table)
 
 
+# Schedulers decide by the status: every command's help has the table.
+for _each in (*app.registered_commands, *bags.registered_commands):
+    _each.epilog = f"\b\nExit status:\n{help_text()}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
@@ -248,18 +268,27 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 2 bad input or a failing machine, 75 something that passes, 1 a defect
-        of ours, 130 ended by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+        Exit status: see :mod:`pipeline.core.exit_status`.
     """
+    if arguments is None:
+        return supervised(_main, ["disagg", *sys.argv[1:]])
+    return _main(arguments)  # of a program that has the say over its own process
+
+
+def _main(arguments: list[str] | None = None) -> int:
     try:
-        with signals_raise(), _library_logs_silenced():
+        with signals_raise() as raised, _library_logs_silenced():
             status = app(arguments, standalone_mode=False)
+            if raised and status == ExitStatus.INTERRUPTED:  # typer's, outside a command's body
+                return report_interruption(raised[0])
+            sys.stdout.flush()  # at its end, the interpreter would only complain
+    except SystemExit:  # click's own answer to a broken pipe; our commands end by typer.Exit
+        return _pipe_closed()
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # outside the body of a command
             return report_interruption(error.__cause__)
         if isinstance(error, BrokenPipeError):  # the reader of our output has closed the pipe
-            sys.stderr.close()
-            return DEFECT
+            return _pipe_closed()
         if hasattr(error, "format_message"):  # a usage error from typer
             return _report_usage(error)
         import traceback
@@ -268,10 +297,16 @@ def main(arguments: list[str] | None = None) -> int:
         print_error(
             "this is a defect of disagg, not of your data; please report it with the lines above"
         )
-        return DEFECT
+        return ExitStatus.DEFECT
     except KeyboardInterrupt as stop:
         return report_interruption(stop)
-    return status if isinstance(status, int) else DONE
+    return status if isinstance(status, int) else ExitStatus.DONE
+
+
+def _pipe_closed() -> ExitStatus:
+    # What is left in the buffers has nowhere to go.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return ExitStatus.PIPE_CLOSED
 
 
 @contextmanager
@@ -290,7 +325,7 @@ def _report_usage(error: Any) -> int:
     command = context.command_path if context is not None else "disagg"
     found = error.format_message().rstrip(".")
     print_error(f"error: {command}: {found[:1].lower() + found[1:]}; see `{command} --help`")
-    return BAD_INPUT
+    return ExitStatus.BAD_INPUT
 
 
 def _check_demo_dir(directory: Path) -> None:
@@ -332,6 +367,7 @@ def _run_stages(
     within: str | None = None,
     load: Callable[[], Config] | None = None,
     into: Path | None = None,
+    publishes: bool = False,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
     command += "" if load is None else " --from"
@@ -339,6 +375,7 @@ def _run_stages(
     shown = Storage().place(path)  # an address has two slashes, which a path has not
     again = f"disagg {command} {shown}"
     again += "".join(f" {name} {value}" for name, value in given.items() if value is not None)
+    again += " --publish" if publishes else ""
     at: list[str] = []
 
     def stage() -> str:
@@ -352,6 +389,7 @@ def _run_stages(
 
         progress = output.progress()
         chosen: dict[str, Any] = {}
+        published: Publication | None = None
         with attended(path, period, f"disagg {command}", progress.log) as run:
             if run.config is not None:
                 output.name_log(run.config)
@@ -371,11 +409,19 @@ def _run_stages(
             results = run.run_stages(
                 config, names, progress, force=force, on_start=at.append, fingerprints=fingerprints
             )
+            if publishes:
+                from pipeline.publishing.publish import publish
+
+                at.append("publish")
+                published = run.retried(lambda: publish(config, progress=progress))
+                run.published(config, published)
         place = config.output.place
         maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]
+        if published is not None:
+            chosen["publication"] = published.summary()
         output.print_json(
             {
-                "ok": True,
+                "ok": published is None or published.status != "held",
                 "output": place,
                 "maps": maps,
                 "stages": summarise_stages(results),
@@ -385,6 +431,8 @@ def _run_stages(
         if "predict" in names and maps:
             output.print("Maps and tables:\n" + "\n".join(f"  {name}" for name in maps))
         output.print(f"All results: {place}")
+        if published is not None:
+            print_publication(config, published, output)
 
 
 def _within(

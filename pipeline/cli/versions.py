@@ -14,11 +14,11 @@ from pipeline.cli.console import (
     with_log_options,
     with_output_options,
 )
+from pipeline.core.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
-
-HELD = 3
+    from pipeline.publishing.publish import Publication
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="The configuration (YAML), or its address.")
@@ -40,11 +40,11 @@ def publish(
     """Publish the finished run as a new version if it passes its gates.
 
     \b
-    Exit status 3: a gate failed; the reasons are printed.
+    Exit status 3: a gate failed; the reasons are printed, and readers keep
+    the version that they have.
     """  # noqa: D301
     with reported_errors(output, f"disagg publish {config}"):
         from pipeline.publishing.publish import publish as publish_run
-        from pipeline.publishing.summary import headline
         from pipeline.updates.attended import attended
 
         progress = output.progress()
@@ -54,19 +54,29 @@ def publish(
             done = run.retried(lambda: publish_run(loaded, force=force, progress=progress))
             run.published(loaded, done)
         output.print_json({"ok": done.status != "held", **done.summary()})
-        if done.status == "held":
-            for reason in done.reasons:
-                output.error(f"held back: {reason}")
-            raise typer.Exit(HELD)
-        output.print(headline(loaded, done))
+        print_publication(loaded, done, output)
+
+
+def print_publication(config: Config, done: Publication, output: Output) -> None:
+    """Print what was published; where a gate held the map back, why, and end with its status."""
+    from pipeline.publishing.summary import headline
+
+    if done.status == "held":
+        for reason in done.reasons:
+            output.error(f"held back: {reason}")
+        raise typer.Exit(ExitStatus.HELD)
+    output.print(headline(config, done))
 
 
 @with_output_options
 def versions(config: ConfigFile, *, output: Output) -> None:
-    """List the published versions; a star marks the current one."""
+    """List the published versions; a star marks the current one.
+
+    Versions that cannot be read (damaged, or of a newer format) are listed, too.
+    """
     with reported_errors(output, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
-        from pipeline.publishing.versions import current_version, list_versions
+        from pipeline.publishing.versions import current_version, list_all_versions
 
         directory = publish_dir(read(config, None))
         current = current_version(directory)
@@ -76,8 +86,9 @@ def versions(config: ConfigFile, *, output: Output) -> None:
                 "current": v == current,
                 "directory": str(v.path),
                 **_brief(v.about),
+                "trouble": v.trouble,
             }
-            for v in list_versions(directory)
+            for v in list_all_versions(directory)
         ]
         output.print_json({"ok": True, "directory": str(directory), "versions": rows})
         if not rows:
@@ -85,6 +96,8 @@ def versions(config: ConfigFile, *, output: Output) -> None:
         for row in rows:
             star = "*" if row["current"] else " "
             output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
+            if row["trouble"]:
+                output.print(f"  cannot be read: {row['trouble']}")
 
 
 @with_output_options

@@ -192,7 +192,9 @@ def _connected(compute: Compute) -> Client:
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         found = f"no scheduler answers at {compute.scheduler} ({_reason(error)})"
         remedy = "start it, correct the address or compute.tls, or give scheduler: local"
-        raise InputError(Problem("compute.scheduler", found, remedy)) from None
+        # An address that is none is a ValueError; a scheduler may be restarting.
+        away = isinstance(error, OSError | TimeoutError)
+        raise InputError(Problem("compute.scheduler", found, remedy, transient=away)) from None
 
 
 # -- clusters made to order ------------------------------------------------------------------------
@@ -262,7 +264,10 @@ def _one_line_errors(place: str, found: str, remedy: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(Problem(place, f"{found} ({_reason(error)})", remedy)) from None
+        # Nodes that are slow to come time out; a missing namespace or right does not.
+        away = isinstance(error, OSError | TimeoutError)
+        problem = Problem(place, f"{found} ({_reason(error)})", remedy, transient=away)
+        raise InputError(problem) from None
 
 
 def _quiet() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 
 import models
 from geo.errors import InputError, Problem
+from geo.temporary import temporary_directory
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cluster.local import n_thread
 from pipeline.comparison.areas import (
@@ -111,8 +111,7 @@ def compare_sides(
     sure = 0.5 + 0.5 * b.config.output.interval
     scale = b.config.output.rate_per / a.config.output.rate_per if b.config.labels is None else 1.0
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.partial-") as made:
-        staging = Path(made)
+    with temporary_directory(f".{out.name}.partial-", out.parent) as staging:
         described = descriptions(b)
         pixels = compare_pixels(
             a,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from geo.errors import InputError, Problem
@@ -65,7 +66,11 @@ def _with_paths(section: Any, copies: dict[str, str]) -> Any:
 
 
 def _renamed(problem: Problem, copies: dict[str, str]) -> Problem:
-    parts = [problem.place, problem.found, problem.remedy]
     for url, copy in copies.items():
-        parts = [part.replace(copy, url) for part in parts]
-    return Problem(*parts)
+        problem = replace(
+            problem,
+            place=problem.place.replace(copy, url),
+            found=problem.found.replace(copy, url),
+            remedy=problem.remedy.replace(copy, url),
+        )
+    return problem

@@ -14,6 +14,7 @@ from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.periods import has_periods, place_period
 from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
+from pipeline.config.secrets import check_secrets
 from pipeline.config.values import bare_variables
 from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Location, Storage, is_remote
@@ -56,6 +57,7 @@ def read_config(
     document = Document.read(place, problems)
     if document is None:
         return None
+    check_secrets(document, problems)
     n_before, base = len(problems), document.directory
     document.values = merged(document.expanded(problems), changes or {})
     if isinstance(place, Location):

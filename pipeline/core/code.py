@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.plugins import registered, source_of_others
+from pipeline.core.revision import full_version
 
 PACKAGES = ("geo", "models", "pipeline")
 LIBRARIES = (
@@ -76,7 +77,7 @@ def run_versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "disagg": installed_version("disagg"),
+        "disagg": full_version(),
         **library_versions(),
     }
 

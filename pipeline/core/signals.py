@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,8 @@ from typing import Any
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _DEFERRED = (signal.SIGINT, *_ENDING)
+#: systemd and `timeout` signal a parent, which passes it on, and the child itself: one is meant.
+_SAME_S = 1.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -33,25 +36,37 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[list[Terminated]]:
     """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
 
     A signal that is ignored (``nohup``) stays ignored. Other threads see no change.
+
+    Yields
+    ------
+    list of Terminated
+        What has been raised so far: a library may have made another exception of it.
     """
+    raised: list[Terminated] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield raised
         return
 
+    last = float("-inf")
+
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
         del frame
-        raise Terminated(number)
+        before, last = last, time.monotonic()
+        if last - before > _SAME_S:
+            raised.append(Terminated(number))
+            raise raised[-1]
 
     before = {number: signal.getsignal(number) for number in _ENDING}
     try:
         for number, handler in before.items():
             if handler == signal.SIG_DFL:
                 signal.signal(number, end)
-        yield
+        yield raised
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from geo.membership import Membership
+from geo.temporary import temporary_directory
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
@@ -53,7 +52,7 @@ def checked(config: Config, prepare: Prepare) -> Checked:
     problems: list[Problem] = []
     found: dict[str, str] = {}
     ids: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="disagg-check-") as directory:
+    with temporary_directory("disagg-check-") as directory:
         try:
             with local_inputs(config) as local:
                 places = local.input_paths().values(), config.input_paths().values()
@@ -67,7 +66,7 @@ def checked(config: Config, prepare: Prepare) -> Checked:
                     now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
 
-                inputs, _ = prepare(local, Path(directory), Silent(), look)
+                inputs, _ = prepare(local, directory, Silent(), look)
                 found = describe_inputs(config, inputs)
         except InputError as error:
             problems = list(error.problems)

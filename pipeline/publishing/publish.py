@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from geo.errors import InputError, Problem
+from geo.temporary import temporary_directory
 from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
@@ -178,10 +178,10 @@ def _add(
     """Write a version with its model and its comparison with the version before."""
     model, basis = kept_model(config)
     comparison: dict[str, Any] | None = None
-    with tempfile.TemporaryDirectory(dir=config.output.dir, prefix=".compare.partial-") as made:
+    with temporary_directory(".compare.partial-", config.output.dir) as made:
         change: dict[str, Path] = {}
         if base is not None and config.publish.compare is not False:
-            to = Path(made) / "change"
+            to = made / "change"
             change, comparison = compare_with_last(config, base.path, to, progress or Silent())
         kept = {**files, **model, **change}
         about = {

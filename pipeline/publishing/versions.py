@@ -32,8 +32,10 @@ from pipeline.storage.local_commit import read_marker, staged
 from pipeline.storage.lock import SHORT_S, Lock, writable
 
 KIND, VERSION = "disagg-version", 1
+READABLE = (VERSION,)  # earlier formats that are read as they are come first
 ABOUT = "version.json"
 WITHDRAWN = "withdrawn.json"
+_RESTORE = "restore it from a back-up, or remove its directory"
 _NAME = re.compile(r"^v(\d{4,})$")
 
 
@@ -49,11 +51,14 @@ class Version:
         Fingerprint of its files.
     about : dict
         ``version.json``: name, period, when, gates, checksums of its files.
+    trouble : str
+        Why it cannot be read; only :func:`list_all_versions` gives such ones.
     """
 
     path: Path
     fingerprint: str
     about: dict[str, Any] = field(compare=False)
+    trouble: str = ""
 
     @property
     def name(self) -> str:
@@ -81,6 +86,30 @@ def list_versions(directory: Path) -> list[Version]:
             if version is not None:
                 found.append(version)
     return sorted(found, key=lambda version: version.number)
+
+
+def list_all_versions(directory: Path) -> list[Version]:
+    """List all versions, those as well that cannot be read: damaged, or of another format.
+
+    What was published once stays in the list, whatever became of its files.
+    """
+    found = []
+    for path in (directory / "versions").glob("v*"):
+        if _NAME.match(path.name):
+            try:
+                found.append(_read_version(path))
+            except (StoreError, OSError, ValueError) as error:
+                about = _about_or_nothing(path)
+                found.append(Version(path.resolve(), "", about, str(error) or "damaged"))
+    return sorted(found, key=lambda version: version.number)
+
+
+def _about_or_nothing(path: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def current_version(directory: Path) -> Version | None:
@@ -227,8 +256,12 @@ def versions_locked(directory: Path) -> Iterator[None]:
 
 def _read(path: Path) -> Version | None:
     try:
-        marker = read_marker(path, KIND, VERSION, free=EDITABLE)
-        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+        return _read_version(path)
     except (StoreError, OSError, ValueError):
         return None
+
+
+def _read_version(path: Path) -> Version:
+    marker = read_marker(path, KIND, READABLE, free=EDITABLE, remedy=_RESTORE)
+    about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     return Version(path.parent.resolve() / path.name, marker.fingerprint, about)

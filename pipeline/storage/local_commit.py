@@ -108,11 +108,12 @@ def read_marker(
     version: int | tuple[int, ...],
     *,
     free: str | tuple[str, ...] = "\0",
+    remedy: str = "delete the store and ingest again",
 ) -> Marker:
     """Read the marker of a complete store and check the store against it.
 
     ``version`` is the one expected, or all that the caller reads. Users may edit files whose names
-    end with ``free``.
+    end with ``free``. ``remedy`` is what they do about damage.
 
     Raises
     ------
@@ -131,10 +132,10 @@ def read_marker(
     try:
         marker = Marker(**json.loads((store / MARKER).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        found = f"{store}: the store was never finished (no {MARKER}); delete it and ingest again"
+        found = f"{store}: the store was never finished (no {MARKER}); {remedy}"
         raise StoreError(found) from error
     except (ValueError, TypeError) as error:
-        found = f"{store}: {MARKER} is damaged; delete the store and ingest again"
+        found = f"{store}: {MARKER} is damaged; {remedy}"
         raise StoreError(found) from error
     _check_version(store, marker, kind, version)
     for name, size in marker.files.items():
@@ -144,11 +145,11 @@ def read_marker(
             now = -1
         if now != size and not (now >= 0 and name.endswith(free)):
             state = "is missing" if now < 0 else f"has {now} bytes instead of {size}"
-            found = f"{store}: {name} {state}; delete the store and ingest again"
+            found = f"{store}: {name} {state}; {remedy}"
             raise StoreError(found)
     for name, digest in marker.metadata.items():
         if file_digest(store / name) != digest:
-            found = f"{store}: {name} is damaged; delete the store and ingest again"
+            found = f"{store}: {name} is damaged; {remedy}"
             raise StoreError(found)
     return marker
 
@@ -156,9 +157,11 @@ def read_marker(
 def _check_version(store: Place, marker: Marker, kind: str, version: int | tuple[int, ...]) -> None:
     versions = version if isinstance(version, tuple) else (version,)
     if marker.format != kind or marker.version not in versions:
+        newer = marker.format == kind and marker.version > versions[-1]
+        remedy = "use the disagg that wrote it" if newer else "see `disagg migrate CONFIG`"
         found = (
             f"{store}: found format {marker.format} version {marker.version}, expected {kind} "
-            f"version {versions[-1]}; ingest again with this version of disagg"
+            f"version {versions[-1]}; {remedy}"
         )
         raise StoreError(found)
 

@@ -44,6 +44,10 @@ class LockedError(PipelineError, RuntimeError):
         super().__init__(f"locked by {owner}; wait until it ends")
 
 
+class DirectoryBusyError(InputError):
+    """Another run holds the lock of an output directory: the same command succeeds after it."""
+
+
 class MapBusyError(LockedError):
     """Another run is updating the map; ``owner`` names it."""
 
@@ -232,8 +236,10 @@ def exclusive(directory: Path) -> Iterator[None]:
 
     Raises
     ------
+    DirectoryBusyError
+        If another run holds the lock.
     InputError
-        If another run holds the lock, or the directory cannot be written to.
+        If the directory cannot be written to.
     """
     if is_held(directory):  # by the flow run of this stage
         yield
@@ -243,13 +249,14 @@ def exclusive(directory: Path) -> Iterator[None]:
             with writable(directory, "output.dir"):
                 stack.enter_context(_map_lock(directory).hold())
         except LockedError as locked:
-            raise InputError(
+            raise DirectoryBusyError(
                 Problem(
                     str(directory),
                     f"{locked.owner} is writing here",
                     "wait until it ends, or set another output.dir",
                 )
             ) from None
+
         # Under the lock, partial outputs of other hosts are abandoned, too.
         for pattern in _PARTIAL:
             for abandoned in directory.glob(pattern):

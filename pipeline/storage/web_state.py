@@ -11,12 +11,12 @@ import urllib.request
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from geo.web_errors import status_passes
 from pipeline.storage.location import Storage, StorageError, StorageUnreachableError
 
 _CHUNK_BYTES = 1 << 20
 _ABSENT = (404, 410)
 _NO_HEAD = (400, 403, 405, 501)  # servers that answer GET alone
-_LATER = (408, 425, 429)  # and every 5xx
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 20.0  # seconds
 
 
@@ -70,7 +70,7 @@ def _ask(url: str, method: str, storage: Storage) -> dict[str, str] | None:
             if method == "HEAD" and error.code in _NO_HEAD:
                 return {}
             cause = f"HTTP {error.code} {error.reason}"
-            if error.code < 500 and error.code not in _LATER:
+            if not status_passes(error.code):
                 found = f"{shown}: access denied or refused ({cause}); correct the address"
                 raise StorageError(found) from error
         except ValueError as error:

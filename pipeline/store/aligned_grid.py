@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -223,9 +223,7 @@ def write_aligned_grid(
             with lock:
                 if layer.place not in broken:
                     broken.add(layer.place)
-                    summary.problems.extend(
-                        Problem(layer.place, p.found, p.remedy) for p in error.problems
-                    )
+                    summary.problems.extend(replace(p, place=layer.place) for p in error.problems)
             return missing
 
     index = None if members is None else TileIndex.of(members, grid, TILE)

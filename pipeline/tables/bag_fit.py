@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from geo.errors import InputError, Problem
+from geo.temporary import temporary_directory
 from pipeline.config.catalogue import (
     constructor_names,
     model_class,
@@ -141,8 +141,7 @@ def fit_bags(
     report[KEY] = verdict(
         report["held_out"], ("bag",), evaluation.against, "all bags", "give --folds"
     )
-    with tempfile.TemporaryDirectory(prefix=".bags-", dir=out) as scratch:
-        staging = Path(scratch)
+    with temporary_directory(".bags-", out) as staging:
         model.save(staging / "model")
         write_csv(table, staging / "bags.csv", index=True)
         if "pixels" in model.predicts:
@@ -211,11 +210,9 @@ def _hold_out(
         return None, {"n_folds": n_fold, "skipped": why}
     with (
         progress.task("hold out", n_fold) as task,
-        tempfile.TemporaryDirectory(prefix="disagg-folds-") as scratch,
+        temporary_directory("disagg-folds-") as scratch,
     ):
-        predictions, _ = cross_validate(
-            fold, evaluation.predictor, fit, Path(scratch), "", task.advance
-        )
+        predictions, _ = cross_validate(fold, evaluation.predictor, fit, scratch, "", task.advance)
     return predictions, {
         "n_folds": n_fold,
         **compare_held_out(evaluation, predictions, evaluation.constant(fold)),

@@ -7,7 +7,6 @@ numbers for each instance, whatever the number of features.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from geo.columns import LABELS, has_column, id_text
 from geo.errors import InputError, Problem, name_first
 from geo.table_format import TableFormat
 from geo.tables import find_table, table_errors
+from geo.temporary import temporary_directory
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Location
 from pipeline.storage.object_commit import place_of
@@ -121,9 +121,9 @@ def import_table(
     beside = None if isinstance(place, Location) else place.parent
     if beside is not None:
         beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=beside) as scratch:
+    with temporary_directory(f".{place.name}-", beside) as scratch:
         table = _Table(path, reader, columns, names)
-        found = table.read(Path(scratch) / "x", advance)
+        found = table.read(scratch / "x", advance)
         n_bag = len(found.ids)
         order = np.argsort(found.code, kind="stable")
         sizes = np.bincount(found.code, minlength=n_bag)

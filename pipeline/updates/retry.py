@@ -90,14 +90,14 @@ class RetryPolicy:
 def is_transient(error: BaseException) -> bool:
     """Return whether a retry may succeed without any change.
 
-    Transient: errors of connections, object stores and network file systems, timeouts, and a Dask
-    scheduler that does not answer (it may be restarting). Not transient: any other bad input,
-    memory, a full disk, missing permissions, defects.
+    Transient: errors of connections, object stores and network file systems, timeouts, a server of
+    inputs that is away, and a Dask scheduler that does not answer (it may be restarting). Not
+    transient: any other bad input, memory, a full disk, missing permissions, defects.
     """
     from models.core.errors import ModelError
 
     if isinstance(error, InputError):
-        return all(problem.place == "compute.scheduler" for problem in error.problems)
+        return error.transient
     if isinstance(error, ModelError | StoreInputError):
         return False
     if isinstance(error, ClusterError | StorageUnreachableError | ConnectionError | TimeoutError):

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.cli.main import BAD_INPUT, main
+from pipeline.cli.main import main
+from pipeline.core.exit_status import ExitStatus
 from tests.corpus import (  # noqa: F401  (each registers its cases)
     cases_addresses,
     cases_boundaries,
@@ -94,10 +95,10 @@ def test_case(case: Case, country: Country) -> None:
     assert all(line.isprintable() for line in lines), lines
     for note in case.expected:
         assert not isinstance(note, Note) or note.text in json.dumps(said["found"]), said["found"]
-    assert status == (BAD_INPUT if errors else 0)
+    assert status == (ExitStatus.BAD_INPUT if errors else 0)
     if errors and case.also_ingest:
         again, _, of_ingest = typed("ingest", country)
-        assert again == BAD_INPUT
+        assert again == ExitStatus.BAD_INPUT
         assert [line for line in of_ingest if line.startswith("error:")] == [
             line for line in lines if line.startswith("error:")
         ]

@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Server:
         self.directory = directory
         self.port = free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.login: str | None = None  # user:password
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")},
@@ -130,10 +132,11 @@ class Server:
         return self._call(path, json.dumps(body).encode())
 
     def _call(self, path: str, body: bytes | None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if self.login is not None:
+            headers["Authorization"] = f"Basic {b64encode(self.login.encode()).decode()}"
         request = urllib.request.Request(
-            self.env["PREFECT_API_URL"] + path,
-            data=body,
-            headers={"Content-Type": "application/json"},
+            self.env["PREFECT_API_URL"] + path, data=body, headers=headers
         )
         for pause in (
             0.5,
@@ -256,6 +259,16 @@ class Map:
             both = isinstance(section, dict) and isinstance(data.get(key), dict)
             data[key] = {**data[key], **section} if both else section
         self.config.write_text(yaml.safe_dump(data), encoding="utf-8")
+
+    def change(self, **sections: Any) -> None:
+        """Replace sections of the configuration."""
+        data = yaml.safe_load(self.config.read_text())
+        self.config.write_text(yaml.safe_dump(data | sections), encoding="utf-8")
+
+    @property
+    def covariates(self) -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load(self.config.read_text())["covariates"]
+        return found
 
     @property
     def out(self) -> Path:

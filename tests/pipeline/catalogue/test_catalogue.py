@@ -32,7 +32,7 @@ from pipeline.catalogue.project import name_column
 from pipeline.catalogue.stac import slug
 from pipeline.catalogue.write import write_catalogue
 from pipeline.config.context import StageContext
-from pipeline.core.code import installed_version
+from pipeline.core.revision import full_version
 from pipeline.prediction.stage import predict_stage
 from tests.progress import Notes
 
@@ -258,7 +258,7 @@ def test_the_item_says_where_it_is_and_what_made_it(dataset, world):
     assert item.bbox == pytest.approx([west, south, east, north], abs=1e-6)
     assert ProjectionExtension.ext(item).code == "EPSG:32738"
     software = item.properties["processing:software"]
-    assert software["disagg"] == installed_version("disagg")
+    assert software["disagg"] == full_version()
     assert software["GDAL"] == rasterio.__gdal_version__
     assert "wave, north" in item.properties["processing:lineage"]
     assert item.properties["disagg:model"]["kind"] == config.model.kind

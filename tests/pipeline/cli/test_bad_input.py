@@ -17,9 +17,10 @@ from pyproj import CRS
 from shapely.geometry import MultiPolygon, Point, Polygon, box
 
 from geo.errors import InputError, Problem
-from pipeline.cli.main import BAD_INPUT, main
+from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
+from pipeline.core.exit_status import ExitStatus
 from pipeline.ingest.stage import check, check_inputs, ingest
 
 
@@ -55,7 +56,7 @@ def typed(files: Any, command: str) -> list[str]:
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         status = main([command, str(path)])
-    assert status == BAD_INPUT == 2
+    assert status == ExitStatus.BAD_INPUT == 2
     left = set(files.directory.rglob("*")) - set(before)
     # The lock that kept a second run out may stay; no cube, no store, no map.
     assert {p.name for p in left} <= {"out", "work", ".lock"}, left

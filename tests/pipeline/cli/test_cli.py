@@ -131,6 +131,7 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
     problems = json.loads(capsys.readouterr().out)["problems"]
     assert problems[1] == {
         "place": "cases.csv row 7", "found": "'lots' is no count", "remedy": "give a number",
+        "transient": False,
     }  # fmt: skip
 
 

@@ -52,7 +52,9 @@ def server(files):
 
 
 @pytest.fixture
-def config(files, server):
+def config(files, server, monkeypatch):
+    monkeypatch.setenv("PLANTED_MAIL", MAIL)
+
     def address(name, signature=SIGNATURE):
         return f"http://{USER}:{PASSWORD}@127.0.0.1:{server}/{name}?sig={signature}"
 
@@ -63,7 +65,12 @@ def config(files, server):
         "evaluate": {"folds": 2, "schemes": ["area"]},
         "notify": {
             "webhook": f"http://127.0.0.1:1/{HOOK}",
-            "email": {"to": ["a@b.org"], "sender": "c@b.org", "user": "u", "password": MAIL},
+            "email": {
+                "to": ["a@b.org"],
+                "sender": "c@b.org",
+                "user": "u",
+                "password": "${PLANTED_MAIL}",
+            },
         },
         "metrics": {"textfile": str(files.directory / "out" / "metrics")},
     }

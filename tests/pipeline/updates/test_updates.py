@@ -247,7 +247,11 @@ def test_periods_of_a_table_and_of_prefixes_on_a_store(files, s3, delivered, mon
         (OSError(errno.ENOSPC, "no space"), False),
         (PermissionError(errno.EACCES, "no"), False),
         (InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number")), False),
-        (InputError(Problem("compute.scheduler", "no scheduler answers", "start it")), True),
+        (
+            InputError(Problem("compute.scheduler", "none answers", "start it", transient=True)),
+            True,
+        ),
+        (InputError(Problem("compute.scheduler", "needs a package", "install it")), False),
         (StoreError("bags.zarr: damaged"), False),
         (MemoryError(), False),
         (ZeroDivisionError(), False),

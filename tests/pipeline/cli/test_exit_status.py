@@ -1,0 +1,246 @@
+"""Each exit status, by a process of its own: what a scheduler sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from affine import Affine
+
+from pipeline.core.exit_status import MEANINGS, ExitStatus, help_text
+from pipeline.core.supervised import GRACE_S
+from pipeline.storage.lock import hold_map
+from tests.pipeline.cli.hanging import breaking_off, silent_server
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.timeout(120)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "pipeline.cli", *map(str, words)]
+
+
+def disagg(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def write(files: Any) -> Any:
+    """Write a configuration that runs in seconds, with some sections changed."""
+
+    def write(**changes: Any) -> Path:
+        mapping = files.mapping() | {
+            "model": {"inducing": 8},
+            "fit": {"max_epochs": 2},
+            "output": {"dir": str(files.directory / "out"), "draws": 20},
+            "evaluate": {"folds": 2, "schemes": ["area"]},
+            "update": {"retries": 0},
+        }
+        path = files.directory / "disagg.yaml"
+        path.write_text(yaml.safe_dump(mapping | changes))
+        return path
+
+    return write
+
+
+def test_0_done() -> None:
+    assert disagg("--version").returncode == ExitStatus.DONE
+
+
+def test_1_a_defect() -> None:
+    code = (
+        "import sys, pipeline.cli.main as cli\n"
+        "def broken(*a, **k): raise ZeroDivisionError('ours')\n"
+        "cli._load = broken\n"
+        "sys.exit(cli.main(['run', 'x.yaml']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitStatus.DEFECT
+    assert "ZeroDivisionError: ours" in done.stderr
+    assert "this is a defect of disagg" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "check", "plan", "publish", "versions", "ingest"])
+def test_2_bad_input(name: str) -> None:
+    done = disagg(name, "nowhere.yaml")
+    assert done.returncode == ExitStatus.BAD_INPUT
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.ci
+def test_3_finished_and_not_fit_to_publish(files: Any, write: Any) -> None:
+    path = write(gates={"min_gain": 1e6})
+    plain = disagg("run", path, "--quiet")
+    assert (plain.returncode, plain.stderr) == (ExitStatus.DONE, "")  # nobody asked to publish
+    for words in (("publish", path), ("run", path, "--publish")):
+        done = disagg(*words, "--quiet", "--json")
+        assert done.returncode == ExitStatus.HELD
+        assert all(line.startswith("held back: ") for line in done.stderr.splitlines())
+        assert done.stderr
+        assert json.loads(done.stdout)["ok"] is False
+    out = files.directory / "out"
+    assert (out / "rate_mean.tif").is_file()
+    assert not list((out / "published").glob("versions/v*"))
+    write(gates={"better_than_constant": False})
+    assert disagg("run", path, "--publish", "--quiet").returncode == ExitStatus.DONE
+    assert (out / "published" / "current" / "rate_mean.tif").is_file()
+
+
+def test_75_no_scheduler_answers(write: Any) -> None:
+    done = disagg("run", write(compute={"scheduler": "tcp://127.0.0.1:1"}), "--quiet")
+    assert done.returncode == ExitStatus.TRANSIENT, done.stderr
+    assert "no scheduler answers" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["counts", "wave"])
+def test_75_a_server_of_inputs_is_away(files: Any, write: Any, what: str) -> None:
+    address = f"http://127.0.0.1:1/{what}.{'csv' if what == 'counts' else 'tif'}"
+    counts = {"counts": {"path": address, "value": "cases"}}
+    rasters = {"covariates": {**files.mapping()["covariates"], "wave": {"path": address}}}
+    path = write(**(counts if what == "counts" else rasters))
+    for name in ("check", "run"):
+        done = disagg(name, path, "--quiet")
+        assert done.returncode == ExitStatus.TRANSIENT, done.stderr
+        assert "cannot be reached" in done.stderr
+
+
+def test_75_another_run_is_writing_there(files: Any, write: Any) -> None:
+    with hold_map(files.directory / "out", "a run of this test"):
+        done = disagg("run", write(), "--quiet")
+    assert done.returncode == ExitStatus.TRANSIENT
+    assert "a run of this test" in done.stderr
+    assert "is writing here" in done.stderr
+
+
+def test_bad_input_beside_what_is_away_is_2(files: Any, write: Any) -> None:
+    """Trying again would not help."""
+    files.counts([("M00", "lots"), *list(files.cases.items())[1:]])
+    away = {"wave": {"path": "http://127.0.0.1:1/wave.tif"}}
+    done = disagg("check", write(covariates={**files.mapping()["covariates"], **away}), "--quiet")
+    assert done.returncode == ExitStatus.BAD_INPUT
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_141_nobody_reads() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(
+        command("models", "--json"), cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (ExitStatus.PIPE_CLOSED, "")
+
+
+def ended_by(number: signal.Signals, path: Path, asked: threading.Event) -> tuple[int, str, float]:
+    """Run a check, send a signal once a server has been asked; return status, text, seconds."""
+    process = subprocess.Popen(
+        command("check", path, "--quiet"), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    assert asked.wait(60)
+    time.sleep(0.2)
+    process.send_signal(number)
+    started = time.monotonic()
+    _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [
+        (signal.SIGINT, ExitStatus.INTERRUPTED, "interrupted"),
+        (signal.SIGTERM, ExitStatus.TERMINATED, "terminated"),
+        (signal.SIGHUP, ExitStatus.HANGUP, "terminated"),
+    ],
+)
+def test_128_and_the_signals_number(
+    files: Any, write: Any, number: signal.Signals, status: int, word: str
+) -> None:
+    asked = threading.Event()
+    with silent_server(asked.set) as port:
+        path = write(counts={"path": f"http://127.0.0.1:{port}/cases.csv", "value": "cases"})
+        found, stderr, seconds = ended_by(number, path, asked)
+    assert found == status
+    (line,) = stderr.splitlines()
+    assert line.startswith(word)
+    assert seconds < GRACE_S  # Python waited for the table, and its handlers ran
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["open", "read"])
+def test_143_also_where_gdal_waits_for_ever(
+    files: Any, write: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal reaches no handler of Python there: the process ends itself, and tidily."""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    asked = threading.Event()
+    if kind == "open":
+        server: Any = silent_server(asked.set)
+    else:
+        big = np.random.default_rng(0).normal(size=(400, 34))
+        north = Affine(1000, 0, 5e5, 0, -1000, 8e6 + 370_000)  # the areas are at its other end
+        files.raster("wave.tif", big, transform=north)
+        server = breaking_off(files.directory / "wave.tif", 60_000, asked.set)
+    with server as port:
+        rasters = {"wave": {"path": f"http://127.0.0.1:{port}/wave.tif"}}
+        path = write(covariates={**files.mapping()["covariates"], **rasters})
+        status, stderr, seconds = ended_by(signal.SIGTERM, path, asked)
+    assert status == ExitStatus.TERMINATED
+    (line,) = stderr.splitlines()
+    assert line.startswith("terminated by force: a call did not return within 15 s; finished work ")
+    assert line.endswith(f"continue with `disagg check {path} --quiet`")
+    assert GRACE_S - 1 < seconds < GRACE_S + 5 < 25
+    assert list(scratch.glob("disagg-*")) == []
+
+
+def test_a_named_pipe_is_no_raster(files: Any, write: Any) -> None:
+    (files.directory / "wave.tif").unlink()
+    os.mkfifo(files.directory / "wave.tif")
+    done = disagg("check", write(), "--quiet")
+    assert done.returncode == ExitStatus.BAD_INPUT
+    assert "is no regular file" in done.stderr
+
+
+def test_143_also_before_a_command_has_begun() -> None:
+    """Typer makes its own 130 of it there, and says nothing."""
+    code = (
+        "import os, signal, sys, pipeline.cli.main as cli, pipeline.core.revision as r\n"
+        "r.full_version = lambda: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.exit(cli.main(['--version']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (ExitStatus.TERMINATED, "terminated\n")
+
+
+# -- what is written about them --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), ("run",), ("publish",), ("bags", "fit")])
+def test_help_has_all_of_them(words: tuple[str, ...]) -> None:
+    shown = " ".join(disagg(*words, "--help").stdout.split())
+    for line in help_text().splitlines():
+        assert " ".join(line.split()) in shown
+
+
+def test_the_page_for_the_person_on_duty_has_all_of_them() -> None:
+    text = (ROOT / "docs/failures.md").read_text(encoding="utf-8")
+    told = {int(number) for number in re.findall(r"^\| (\d+) ", text, re.MULTILINE)}
+    assert {int(status) for status in MEANINGS} <= told
+    assert set(MEANINGS) == set(ExitStatus)

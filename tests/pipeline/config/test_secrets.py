@@ -1,0 +1,56 @@
+"""A secret that is written out in a configuration is refused, and not repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from geo.errors import InputError
+from pipeline.config.reader import load_config
+
+
+def written(files: Any, notify: dict[str, Any]) -> Path:
+    path: Path = files.directory / "map.yaml"
+    path.write_text(yaml.safe_dump(files.mapping() | {"notify": notify}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [
+        {"webhook": "https://hooks.example.org/services/planted-4711"},
+        {"webhook": "https://hooks.example.org/?key=planted-4711"},
+        {
+            "email": {
+                "to": ["a@b.org"],
+                "sender": "c@b.org",
+                "user": "u",
+                "password": "planted-4711",
+            }
+        },
+    ],
+)
+def test_a_secret_in_the_file_is_refused(files: Any, notify: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as found:
+        load_config(written(files, notify))
+    (problem,) = found.value.problems
+    assert "written out in a file" in problem.found
+    assert "${DISAGG_" in problem.remedy
+    assert problem.place.startswith("map.yaml line ")
+    assert "4711" not in str(problem)
+
+
+def test_a_reference_is_taken(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK", "https://hooks.example.org/services/planted-4711")
+    config = load_config(written(files, {"webhook": "${HOOK}"}))
+    assert config.notify.webhook is not None
+    assert config.notify.webhook.get_secret_value().endswith("4711")
+    assert "4711" not in repr(config)
+
+
+@pytest.mark.parametrize("webhook", ["http://127.0.0.1:9000/token", "http://alerts.internal/"])
+def test_what_is_none_is_taken(files: Any, webhook: str) -> None:
+    assert load_config(written(files, {"webhook": webhook})).notify.webhook is not None
