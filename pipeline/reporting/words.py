@@ -13,9 +13,10 @@ from pipeline.evaluation.verdict import KEY as VERDICT
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
+TRUTH_SHORT = 0.05  # by which intervals may miss known true rates without a caution
 Z90 = 1.6448536269514722
 _SCHEMES = {
-    "area": ("By area", "areas are hidden from the fit, their neighbours are not"),
+    "area": ("By area", "areas here and there are hidden from the fit"),
     "block": ("By region", "whole regions are hidden from the fit"),
 }
 _COVARIATE = re.compile(r"^(.*)\[(.+)\]$")
@@ -175,6 +176,14 @@ def _of_coverage(evaluation: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"in simulations, {percent(float(level))} intervals cover only {percent(share)} of "
                 f"{words}: intervals are too short"
+            )
+    true = evaluation.get("truth") or {}
+    for way, words in (("pixels", "pixels"), ("people", "people's pixels")):
+        share = ((true.get(way) or {}).get("coverage") or {}).get(level)
+        if share is not None and share < float(level) - TRUTH_SHORT:
+            yield (
+                f"the true rates are known here: {percent(float(level))} intervals cover only "
+                f"{percent(share)} of {words}"
             )
 
 

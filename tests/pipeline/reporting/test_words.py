@@ -74,6 +74,13 @@ def test_length_scales_are_said_with_their_unit():
     assert "1.5 standard deviations of rain" in rain.meaning
 
 
+def test_intervals_that_miss_known_true_rates_are_a_caution():
+    truth = {"pixels": {"coverage": {"0.9": 0.88}}, "people": {"coverage": {"0.9": 0.78}}}
+    said = cautions({"truth": truth}, {}, None, "one rate")
+    wanted = "The true rates are known here: 90 % intervals cover only 78 % of people's pixels."
+    assert [each for each in said if "true rates" in each] == [wanted]
+
+
 def test_influence_names_areas_and_groups():
     held = {
         "leave_out": {
