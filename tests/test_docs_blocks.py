@@ -24,6 +24,8 @@ from tests.pipeline.conftest import Files
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# A command line; the name of a namespace of Kubernetes is none.
+_COMMAND = re.compile(r"(?:^|[\s;&|`])(?<!namespace )disagg ((?:[\w./${}@~-]|[ =\"'])+)")
 MODULES = ("benchmarks", "flows", "geo", "models", "pipeline", "tests")
 
 
@@ -60,6 +62,8 @@ def configured(text: str, files: Any, monkeypatch: pytest.MonkeyPatch) -> list[s
     for name in re.findall(r"\$\{(\w+)\}", text):
         monkeypatch.setenv(name, "https://example.org/x")
     given = yaml.safe_load(text)
+    if "apiVersion" in given:  # of Kubernetes: tests/infra/test_deployment_page.py
+        return []
     data = files.mapping() | {"name": "page"}
     if "labels" in given:
         del data["counts"]
@@ -150,7 +154,9 @@ def unknown_options(text: str) -> list[str]:
     """Return the options of lines with `disagg` that no command has."""
     found = []
     for line in text.replace("\\\n", " ").splitlines():
-        for match in re.finditer(r"(?:^|[\s;&|`])disagg ((?:[\w./${}@~-]|[ =\"'])+)", line):
+        for match in re.finditer(
+            r"(?:^|[\s;&|`])(?<!namespace )disagg ((?:[\w./${}@~-]|[ =\"'])+)", line
+        ):
             try:
                 words = shlex.split(match[1], comments=True)
             except ValueError:

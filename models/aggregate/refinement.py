@@ -288,7 +288,8 @@ class Refinement:
             # To the top of the parabola through both ends, or nearer.
             share = 0.3
             if at is not None:
-                share = float(np.clip(0.5 * slope / (value + slope - at.value), 0.1, 0.5))
+                fall = value + slope - at.value  # 0 where both ends are equal but for rounding
+                share = float(np.clip(0.5 * slope / fall, 0.1, 0.5)) if fall > 0.0 else share
             at, step = None, share * step
         if at is None:  # no step gains: q is off, the curvature is wrong, or this is the top
             failed = np.array(int(memory.get("failed", 0)) + 1)

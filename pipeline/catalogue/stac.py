@@ -22,8 +22,9 @@ from pipeline.catalogue.dates import days_of
 from pipeline.config.model_factory import model_settings
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.core.code import installed_version, library_versions
+from pipeline.core.code import library_versions
 from pipeline.core.progress import Progress
+from pipeline.core.revision import full_version
 from pipeline.prediction.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -129,7 +130,7 @@ def _item(
             "processing:level": "L4",
             "processing:lineage": _lineage(config),
             "processing:software": {
-                "disagg": installed_version("disagg"),
+                "disagg": full_version(),
                 "python": platform.python_version(),
                 **library_versions(),
             },

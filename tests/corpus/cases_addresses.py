@@ -31,7 +31,7 @@ _path("standard input", "/vsistdin/", "is not an address", "give a file")
 _path("GDAL's vrt address", "vrt://x.tif?bands=1", "is not an address that is read", "")
 _path("part of a file that is not there", "NETCDF:rain.nc:tp", "no file", "correct the path")
 _path("unset variable", "${UNSET_4711}/wave.tif", "UNSET_4711", "set")
-_path("device that never ends", "/dev/zero", "is not a raster", "GeoTIFF")
+_path("device that never ends", "/dev/zero", "is no regular file", "GeoTIFF")
 _path("system file", "/etc/passwd", "is not a raster", "GeoTIFF")
 
 

@@ -217,7 +217,7 @@ class Terminations:
             values, profile = src.read(1), src.profile
         if not path.exists():
             above = 500
-            moved = profile["transform"] * profile["transform"].translation(0, -above)
+            moved = profile["transform"] @ profile["transform"].translation(0, -above)
             tall = np.zeros((above + values.shape[0], values.shape[1]), values.dtype)
             tall[above:] = values
             with rasterio.open(

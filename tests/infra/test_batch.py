@@ -16,16 +16,14 @@ import yaml
 from google.cloud import batch_v1
 from moto import mock_aws
 
-from pipeline.cli.console import BAD_INPUT, DEFECT, INTERRUPTED, PASSING
 from pipeline.cli.main import main
-from pipeline.cli.versions import HELD
+from pipeline.core.exit_status import ExitStatus
 from pipeline.storage import location
 from tests.pipeline.storage.s3_server import Weather, request, stormy
 from tests.pipeline.storage.test_s3 import Run
 
 INFRA = Path(__file__).parents[2] / "infra"
 AWS = INFRA / "batch/aws"
-TERMINATED = 143
 
 
 def _json(path: Path) -> dict:
@@ -99,7 +97,11 @@ def test_aws_tries_again_what_passes_and_nothing_else():
     rules = _json(AWS / "job-definition.json")["retryStrategy"]["evaluateOnExit"]
     assert len(rules) <= 5  # Amazon's limit
     assert {"onStatusReason": "Host EC2*", "action": "RETRY"} in rules  # a spot machine taken back
-    assert [s for s in range(256) if _aws_retries(s)] == [PASSING, INTERRUPTED, TERMINATED]
+    assert [s for s in range(256) if _aws_retries(s)] == [
+        ExitStatus.TRANSIENT,
+        ExitStatus.INTERRUPTED,
+        ExitStatus.TERMINATED,
+    ]
 
 
 def test_google_takes_the_job():
@@ -115,9 +117,16 @@ def test_google_takes_the_job():
         for policy in spec.lifecycle_policies
         for status in policy.action_condition.exit_codes
     }
-    for status in (PASSING, INTERRUPTED, TERMINATED, 50001):  # the last: a spot machine taken back
+    for status in (
+        ExitStatus.TRANSIENT,
+        ExitStatus.INTERRUPTED,
+        ExitStatus.TERMINATED,
+        50001,
+    ):  # the last: a spot machine taken back
         assert actions.pop(status) == "RETRY_TASK"
-    assert actions == dict.fromkeys((DEFECT, BAD_INPUT, HELD), "FAIL_TASK")
+    assert actions == dict.fromkeys(
+        (ExitStatus.DEFECT, ExitStatus.BAD_INPUT, ExitStatus.HELD), "FAIL_TASK"
+    )
     with pytest.raises(Exception, match="taskCout"):
         batch_v1.Job.from_json(text.replace("taskCount", "taskCout"))
 
@@ -150,7 +159,7 @@ def test_each_task_runs_its_map(tmp_path, variable):
     assert task(1, *options).stdout == "run|s3://m/b.yaml|--quiet|--log-file|a b|"
     assert task(2, *options).stdout == "run|s3://m/c.yaml|--quiet|--log-file|a b|"
     beyond = task(3, *options)
-    assert beyond.returncode == BAD_INPUT
+    assert beyond.returncode == ExitStatus.BAD_INPUT
     assert beyond.stderr.startswith("error: DISAGG_MAPS: 3 maps, and this is task 3 (from 0)")
 
 
@@ -211,7 +220,7 @@ def test_a_run_needs_no_more_rights_than_the_policy_gives(s3, tmp_path, monkeypa
         # No right that nothing needs: an upload in parts is aborted where one of them fails.
         assert given - actions == {"s3:AbortMultipartUpload"}
         capsys.readouterr()
-        assert main(["run", "s3://maps/my/outside.yaml"]) == BAD_INPUT
+        assert main(["run", "s3://maps/my/outside.yaml"]) == ExitStatus.BAD_INPUT
         assert weather.count("denied") > 0
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("error:")]
     assert "s3://maps/other" in line

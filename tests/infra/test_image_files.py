@@ -168,7 +168,7 @@ def test_shellcheck_finds_nothing(script):
 
 @pytest.mark.parametrize("script", sorted((ROOT / "infra").rglob("*.sh")), ids=lambda p: p.name)
 def test_a_script_without_arguments_tells_what_it_needs(script):
-    if script.name in ("version.sh", "entry.sh"):
+    if script.name in ("version.sh", "entry.sh", "bump.sh"):
         return
     done = subprocess.run(["sh", script], capture_output=True, text=True)
     assert done.returncode == 2

@@ -16,11 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipeline.cli.console import BAD_INPUT, DEFECT, INTERRUPTED, PASSING
 from pipeline.cli.main import main
-from pipeline.cli.versions import HELD
 from pipeline.cluster import kubernetes as pods
 from pipeline.config.compute_schema import Compute
+from pipeline.core.exit_status import ExitStatus
 from tests.infra.test_image_files import _tool
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +27,6 @@ KUBERNETES = ROOT / "infra/kubernetes"
 OVERLAYS = sorted(path.name for path in (KUBERNETES / "overlays").iterdir())
 RELEASE = "1.37"
 OLDEST = "1.31"  # pod failure policies are stable since
-TERMINATED = 143
 
 
 @functools.cache
@@ -173,9 +171,9 @@ def _actions(status: int) -> list[str]:
 
 
 def test_exit_statuses_decide_what_is_tried_again():
-    for status in (DEFECT, BAD_INPUT, HELD):
+    for status in (ExitStatus.DEFECT, ExitStatus.BAD_INPUT, ExitStatus.HELD):
         assert _actions(status) == ["FailJob"]
-    for status in (PASSING, INTERRUPTED, TERMINATED):
+    for status in (ExitStatus.TRANSIENT, ExitStatus.INTERRUPTED, ExitStatus.TERMINATED):
         assert _actions(status) == ["Count"]
     (lost,) = [r for r in _job()["podFailurePolicy"]["rules"] if "onPodConditions" in r]
     assert lost["action"] == "Ignore"

@@ -13,8 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from pipeline.cli.console import BAD_INPUT, DEFECT, PASSING
-from pipeline.cli.versions import HELD
+from pipeline.core.exit_status import ExitStatus
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
@@ -134,7 +133,7 @@ def test_units_are_confined(system, unit):
 
 def test_only_what_passes_is_tried_again():
     text = (INFRA / "systemd/disagg@.service").read_text()
-    assert f"RestartPreventExitStatus={DEFECT} {BAD_INPUT}\n" in text
-    assert str(PASSING) not in re.findall(r"ExitStatus=(.*)", text)
+    assert f"RestartPreventExitStatus={ExitStatus.DEFECT} {ExitStatus.BAD_INPUT}\n" in text
+    assert str(ExitStatus.TRANSIENT) not in re.findall(r"ExitStatus=(.*)", text)
     assert "Restart=on-failure\n" in text
-    assert f"SuccessExitStatus={HELD}\n" in text
+    assert f"SuccessExitStatus={ExitStatus.HELD}\n" in text

@@ -145,10 +145,19 @@ def test_141_nobody_reads() -> None:
     assert (process.returncode, stderr) == (ExitStatus.PIPE_CLOSED, "")
 
 
+def not_ignored() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def ended_by(number: signal.Signals, path: Path, asked: threading.Event) -> tuple[int, str, float]:
     """Run a check, send a signal once a server has been asked; return status, text, seconds."""
     process = subprocess.Popen(
-        command("check", path, "--quiet"), cwd=ROOT, stderr=subprocess.PIPE, text=True
+        command("check", path, "--quiet"),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=not_ignored,  # what ignores a signal (nohup, a shell's &) passes that on
     )
     assert asked.wait(60)
     time.sleep(0.2)
