@@ -129,13 +129,15 @@
     function tell(event) {
       const image = part.image && part.image.getElement();
       if (!image || !image.naturalWidth) { here.textContent = ""; return; }
-      const { lat, lng } = event.latlng;
+      const { lat, lng } = map.mouseEventToLatLng(event);
       const text = valueAt(part.layer, image, lng / data.width, 1 - lat / data.height);
       const unit = part.layer.unit ? " (" + part.layer.unit + ")" : "";
       here.textContent = "Pixel: " + (text === null || text === undefined ? "no value" : text + unit);
     }
-    map.on("mousemove click", tell);
-    map.on("mouseout", () => { here.textContent = ""; });
+    // Leaflet drops moves that follow another within 32 ms, the last of a movement included.
+    const plane = map.getContainer();
+    for (const type of ["mousemove", "click"]) plane.addEventListener(type, tell);
+    plane.addEventListener("mouseleave", () => { here.textContent = ""; });
     const id = figure.id;
     const choice = document.getElementById(id + "-layer");
     choice.addEventListener("change", () => part.show(choice.value));

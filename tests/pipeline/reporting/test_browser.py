@@ -167,8 +167,7 @@ def test_a_pixel_is_at_its_place_and_in_its_area(finished, copied, visit, tmp_pa
     wanted = areas[areas.contains(Point(lon, lat))]["name"].item()
     expect(page.locator("#facts h3")).to_have_text(wanted)
     expect(page.locator("#map-left .leaflet-tooltip b")).to_have_text(wanted)
-    # The value of the pixel under the pointer, of another one, and of none. A browser may tell a
-    # page of the pointer one frame after it moved: `expect` waits for the text.
+    # The value of the pixel under the pointer, of another one an instant later, and of none.
     said = page.locator("#map-left .here")
     expect(said).to_have_text(re.compile("^Pixel: \u2265 "))
     page.mouse.move(box["x"] + x + 3 * picture["width"] / width, box["y"] + y)
