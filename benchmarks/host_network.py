@@ -1,7 +1,7 @@
 """Hosts of a network on one machine: network namespaces with addresses of their own, on one bridge.
 
-The process that makes them must be in a network namespace of its own (``unshare --net``): the
-bridge is there, with the address of the driver, and everything goes when the process ends.
+The process that makes them must be in namespaces of its own (:func:`run_alone`): the bridge is
+there, with the address of the driver, and everything goes with it, also when it is killed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +21,7 @@ PREFIX = "10.77.0"
 
 def permitted() -> str | None:
     """Say why there can be no network namespaces here; None if there can."""
-    missing = [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]
+    missing = [name for name in ("ip", "tc", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         return f"no {', '.join(missing)} here (Debian: apt-get install iproute2 util-linux)"
     if os.geteuid() != 0:
@@ -30,9 +32,27 @@ def permitted() -> str | None:
 
 
 def run_alone(module: str, arguments: Sequence[str]) -> int:
-    """Run a module of ours in a network namespace of its own."""
-    command = ["unshare", "--net", "--mount", sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, env={**os.environ, "DISAGG_ALONE": "1"}).returncode
+    """Run a module of ours in a network of its own, of which nothing stays when it ends.
+
+    The kernel kills all processes of a process namespace with its first one, that one with
+    ``unshare``, and ``unshare`` with this process. Names of network namespaces are files, on a file
+    system in memory.
+    """
+    inside = (
+        "mount --make-rprivate / && mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && "
+        'exec "$@"'
+    )
+    # subprocess.run kills its child on an exception.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory() as directory:
+        return subprocess.run(
+            [
+                *("setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid"),
+                *("--fork", "--kill-child", "--mount-proc"),
+                *("sh", "-ec", inside, "sh", sys.executable, "-m", module, *arguments),
+            ],
+            env={**os.environ, "DISAGG_ALONE": "1", "TMPDIR": directory},
+        ).returncode
 
 
 def _ip(*words: object) -> None:

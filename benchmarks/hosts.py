@@ -21,7 +21,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import ssl
 import subprocess
 import sys
@@ -385,8 +384,6 @@ def main() -> int:
         return 2
     if "DISAGG_ALONE" not in os.environ:
         return run_alone("benchmarks.hosts", sys.argv[1:])
-    # End as after Ctrl-C, so that no host stays.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     names = options.only or [*(QUICK if options.quick else TRIALS), "bytes"]
     result: dict[str, Any] = {"quick": options.quick, "hosts": f"{PREFIX}.1 to .5", "trials": {}}
     if options.only and options.out.is_file():  # the other trials stay
