@@ -16,6 +16,7 @@ from geo.errors import InputError, Problem, name_first, one_line
 from geo.formats import Formats
 from geo.trust import is_web_address
 from geo.vector_access import REMEDY, vector_path
+from geo.web_errors import web_problem
 
 #: ``read(path, layer)`` returns the features, or raises InputError for what users can correct.
 ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
@@ -58,9 +59,7 @@ def read_vector(
             )
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         if is_web_address(place):
-            found = f"cannot be read from its address ({one_line(error)})"
-            remedy = "check the address, the server and the network, then repeat the command"
-            raise InputError(Problem(place, found, remedy)) from error
+            raise InputError(web_problem(place, one_line(error))) from error
         found = f"cannot be read as vector data ({one_line(error)})"
         damaged = "copy or download the file again, or " + REMEDY
         raise InputError(Problem(place, found, damaged)) from error

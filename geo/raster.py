@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from geo.grid import Grid, Tile, is_mappable
 from geo.raster_header import RasterHeader
 from geo.stopping import stop_if_asked
 from geo.trust import current_trust
-from geo.web_errors import status_passes
+from geo.web_errors import web_problem
 
 #: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
 CACHE_MB = 256
@@ -259,7 +258,9 @@ def _unreadable(path: str, error: BaseException, where: str = "") -> Problem:
         return Problem(path, "is a directory", "give a raster file, such as a GeoTIFF")
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
     if file is None:
-        return _unreachable(path, cause, where)
+        if "not recognized as being in a supported file format" in cause:
+            return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
+        return web_problem(path, cause, where)
     if "not recognized as being in a supported file format" in cause:
         return Problem(path, *_other_format(file))
     if "does not exist in the file system" in cause:
@@ -276,25 +277,6 @@ def _other_format(file: str) -> tuple[str, str]:
         if head.lstrip().startswith(b"<VRTDataset"):
             return "is a VRT by another name", "name it .vrt, so that its sources are checked"
     return "is not a raster that GDAL can read", "give a GeoTIFF"
-
-
-def _unreachable(path: str, cause: str, where: str) -> Problem:
-    """Describe a failure of a URL: what the server said is not damage of the file."""
-    if "not recognized as being in a supported file format" in cause:
-        return Problem(path, "is not a raster that GDAL can read", "give a GeoTIFF")
-    cause = re.sub(r"'?/vsicurl\?\S+", path, cause)
-    code = re.search(r"HTTP (?:response code|error code)\s*:\s*(\d+)", cause)
-    status = int(code[1]) if code else 0
-    if status in (404, 410):
-        return Problem(path, f"no such file (HTTP {status})", "correct the address")
-    if status in (401, 403, 407):
-        remedy = "give an address that needs no login, or download the file"
-        return Problem(path, f"access denied (HTTP {status})", remedy)
-    if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
-        found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
-        remedy = "check the server and the network, then repeat the command"
-        return Problem(path, found, remedy, transient=not status or status_passes(status))
-    return Problem(path, f"cannot be read{where} ({cause})", "download the file, and give that")
 
 
 def _is_nodata(raw: np.ndarray, nodata: float | None) -> np.ndarray:

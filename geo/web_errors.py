@@ -1,8 +1,11 @@
-"""Which failures of a server may pass by themselves."""
+"""Failures of servers of inputs: what they mean, and which may pass by themselves."""
 
 from __future__ import annotations
 
+import re
 from urllib.error import HTTPError
+
+from geo.errors import Problem
 
 _LATER = (408, 425, 429)  # and every 5xx
 
@@ -21,3 +24,30 @@ def error_passes(error: BaseException) -> bool:
     if isinstance(error, HTTPError):
         return status_passes(error.code)
     return isinstance(error, OSError)
+
+
+def web_problem(address: str, cause: str, where: str = "") -> Problem:
+    """Describe a failure of GDAL at an address: what a server said is not damage of the file.
+
+    Parameters
+    ----------
+    address : str
+        As in the configuration.
+    cause : str
+        GDAL's message.
+    where : str, optional
+        What was read, such as `` at row 17``.
+    """
+    cause = re.sub(r"'?/vsicurl\?\S+", address, cause)
+    code = re.search(r"HTTP (?:response code|error code)\s*:\s*(\d+)", cause)
+    status = int(code[1]) if code else 0
+    if status in (404, 410):
+        return Problem(address, f"no such file (HTTP {status})", "correct the address")
+    if status in (401, 403, 407):
+        remedy = "give an address that needs no login, or download the file"
+        return Problem(address, f"access denied (HTTP {status})", remedy)
+    if status or re.search(r"CURL|[Rr]esolve|[Cc]onnect|[Tt]imed? ?out", cause):
+        found = f"cannot be reached{where} ({f'HTTP {status}' if status else cause})"
+        remedy = "check the server and the network, then repeat the command"
+        return Problem(address, found, remedy, transient=not status or status_passes(status))
+    return Problem(address, f"cannot be read{where} ({cause})", "download the file, and give that")

@@ -96,7 +96,12 @@ class Bench:
             stdout=subprocess.PIPE,
             text=True,
             # GeoPackages bear the time at which they were written.
-            env={**os.environ, "OGR_CURRENT_DATE": "2020-01-01T00:00:00Z", TOKEN: str(os.getpid())},
+            env={
+                **os.environ,
+                "OGR_CURRENT_DATE": "2020-01-01T00:00:00Z",
+                "DISAGG_REVISION": "trials",  # else `.dirty` once results are in the checkout
+                TOKEN: str(os.getpid()),
+            },
         )
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == "ready\n"

@@ -2,13 +2,17 @@
 
 import json
 import sqlite3
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import geopandas as gpd
 import pytest
 import shapely
 
 from geo.boundary import read_areas
+from geo.boundary_formats import read_vector
+from geo.errors import InputError
 from tests.geo.web import serving
 
 
@@ -158,3 +162,30 @@ def test_geojson_of_a_server_is_read(frame, web):
     areas, problems = read(f"{web.url}/areas.geojson?version=2")
     assert problems == []
     assert len(areas) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "found", "transient"),
+    [
+        (404, "no such file (HTTP 404)", False),
+        (403, "access denied (HTTP 403)", False),
+        (429, "cannot be reached (HTTP 429)", True),
+        (503, "cannot be reached (HTTP 503)", True),
+    ],
+)
+def test_what_a_server_answers_says_whether_it_passes(status, found, transient):
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(status)
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/areas.geojson"
+        with pytest.raises(InputError) as raised:
+            read_vector(address, None)
+        server.shutdown()
+    (problem,) = raised.value.problems
+    assert (problem.found, problem.transient) == (found, transient)

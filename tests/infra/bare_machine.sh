@@ -10,10 +10,7 @@ home=/home/engineer
 case "$1" in
 make)
   debootstrap --variant=minbase bookworm "$root"
-  # The names, and the certificates of a proxy where there is one: those of this machine.
-  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   mkdir -p "$root/etc/ssl/certs"
-  cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
   chroot "$root" useradd --create-home --shell /bin/bash engineer
   git clone --quiet --bare "$top" "$root/srv/disagg.git"
   git clone --quiet "$root/srv/disagg.git" "$root$home/disagg"
@@ -22,6 +19,10 @@ make)
   ;;
 type)
   user=${3:?"error: no user given; the head of $0 explains it"}
+  # The names, and the certificates of a proxy where there is one: those of this machine, also where
+  # a package has put its own there.
+  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+  cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
   if [ "$user" = root ]; then directory=/root; else directory=$home/disagg; fi
   # shellcheck disable=SC2016  # the inner shell expands them
   exec unshare --mount --pid --ipc --fork --kill-child sh -euc '

@@ -195,11 +195,10 @@ def test_kubernetes_accepts_the_failure_policy(overlay):
         assert 0 not in codes.get("values", [])
 
 
-def test_a_volume_is_mapped_then_published():
-    spec = _job("volume")["template"]["spec"]
-    (run,), (publish,) = spec["initContainers"], spec["containers"]
-    assert (run["args"][1], publish["args"][1]) == ("run", "publish")
-    assert run["volumeMounts"] == publish["volumeMounts"]
+def test_the_map_on_a_volume_is_published():
+    (container,) = _job("volume")["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["disagg", "run"]
+    assert "--publish" in container["args"]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -105,12 +105,16 @@ def test_75_no_scheduler_answers(write: Any) -> None:
     assert "no scheduler answers" in done.stderr
 
 
-@pytest.mark.parametrize("what", ["counts", "wave"])
+@pytest.mark.parametrize("what", ["areas", "counts", "covariates"])
 def test_75_a_server_of_inputs_is_away(files: Any, write: Any, what: str) -> None:
-    address = f"http://127.0.0.1:1/{what}.{'csv' if what == 'counts' else 'tif'}"
-    counts = {"counts": {"path": address, "value": "cases"}}
-    rasters = {"covariates": {**files.mapping()["covariates"], "wave": {"path": address}}}
-    path = write(**(counts if what == "counts" else rasters))
+    away = "http://127.0.0.1:1/"
+    given = files.mapping()
+    changed = {
+        "areas": {**given["areas"], "path": away + "areas.geojson"},
+        "counts": {"path": away + "counts.csv", "value": "cases"},
+        "covariates": {**given["covariates"], "wave": {"path": away + "wave.tif"}},
+    }
+    path = write(**{what: changed[what]})
     for name in ("check", "run"):
         done = disagg(name, path, "--quiet")
         assert done.returncode == ExitStatus.TRANSIENT, done.stderr
