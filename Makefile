@@ -67,8 +67,8 @@ types: $(DEV)  ## check types
 imports: $(DEV)  ## check the import layers
 	$(BIN)/lint-imports
 
-bump:  ## renew constraints.txt in an environment of its own, if the tests that must pass do
-	JOBS=$(JOBS) PYTHON=$(PYTHON) infra/bump.sh
+bump: $(DEV)  ## renew constraints.txt in an environment of its own, if the tests that must pass do
+	JOBS=$(JOBS) PYTHON=$(PYTHON) UV=$(BIN)/uv infra/bump.sh
 
 bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed

@@ -94,3 +94,32 @@ def test_the_bump_holds_back_what_the_constraints_say() -> None:
     named = re.findall(r"(?:tests/[\w/]+(?:\.py)?)", script)
     assert named
     assert all((ROOT / name).exists() for name in named)
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_bump_that_ends_early_changes_nothing(tmp_path: Path, newer: bool) -> None:
+    """The resolver of this test finds what is there, or one newer version; then Python fails."""
+    pins = ["constraints.txt", "infra/image/requirements.txt", "infra/image/requirements-cuda.txt"]
+    (tmp_path / "infra/image").mkdir(parents=True)
+    for name in (*pins, "infra/bump.sh", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    before = {name: (tmp_path / name).read_bytes() for name in pins}
+    resolver = tmp_path / "uv"
+    change = "s/^numpy==.*/numpy==99.0/" if newer else ""
+    resolver.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --output-file ]; do shift; done\n'
+        f"sed -e '/^#/d' -e '{change}' constraints.txt > \"$2\"\n"
+    )
+    resolver.chmod(0o755)
+    done = subprocess.run(
+        ["sh", tmp_path / "infra/bump.sh"], env={**os.environ, "UV": str(resolver),
+        "PYTHON": "false"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if newer:
+        assert done.returncode == 1
+        assert "+numpy==99.0" in done.stdout
+        assert "constraints.txt is as it was" in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "newest versions already" in done.stdout
+    assert {name: (tmp_path / name).read_bytes() for name in pins} == before
