@@ -70,7 +70,7 @@ def table_on_a_dead_server(country: Country) -> None:
 
 @case(
     "address",
-    Error("areas (http://127.0.0.1:1/areas.geojson?token=***)", "cannot be read", "server"),
+    Error("areas (http://127.0.0.1:1/areas.geojson?token=***)", "cannot be reached", "server"),
     also_ingest=False,
 )
 def areas_on_a_dead_server(country: Country) -> None:

@@ -67,6 +67,8 @@ def digests(out: Path) -> Digests:
 
 
 def _content(path: Path, name: str) -> bytes:
+    if path.is_symlink():  # such as `current` of what is published
+        return path.readlink().as_posix().encode()
     raw = path.read_bytes()
     timed = ("run.json", "work/stages.json", "work/model/model.json")
     if name not in timed and not name.startswith("stac/"):

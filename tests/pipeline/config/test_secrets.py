@@ -51,6 +51,28 @@ def test_a_reference_is_taken(files: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert "4711" not in repr(config)
 
 
+def test_a_password_in_an_address_is_refused(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def configured(address: str) -> Path:
+        path: Path = files.directory / "map.yaml"
+        wave = {"wave": {"path": address}}
+        given = files.mapping()
+        path.write_text(yaml.safe_dump(given | {"covariates": given["covariates"] | wave}))
+        return path
+
+    with pytest.raises(InputError) as found:
+        load_config(configured("https://me:planted-4711@maps.example.org/wave.tif"))
+    (problem,) = found.value.problems
+    assert problem.place.startswith("map.yaml line ")
+    assert problem.place.endswith(": covariates.wave.path")
+    assert "written out in a file" in problem.found
+    assert "4711" not in str(problem)
+    monkeypatch.setenv("DISAGG_LOGIN", "me:planted-4711")
+    config = load_config(configured("https://${DISAGG_LOGIN}@maps.example.org/wave.tif"))
+    assert (
+        str(config.covariates["wave"].path) == "https://me:planted-4711@maps.example.org/wave.tif"
+    )
+
+
 @pytest.mark.parametrize("webhook", ["http://127.0.0.1:9000/token", "http://alerts.internal/"])
 def test_what_is_none_is_taken(files: Any, webhook: str) -> None:
     assert load_config(written(files, {"webhook": webhook})).notify.webhook is not None
