@@ -8,6 +8,7 @@ files are removed, workers end, and the user sees how to continue.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _DEFERRED = (signal.SIGINT, *_ENDING)
 #: systemd and `timeout` signal a parent, which passes it on, and the child itself: one is meant.
 _SAME_S = 1.0
+_AGAIN_S = 0.01
 
 
 class Terminated(KeyboardInterrupt):
@@ -39,7 +41,8 @@ class Terminated(KeyboardInterrupt):
 def signals_raise() -> Iterator[list[Terminated]]:
     """Make SIGTERM and SIGHUP raise :class:`Terminated` in the main thread.
 
-    A signal that is ignored (``nohup``) stays ignored. Other threads see no change.
+    A signal that is ignored (``nohup``) stays ignored. Other threads see no change. Where Python
+    drops the exception because a finalizer ran just then, the signal is sent once more.
 
     Yields
     ------
@@ -61,13 +64,30 @@ def signals_raise() -> Iterator[list[Terminated]]:
             raised.append(Terminated(number))
             raise raised[-1]
 
+    def dropped(given: sys.UnraisableHookArgs) -> None:
+        nonlocal last
+        if not isinstance(given.exc_value, KeyboardInterrupt):
+            report(given)
+            return
+        status = getattr(given.exc_value, "status", 128 + signal.SIGINT)
+        last = float("-inf")
+        # Not at once: this function may not raise either.
+        threading.Timer(_AGAIN_S, send, (status - 128,)).start()
+
+    def send(number: int) -> None:
+        if sys.unraisablehook is dropped:  # the block has not ended meanwhile
+            signal.pthread_kill(main_thread, number)
+
     before = {number: signal.getsignal(number) for number in _ENDING}
+    report, main_thread = sys.unraisablehook, threading.get_ident()
     try:
+        sys.unraisablehook = dropped
         for number, handler in before.items():
             if handler == signal.SIG_DFL:
                 signal.signal(number, end)
         yield raised
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -58,6 +58,44 @@ def test_a_signal_ends_the_block_and_is_then_the_systems_again(number: int, stat
         signal.signal(number, before)
 
 
+class Finalized:
+    """Its end is the moment of a signal: what is raised in a finalizer, Python drops."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self.number)
+        for _ in range(1000):
+            time.sleep(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_a_finalizer_is_not_lost(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+
+    def end() -> None:
+        with signals_raise():
+            each = Finalized(number)
+            del each
+            done.append("dropped")
+            time.sleep(5)
+            done.append("never")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hook = sys.unraisablehook
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            end()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["dropped"]
+    assert sys.unraisablehook is hook
+    assert capsys.readouterr().err == ""
+
+
 def test_nohup_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
