@@ -124,8 +124,9 @@ def test_google_takes_the_job():
         50001,
     ):  # the last: a spot machine taken back
         assert actions.pop(status) == "RETRY_TASK"
+    # 137: killed, most often for want of memory, which the next try has not either.
     assert actions == dict.fromkeys(
-        (ExitStatus.DEFECT, ExitStatus.BAD_INPUT, ExitStatus.HELD), "FAIL_TASK"
+        (ExitStatus.DEFECT, ExitStatus.BAD_INPUT, ExitStatus.HELD, 137), "FAIL_TASK"
     )
     with pytest.raises(Exception, match="taskCout"):
         batch_v1.Job.from_json(text.replace("taskCount", "taskCout"))

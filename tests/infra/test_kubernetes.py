@@ -6,6 +6,7 @@ import functools
 import importlib.resources
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -193,6 +194,35 @@ def test_kubernetes_accepts_the_failure_policy(overlay):
         assert codes.get("containerName") in {None, *names}
         assert codes.get("values", []) == sorted(set(codes.get("values", [])))
         assert 0 not in codes.get("values", [])
+
+
+@pytest.mark.parametrize("name", ["identity-eks", "identity-gke"])
+def test_a_cloud_gives_the_role(name, tmp_path):
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my/kustomization.yaml").write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: disagg\n"
+        "resources: [../kubernetes/overlays/bucket]\n"
+        f"components: [../kubernetes/components/{name}]\n"
+    )
+    text = subprocess.check_output([_tool("kubectl"), "kustomize", tmp_path / "my"], text=True)
+    resources = list(yaml.safe_load_all(text))
+    for each in resources:
+        validate(each)
+    (policy,) = [each for each in resources if each["metadata"]["name"] == "identity"]
+    cidrs = [to["ipBlock"]["cidr"] for rule in policy["spec"]["egress"] for to in rule["to"]]
+    # Node-local addresses alone; on EKS not the one that gives the node's own role.
+    assert all(cidr.startswith("169.254.") and cidr.endswith("/32") for cidr in cidrs)
+    assert (name == "identity-gke") == ("169.254.169.254/32" in cidrs)
+
+
+def test_crashed_pods_of_the_worker_s_namespace_alone_are_watched():
+    (worker,) = [each for each in built("prefect") if each["kind"] == "Deployment"]
+    (container,) = worker["spec"]["template"]["spec"]["containers"]
+    (watched,) = [each for each in container["env"] if each["name"].endswith("OBSERVER_NAMESPACES")]
+    assert watched["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    kinds = {each["kind"] for each in built("prefect")}
+    assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
 
 
 def test_the_map_on_a_volume_is_published():
