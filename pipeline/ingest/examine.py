@@ -17,6 +17,7 @@ from geo.membership import Membership
 from geo.raster import RasterSource
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
+from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import odd_counts
 from pipeline.ingest.profile import (
@@ -119,6 +120,7 @@ def examine(
     rasters, more = _rasters(
         config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
     )
+    more += _coarse(config, inputs, members, people)
     below, name = _exposure(config, inputs, people, total)
     counts = _counts(config, inputs, below)
     if counts is not None and inputs.counts is not None:
@@ -167,6 +169,20 @@ def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) ->
         x, _ = read_pixels(group, members.pixel[span][lost], group["population"].shape[1])
         names.append(written.names[int(np.argmax((~np.isfinite(x)).sum(axis=0)))])
     return names
+
+
+def _coarse(
+    config: Config, inputs: Inputs, members: Membership | None, people: np.ndarray | None
+) -> list[Suspicion]:
+    areas, grid, layer, spec = inputs.areas, inputs.grid, inputs.population, config.population
+    if people is None or members is None or not (areas is not None and grid and layer and spec):
+        return []
+    usable = np.flatnonzero(measurable(areas))
+    return coarse_suspicions(
+        grid, layer.source, spec.path, density=spec.density, shapes=areas.geometry.iloc[usable],
+        ids=areas[AREA_ID].to_numpy()[usable], sizes=np.diff(members.offsets)[usable],
+        people=people[usable],
+    )  # fmt: skip
 
 
 def _rasters(
