@@ -22,10 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from models.aggregate.area_evidence import AreaEvidence
+from models.aggregate.hyperparameter_chain import explanations, explore, find_places
 from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State, Stats
+from models.gp.kernel_terms import whole_kernel
+from models.training.few_pixels import ALL_PIXELS
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 0.005  # nats that a natural step may still gain, at the end of the climb
@@ -35,10 +39,12 @@ EXACT_Q = 1e-4  # where differences are taken, and where no step gained
 MEMBER_Q = 0.03
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
+MOST_CHAINED = 600  # areas whose evidence is explored: its cost grows by the third power
 DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
-STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
+# Most that the bound falls at a member: as a share of what was promised, and nats besides.
+STEEP, UNPROMISED = 1.5, 2.0
 BACKTRACKS = 5
 MISLED = 5.0  # nats from which on such a climb was misled by its curvature
 ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
@@ -95,6 +101,7 @@ class Refinement:
         few = cap or all_pixels
         self._few = ProfileBound(model, lambda *args: sums(args[0], few, args[1]), n_bag)
         self._all = ProfileBound(model, lambda *args: sums(args[0], all_pixels, args[1]), n_bag)
+        self._sums, self._n_bag, self._gathered = sums, n_bag, few or ALL_PIXELS
         self._passes = 0
 
     def advance(self, state: State) -> tuple[State, Info]:
@@ -223,13 +230,13 @@ class Refinement:
         return state
 
     def _members(self, state: State) -> State:
-        """Add a pair of members at either side of the optimum."""
+        """Add two members: draws of the hyperparameters, each with its ``q``."""
         memory, made = dict(state.memory), dict(state.members)
-        covariance = memory["inverse"]
+        if "draws" not in memory:
+            memory |= self._draws(state)
         n_made = made["weight"].size if made else 0
-        precision = np.linalg.inv(covariance)
-        for offset in member_offsets(covariance, self._n_member, self._model.seed)[n_made:][:2]:
-            for name, own in self._member(state, memory, offset, precision).items():
+        for draw, fall in zip(memory["draws"][n_made:][:2], memory["fall"][n_made:], strict=False):
+            for name, own in self._member(state, memory, draw, float(fall)).items():
                 made[name] = np.concatenate([made[name], own]) if name in made else own
         n_made = made["theta"].shape[0]
         made["weight"] = np.full(n_made, 1.0 / n_made)
@@ -237,12 +244,36 @@ class Refinement:
             memory["stage"] = np.array(DONE)
         return replace(state, members=made, memory=memory)
 
-    def _member(
-        self, state: State, memory: Arrays, offset: np.ndarray, precision: np.ndarray
-    ) -> Arrays:
+    def _draws(self, state: State) -> Arrays:
+        """Draw hyperparameters: by the areas' evidence, or from a normal distribution.
+
+        Returns
+        -------
+        dict of arrays
+            ``draws`` (n_member, n_phi); ``fall`` (n_member,), nats below the optimum that the bound
+            should be there; and ``explained``, see :func:`explanations`.
+        """
+        phi, covariance = self._few.pack(state.params), state.memory["inverse"]
+        model, chain = self._model, None
+        if model.priors == "weak" and 1 < self._n_bag <= MOST_CHAINED:
+            bags = self._sums.bags(state, self._gathered)
+            places = find_places(whole_kernel(model._kernel(state.fixed)), model.resolved_likelihood)
+            with np.errstate(all="ignore"):
+                evidence = AreaEvidence(model, state, bags)
+                chain = explore(evidence, phi, covariance, places, model.seed)
+        if chain is None:
+            offsets = member_offsets(covariance, self._n_member, model.seed)
+            fall = 0.5 * ((offsets @ np.linalg.inv(covariance)) * offsets).sum(axis=1)
+            return {"draws": phi + offsets, "fall": fall}
+        rows = chain.representatives(self._n_member)
+        explained = explanations(chain, places)
+        return {"draws": chain.phi[rows], "fall": chain.fall[rows], "explained": explained}
+
+    def _member(self, state: State, memory: Arrays, draw: np.ndarray, fall: float) -> Arrays:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
         profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
+        offset = draw - phi
 
         def found(offset: np.ndarray) -> Point:
             away = profile.unpack(state, phi + offset)
@@ -253,10 +284,10 @@ class Refinement:
         except NumericalError:  # so far away that the bound has no number there
             offset = 0.5 * offset
             at = found(offset)
-        promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
-        if fell > STEEP * promised + 0.5:
-            # The posterior falls faster than its parabola: as deep as the parabola promised.
-            at = found(offset * np.sqrt(promised / fell))
+        fell = value - at.value
+        if fell > STEEP * max(fall, 0.0) + UNPROMISED:
+            # The posterior falls faster than was promised: about as deep as promised.
+            at = found(offset * np.sqrt(max(fall, UNPROMISED) / fell))
         params = at.state.params
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 

@@ -277,6 +277,11 @@ def term_kernel(whole: Kernel, fixed: Arrays) -> Kernel:
     return TermKernel(whole, terms, values, nodes, fixed["node_share"])
 
 
+def whole_kernel(kernel: Kernel) -> Kernel:
+    """Return a kernel without inducing variables of its own."""
+    return kernel.whole if isinstance(kernel, TermKernel) else kernel
+
+
 def merge_terms(whole: Kernel, term_of: np.ndarray) -> tuple[Term, ...]:
     """Add up the split terms that share their inducing variables."""
     split = list(split_terms(whole))

@@ -6,6 +6,7 @@ al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface
 noise:
 
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
+    sd of smooths: p(sd) = 2 / (pi U (1 + (sd / U)^2)),               P(sd > U) = 1/2
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
 
 with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the
@@ -28,14 +29,16 @@ from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
-# U of the smooth function of one covariate, as a share of that of the surface: most covariates
-# have no more than a slope, and smooth functions fit noise (docs/design/hyperparameters.md).
-SMOOTH = 0.15
+# U of the smooth function of one covariate, as a share of that of the surface. Most covariates have
+# no more than a slope, but where one has, its curve is not small: a half-Cauchy distribution
+# (Gelman 2006) shrinks the many and lets the few be (docs/design/noise.md).
+SMOOTH = 0.1
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
-SHORT_AREA = 0.4  # l0 of space, in sides of a typical area
-# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
-# disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
-LARGE_NOISE, TAIL_NOISE = 0.1, 0.01
+SHORT_AREA = 1.0  # l0 of space, in sides of a typical area
+# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.5) = 0.1. Counts that
+# differ by more than chance are the rule; a prior that forbids it, as P(sd > 0.1) = 0.01 of R
+# disaggregation does, has a field shorter than an area stand for the noise (docs/design/noise.md).
+LARGE_NOISE, TAIL_NOISE = 0.5, 0.1
 
 
 def log_prior(
@@ -62,10 +65,14 @@ def log_prior(
         if isinstance(leaf, Smooths):
             n_variance = leaf.n_theta - 1
         sd = np.exp(0.5 * at[:n_variance])
-        rate = rate_sd / SMOOTH if isinstance(leaf, Smooths) else rate_sd
-        value += float((0.5 * at[:n_variance] - rate * sd).sum())
         slope = np.zeros_like(at)
-        slope[:n_variance] = 0.5 - 0.5 * rate * sd
+        if isinstance(leaf, Smooths):
+            square = (sd / (SMOOTH * find_link(link).large_sd)) ** 2
+            value += float((0.5 * at[:n_variance] - np.log1p(square)).sum())
+            slope[:n_variance] = 0.5 - square / (1.0 + square)
+        else:
+            value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
+            slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
         if isinstance(leaf, Radial | Smooths):
             half_dim, short = 0.5, SHORT
             if isinstance(leaf, Radial) and not leaf.ard:
