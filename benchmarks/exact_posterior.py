@@ -109,7 +109,7 @@ class ExactPosterior:
         state = starting_state(model, bags)
         fixed = state.fixed
         self.likelihood, self.link = model.resolved_likelihood, model.resolved_link
-        kernel = kernel_of(model.kernel, fixed)
+        kernel = kernel_of(model.kernel_text(fixed), fixed)
         z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
         self.base = float(fixed["base_rate"][0])
         self.y, self.offsets = bags.y, bags.offsets

@@ -123,7 +123,7 @@ def prior_with_gradient(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], P
     ValueError
         If there is no such constant.
     """
-    kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
+    kernel, likelihood = kernel_of(model.kernel_text(fixed), fixed), model.resolved_likelihood
     own = [name for name, each in likelihood.parameters.items() if each.excess_power is not None]
     known = {**fixed, "fixed": fixed, "kernel": kernel, "link": model.link_name}
     wanted = [name for name in inspect.signature(log_prior).parameters if name != "theta"]
@@ -241,7 +241,7 @@ def draw_country(model: VBAgg, design: Design, rng: np.random.Generator) -> Coun
     bags = make_geometry(design, rng)
     fixed = starting_state(model, bags).fixed
     prior = HyperPrior.of(*prior_with_gradient(model, fixed))
-    kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
+    kernel, likelihood = kernel_of(model.kernel_text(fixed), fixed), model.resolved_likelihood
     z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
     p = bag_weights(likelihood, bags.weight, bags.offsets, 1.0)
     bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from models.training.estimator import Estimator
+from models.training.parameters import Count, Positive
 
 
 class RateDraws(Protocol):
@@ -38,13 +40,24 @@ class RateDraws(Protocol):
         """Aggregate the rates over each bag: (n_draws, n_bag)."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateModel(Estimator):
-    """Base of the models of bags whose response follows an aggregate of rates."""
+    """Base of the models of bags whose response follows an aggregate of rates.
+
+    The defaults here and in the subclasses are those of ``model`` and ``fit`` in a configuration,
+    which reads them (:mod:`pipeline.config.model_schema`).
+    """
 
     sweep: ClassVar[Sweep] = "minibatch"
-    likelihood: str
-    link: str
-    area_effect: bool
+
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: Literal["auto", True, False] = "auto"
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    seed: int = 0
 
     @property
     def resolved_likelihood(self) -> Likelihood:

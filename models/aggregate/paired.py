@@ -35,8 +35,10 @@ def what_differs(a: Any, b: Any) -> str | None:
     if not isinstance(a, VBAgg):
         return None  # one surface each: there is nothing to pair
     of_a, of_b = a.fitted_state(), b.fitted_state()
-    if a.kernel != b.kernel or a.link_name != b.link_name:
-        return "the kernel" if a.kernel != b.kernel else "the link"
+    if a.kernel_text(of_a.fixed) != b.kernel_text(of_b.fixed):
+        return "the kernel"
+    if a.link_name != b.link_name:
+        return "the link"
     if not _equal(of_a.params["w"], of_b.params["w"]):
         return "the inducing points"
     names = (set(of_a.fixed) | set(of_b.fixed)) - _OWN

@@ -38,7 +38,7 @@ from models.gp.draws import (
     N_FEATURE,
     feature_share,
 )
-from models.gp.inducing_points import choose_inducing_points, place_inducing
+from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernels import Kernel
@@ -98,14 +98,15 @@ class VBAgg(KernelModel, AggregateModel):
         aggregate matched by a log-normal distribution, what is not linear in ``f`` integrated out
         (:func:`models.aggregate.moment_matching.marginal`). ``monte_carlo``: whole functions drawn
         in every step. ``auto`` is log_normal for the exp link and second_order for the others.
-    area_effect : bool
-        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt.
+    area_effect : "auto" or bool
+        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt;
+        ``auto``: with Poisson counts.
     n_inducing : int or "auto"
         Points of the kernel's terms of two and more dimensions together; fewer where there are
         fewer distinct pixels. ``auto``: averages of the bags, where these are 400 or fewer; else
         400 points. See :func:`models.gp.inducing_points.place_inducing`.
     kernel : str
-        See :func:`models.gp.kernel_text.parse_kernel`.
+        See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``smooth_additive``.
     priors : {"none", "weak"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
@@ -165,28 +166,24 @@ class VBAgg(KernelModel, AggregateModel):
     source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "minibatch"
 
-    likelihood: str = "poisson"
-    link: str = "auto"
+    #: Whether ``n_inducing="auto"`` stands for averages of the bags, where these are few.
+    averages: ClassVar[bool] = True
+    auto_kernel: ClassVar[str] = "smooth_additive"
+
     estimator: Estimation = "auto"
-    area_effect: bool = False
     n_inducing: Count | Literal["auto"] = "auto"
-    kernel: str = "ard"
-    priors: Literal["none", "weak"] = "none"
+    kernel: str = "auto"
+    priors: Literal["none", "weak"] = "weak"
     learn_inducing: bool = False
     pair_pixels: Count = 64
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
-    batch_bags: Count = 32
-    max_epochs: Count = 300
-    learning_rate: Positive = 0.05
-    tolerance: Positive = 0.01
     posterior_steps: Literal["natural", "adam"] = "natural"
     natural_rate: Positive = 0.5
     nats_left: Positive = 0.05
     integrate: Literal["auto", "none"] | Annotated[int, Range(2, 1000, even=True)] = "auto"
     few_pixels: bool = False
     dtype: Precision = "float64"
-    seed: int = 0
 
     @property
     def by_terms(self) -> bool:
@@ -196,7 +193,12 @@ class VBAgg(KernelModel, AggregateModel):
     @property
     def n_points(self) -> int:
         """Inducing points where they stand for the whole function."""
-        return 200 if self.n_inducing == "auto" else self.n_inducing
+        return POINTS if self.n_inducing == "auto" else self.n_inducing
+
+    @property
+    def wanted_points(self) -> int | None:
+        """Inducing points of the terms of two and more dimensions; None: averages of the bags."""
+        return None if self.averages and self.n_inducing == "auto" else self.n_points
 
     @property
     def estimator_name(self) -> str:
@@ -225,8 +227,7 @@ class VBAgg(KernelModel, AggregateModel):
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         kernel = self._kernel(fixed)
         if self.by_terms:
-            wanted = None if self.n_inducing == "auto" else self.n_inducing
-            placed = place_inducing(kernel, z, sample, wanted, rng)
+            placed = place_inducing(kernel, z, sample, self.wanted_points, rng)
             cap = max(LEAST_CLIMB, CLIMB_PIXELS // sample.n_bag)
             cap = 0 if sample.n_pix <= 1.5 * cap * sample.n_bag else cap
             gathered = ALL_PIXELS if sample.n_pix <= FEW else 0

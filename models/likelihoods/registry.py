@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from models.core.errors import ParameterError
 from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.beta_binomial import BetaBinomial
@@ -40,8 +42,14 @@ def unregister(name: str) -> None:
     LIKELIHOODS.pop(name, None)
 
 
-def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
-    """Return the likelihood of that name, with a log-normal effect of each area if wanted.
+def find_likelihood(name: str, *, area_effect: bool | Literal["auto"] = False) -> Likelihood:
+    """Return the likelihood of that name, with an effect of each area if wanted.
+
+    Parameters
+    ----------
+    name : str
+    area_effect : bool or "auto"
+        ``auto``: what the likelihood has by default.
 
     Raises
     ------
@@ -52,6 +60,8 @@ def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
         msg = f"likelihood: {name!r} is not one of {', '.join(LIKELIHOODS)}"
         raise ParameterError(msg)
     base = LIKELIHOODS[name]
+    if area_effect == "auto":
+        area_effect = base.area_effect_by_default
     if area_effect and not base.takes_area_effect:
         msg = f"area_effect: {name} responses cannot have a factor a bag; leave it out"
         raise ParameterError(msg)

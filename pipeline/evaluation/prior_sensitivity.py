@@ -154,7 +154,7 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
         By the names in ``PRIORS``; those that the model lacks, or that are flat, are left out.
     """
     state = model.fitted_state()
-    kernel, mode = kernel_of(model.kernel, state.fixed), state.params["theta"]
+    kernel, mode = kernel_of(model.kernel_text(state.fixed), state.fixed), state.params["theta"]
     side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
 
     def density(theta: np.ndarray) -> float:

@@ -113,7 +113,7 @@ class CountTask:
     @property
     def _likelihood(self) -> Likelihood:
         spec = self.config.model
-        effect = spec.has_area_effect and spec.response.takes_area_effect
+        effect = spec.area_effect if spec.response.takes_area_effect else False
         return find_likelihood(spec.likelihood, area_effect=effect)
 
     @cached_property

@@ -15,6 +15,7 @@ from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.links import LINKS
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.registry import LIKELIHOODS
+from tests.plain import plain
 
 NODE, WEIGHT = roots_hermitenorm(120)
 WEIGHT = WEIGHT / np.sqrt(2 * np.pi)
@@ -273,7 +274,8 @@ def test_coefficients_are_those_of_bayesian_regression():
     n = 60
     x = rng.normal(size=(n, 3))
     y = x @ [1.0, -0.5, 0.0] + 0.3 * rng.normal(size=n)
-    model = VBAgg(
+    model = plain(
+        VBAgg,
         likelihood="normal",
         kernel="linear",
         n_inducing=20,

@@ -21,6 +21,7 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support import data_support, rough_variance
 from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def fitted() -> tuple[VBAgg, Bags]:
     x, coords = rng.standard_normal((300, 2)), rng.uniform(0, 50, (300, 2))
     y = rng.normal(20.0, 2.0, 30)
     bags = Bags(x, offsets, y, np.ones(300), coords)
-    model = VBAgg(
+    model = plain(VBAgg,
         likelihood="normal", kernel="linear(x) + rbf(x) + matern32(space)", n_inducing=60,
         max_epochs=40, priors="weak",
     )  # fmt: skip
