@@ -56,7 +56,7 @@ def make_model(name: str, **changed: Any) -> KnownScale:
 
 def settings_of(name: str, design: Design, **changed: Any) -> str:
     """Return a hash of all that decides a record."""
-    ranges = (prior_draws.TOTALS, prior_draws.SHARES, prior_draws.TESTED, prior_draws.NOISE)
+    ranges = (prior_draws.TOTALS, prior_draws.SHARES, prior_draws.TESTED)
     params = make_model(name, **changed).get_params()
     return hash_settings(name, params, asdict(design), ranges, N_DRAWS, N_CHOSEN)
 

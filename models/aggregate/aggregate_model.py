@@ -11,7 +11,9 @@ import numpy as np
 from models.backend.arrays import as_array
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Sweep, override
+from models.core.protocol import Arrays, Summary, Sweep, override
+from models.gp.priors import unit_of
+from models.gp.scaling import scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
 from models.likelihoods.mixture import MixturePrediction
@@ -60,9 +62,16 @@ class AggregateModel(Estimator):
     seed: int = 0
 
     @property
+    def has_area_effect(self) -> bool:
+        """Whether there is an effect of each bag, ``auto`` resolved."""
+        if self.area_effect != "auto":
+            return self.area_effect
+        return find_likelihood(self.likelihood).area_effect_by_default
+
+    @property
     def resolved_likelihood(self) -> Likelihood:
         """The likelihood of a bag's response, its area effect included."""
-        return find_likelihood(self.likelihood, area_effect=self.area_effect)
+        return find_likelihood(self.likelihood, area_effect=self.has_area_effect)
 
     @property
     def link_name(self) -> str:
@@ -73,6 +82,16 @@ class AggregateModel(Estimator):
     def resolved_link(self) -> Link:
         """The link, ``auto`` resolved."""
         return find_link(self.link_name)
+
+    def starting_scale(self, sample: Summary) -> tuple[Arrays, float, dict[str, float]]:
+        """Return the constants of a fit, the level of ``Psi(f)``, and the likelihood's parameters.
+
+        The constants: scalings, the base rate, and the units of the parameters that have units.
+        """
+        base, level, own = self.resolved_likelihood.starting_scale(sample)
+        units = self.resolved_likelihood.units(sample)
+        each = {unit_of(name): np.array([unit]) for name, unit in units.items()}
+        return {**scaling_of(sample, base), **each}, level, own
 
     @override
     def check_params(self) -> None:
@@ -87,7 +106,7 @@ class AggregateModel(Estimator):
                 f"use {' or '.join(links)}"
             )
             raise ParameterError(msg)
-        find_likelihood(self.likelihood, area_effect=self.area_effect)
+        find_likelihood(self.likelihood, area_effect=self.has_area_effect)
 
     @abstractmethod
     def predict_block(

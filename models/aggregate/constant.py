@@ -12,6 +12,7 @@ from models.aggregate.point_model import PointModel
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
+from models.gp.priors import unit_of
 from models.likelihoods.observation import Observation
 
 STEP = 1e-4  # of the central differences of the slopes
@@ -101,5 +102,7 @@ class Constant(PointModel):
         for name, parameter in parameters.items():
             if parameter.excess_power is not None:
                 start = parameter.start
+                if parameter.in_units:
+                    start += float(state.fixed[unit_of(name)][0])
                 params[name] = np.clip(params[name], start - FARTHEST, start + FARTHEST)
         return State(params, state.fixed, {}, state.step + 1, state.rate), Info(bound)

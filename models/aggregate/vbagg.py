@@ -44,7 +44,7 @@ from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import log_prior, log_prior_noise
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation
 from models.likelihoods.prediction import Prediction
@@ -99,8 +99,9 @@ class VBAgg(KernelModel, AggregateModel):
         (:func:`models.aggregate.moment_matching.marginal`). ``monte_carlo``: whole functions drawn
         in every step. ``auto`` is log_normal for the exp link and second_order for the others.
     area_effect : "auto" or bool
-        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt;
-        ``auto``: with Poisson counts.
+        An effect of each bag beside the likelihood's own noise, its deviation learnt: a log-normal
+        factor, or noise between bags under the normal likelihood. ``auto``: with Poisson counts,
+        normal and exponential responses, unless ``estimator`` is the bound.
     n_inducing : int or "auto"
         Points of the kernel's terms of two and more dimensions together; fewer where there are
         fewer distinct pixels. ``auto``: averages of the bags, where these are 400 or fewer; else
@@ -205,13 +206,18 @@ class VBAgg(KernelModel, AggregateModel):
         """The estimator, ``auto`` resolved."""
         return self.resolved_link.estimator if self.estimator == "auto" else self.estimator
 
+    @property
+    @override
+    def has_area_effect(self) -> bool:
+        return super().has_area_effect and (self.area_effect != "auto" or self.estimator != "bound")
+
     @override
     def check_params(self) -> None:
         super().check_params()
         if not available(self.resolved_likelihood, self.link_name, self.estimator_name):
             msg = (
-                f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
-                f"use {self.resolved_link.estimator} or monte_carlo"
+                f"estimator: {self.estimator!r} does not exist for the {self.resolved_likelihood} "
+                f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
 
@@ -222,8 +228,7 @@ class VBAgg(KernelModel, AggregateModel):
         """Inducing points by k-means++, rates at their mean."""
         self.check_params()
         self.forget_kernels()
-        base, level, own = self.resolved_likelihood.starting_scale(sample)
-        fixed = scaling_of(sample, base)
+        fixed, level, own = self.starting_scale(sample)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         kernel = self._kernel(fixed)
         if self.by_terms:
@@ -387,7 +392,7 @@ class VBAgg(KernelModel, AggregateModel):
         if self.priors == "weak":
             side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
             value, slope = log_prior(kernel, theta, self.link_name, side)
-            noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
+            noise, by_noise = log_prior_noise(self.resolved_likelihood, own, state.fixed)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
             for name, each in by_noise.items():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from models.core.errors import ParameterError
-from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.beta_binomial import BetaBinomial
 from models.likelihoods.binomial import Binomial
 from models.likelihoods.exponential import Exponential
@@ -42,14 +39,8 @@ def unregister(name: str) -> None:
     LIKELIHOODS.pop(name, None)
 
 
-def find_likelihood(name: str, *, area_effect: bool | Literal["auto"] = False) -> Likelihood:
+def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
     """Return the likelihood of that name, with an effect of each area if wanted.
-
-    Parameters
-    ----------
-    name : str
-    area_effect : bool or "auto"
-        ``auto``: what the likelihood has by default.
 
     Raises
     ------
@@ -60,12 +51,10 @@ def find_likelihood(name: str, *, area_effect: bool | Literal["auto"] = False) -
         msg = f"likelihood: {name!r} is not one of {', '.join(LIKELIHOODS)}"
         raise ParameterError(msg)
     base = LIKELIHOODS[name]
-    if area_effect == "auto":
-        area_effect = base.area_effect_by_default
     if area_effect and not base.takes_area_effect:
-        msg = f"area_effect: {name} responses cannot have a factor a bag; leave it out"
+        msg = f"area_effect: {name} responses cannot have an effect of each bag; leave it out"
         raise ParameterError(msg)
-    return AreaEffect(base) if area_effect else base
+    return base.with_area_effect() if area_effect else base
 
 
 for _likelihood in (

@@ -82,8 +82,9 @@ class ModelSpec(Section):
     )
     area_effect: bool | Literal["auto"] = Field(
         VBAgg.area_effect,
-        description="log-normal random effect of each area, for overdispersed counts; auto: "
-        "with the poisson likelihood",
+        description="random effect of each area, for what areas of equal covariates differ by: a "
+        "log-normal factor, or noise between areas (normal); auto: with the poisson, normal and "
+        "exponential likelihoods, unless the estimator is the bound",
     )
     inducing: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
         VBAgg.n_inducing,
@@ -137,7 +138,7 @@ class ModelSpec(Section):
     def has_area_effect(self) -> bool:
         """``area_effect``, with ``auto`` resolved."""
         if self.area_effect == "auto":
-            return self.response.area_effect_by_default
+            return self.response.area_effect_by_default and self.estimator != "bound"
         return self.area_effect
 
     @property

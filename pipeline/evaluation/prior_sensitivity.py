@@ -170,7 +170,9 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
         {name: state.members[name][k] for name in likelihood.parameters}
         for k in range(_weight(model).shape[0])
     ]
-    found["area_effect"] = np.array([log_prior_noise(likelihood, each)[0] for each in own])
+    found["area_effect"] = np.array(
+        [log_prior_noise(likelihood, each, state.fixed)[0] for each in own]
+    )
     return {name: value for name, value in found.items() if np.ptp(value) > 0}
 
 

@@ -113,12 +113,12 @@ class CountTask:
     @property
     def _likelihood(self) -> Likelihood:
         spec = self.config.model
-        effect = spec.area_effect if spec.response.takes_area_effect else False
+        effect = spec.has_area_effect and spec.response.takes_area_effect
         return find_likelihood(spec.likelihood, area_effect=effect)
 
     @cached_property
     def _areas(self) -> Areas:
-        return Areas.of(self.store, self.config.model.response)
+        return Areas.of(self.store, self._likelihood)
 
     @property
     def _counts(self) -> bool:

@@ -345,7 +345,7 @@ def test_a_point_estimate_answers_like_a_posterior(name, make_bags):
     [
         (Constant(likelihood="cauchy"), "likelihood"),
         (Constant(link="identity"), "link.*use exp or square"),
-        (Constant(likelihood="normal", area_effect=True), "area_effect.*leave it out"),
+        (Constant(likelihood="binomial", area_effect=True), "area_effect.*leave it out"),
         (Network(n_hidden=0), "n_hidden"),
         (Network(weight_decay=-1.0), "weight_decay"),
         (Network(manifold=-1.0), "manifold"),

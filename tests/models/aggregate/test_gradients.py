@@ -102,12 +102,13 @@ def test_gradient_under_every_kernel_agrees_with_finite_differences(
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 
 
-@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "exponential", "normal"])
 def test_gradient_with_an_area_effect_agrees_with_finite_differences(
     likelihood, monkeypatch, make_bags
 ):
+    link = "identity" if likelihood == "normal" else "exp"
     model = plain(
-        VBAgg, likelihood=likelihood, link="exp", area_effect=True, n_inducing=3, priors="weak"
+        VBAgg, likelihood=likelihood, link=link, area_effect=True, n_inducing=3, priors="weak"
     )
     _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
 

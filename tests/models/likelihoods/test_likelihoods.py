@@ -74,12 +74,15 @@ def _cases(likelihood):
         eta, bag_data = np.array([0.1, 0.5, 0.9, 0.2, 0.4]), np.array([5.0, 7.0, 1000.0, 9.0, 20.0])
     if not likelihood.counts:
         y = y + 1e-3
+    if str(likelihood) == "normal+area_effect":
+        bag_data = np.array([[1.0, 4.0], [2.0, 2.0], [900.0, 8e4], [1.0, 7.0], [0.2, 0.9]])
     return y, eta, bag_data, {name: value + 0.1 for name, value in likelihood.start().items()}
 
 
 LIKELIHOOD_CASES = [
     *LIKELIHOODS.values(),
     *(AreaEffect(LIKELIHOODS[n]) for n in ("poisson", "negative_binomial", "exponential")),
+    LIKELIHOODS["normal"].with_area_effect(),
 ]
 
 

@@ -447,6 +447,7 @@ def test_killed_and_resumed(store: BagStore, tmp_path: Path) -> None:
         import sys
         from contextlib import contextmanager
         from models import VBAgg
+        from tests.plain import plain
         from pipeline.training.fit import fit
         from pipeline.store.bag_store import BagStore
 
