@@ -47,7 +47,7 @@ def measure(task: Task) -> Record:
     """Do as :func:`benchmarks.designs.measure`; an error is a record."""
     try:
         return designs.measure(task, WORLDS[task.design])
-    except Exception as error:  # noqa: BLE001 (any way to end is what is counted here)
+    except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return {
             "label": task.label,

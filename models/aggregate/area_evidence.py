@@ -28,17 +28,21 @@ from models.core.block import BagBlock
 from models.core.protocol import State
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
-from models.gp.priors import log_prior, log_prior_noise
 from models.gp.kernel_terms import whole_kernel
+from models.gp.priors import log_prior, log_prior_noise
 from models.gp.scaling import scaled_inputs
-from models.likelihoods.area_effect import AreaEffect, mixture_mode
+from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.links import Link
 from models.likelihoods.observation import Observation
 
 LEAST = 1e-100
 LEAST_PRECISION = 1e-6  # of a site: a response that tells less tells nothing
 DIFFERENCE = 1e-4
+SPREAD = 1e-3  # variance of a fitted area's logarithm, beside that of its factor
 GAP = 1e-9  # of a mean from the upper end of its range
+
+
+Sites = tuple[np.ndarray, np.ndarray, float]
 
 
 @dataclass(frozen=True)
@@ -94,19 +98,17 @@ class AreaEvidence:
         self._inside = self._cov(state.params["theta"])[1]
         self._bent = 0.5 * _slope_of_slope(link, v0) / link.slope(v0)
         self._at = v0
-        self._base = likelihood
-        # A factor on Psi(v) adds to v, to first order.
+        # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
         self._by_factor = np.asarray(link.value(v0) / link.slope(v0))
-        if isinstance(likelihood, AreaEffect):
-            self._base = likelihood.base
-            tau2 = float(np.exp(2.0 * seen.params["log_area_sd"]))
+        self._base, tau2 = likelihood.without_factor(seen.params)
+        if tau2 > 0.0:
             t = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
-            spread = np.full(bags.n_bag, tau2 + 1e-3)
-            mode, _ = mixture_mode(self._base, seen.y, t, dict(seen.params), seen.bag_data, spread)
+            spread = np.full(bags.n_bag, tau2 + SPREAD)
+            mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
             self._at = _inverse(link, np.exp(mode) / total)
         self.large_sd = link.large_sd
         self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0
-        self._sites: tuple[Any, Any] | None = None
+        self._sites: tuple[tuple[float, ...], Sites] | None = None
         self._neighbour = None
         if bags.coords is not None and bags.n_bag > 1:
             axes = z[:, bags.x.shape[1] :].T
@@ -132,10 +134,9 @@ class AreaEvidence:
         cov, inside = self._cov(theta)
         # Psi is not linear: the more f varies inside an area, the further its mean is from f's.
         prior_mean = self._offset + self._bent * (inside - self._inside)
-        if isinstance(self._likelihood, AreaEffect):
-            tau2 = np.exp(2.0 * params["log_area_sd"])
-            variance = variance + self._by_factor**2 * tau2
-            prior_mean = prior_mean - 0.5 * self._by_factor * tau2
+        _, tau2 = self._likelihood.without_factor(params)
+        variance = variance + self._by_factor**2 * tau2
+        prior_mean = prior_mean - 0.5 * self._by_factor * tau2
         cov[np.diag_indices_from(cov)] += variance
         try:
             lower = cholesky(cov)
@@ -153,10 +154,10 @@ class AreaEvidence:
             side = float(self._fixed["area_side"][0]) if "area_side" in self._fixed else None
             value += log_prior(self._kernel, theta, self._model.link_name, side)[0]
             arrays = {name: np.array([each]) for name, each in params.items()}
-            value += log_prior_noise(self._likelihood, arrays)[0]
+            value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
         return Evidence(value, mean, precision) if np.isfinite(value) else None
 
-    def _site(self, params: dict[str, float]) -> tuple[np.ndarray, np.ndarray, float]:
+    def _site(self, params: dict[str, float]) -> Sites:
         """Return the Gaussian sites of the areas: their places and variances, and a constant."""
         base = {name: params[name] for name in self._base.parameters}
         key = tuple(base.values())
@@ -183,7 +184,7 @@ class AreaEvidence:
         ----------
         x : (n_theta + n_own,) float64
         sd : float
-            Deviation of the noise, as a factor on the mean.
+            Deviation of the noise: of a factor on the mean, or in units of the responses'.
         """
         theta, field = x[: self._kernel.n_theta], 0.0
         here = np.arange(self._offset.size)
@@ -192,7 +193,8 @@ class AreaEvidence:
                 if getattr(term.kernel, "spatial", False):
                     k = self._cov.term(number, theta)
                     field += float(np.mean(np.diag(k) - k[here, self._neighbour]))
-        noise = float(np.mean((self._by_factor * sd) ** 2))
+        scale = self._by_factor if self._likelihood.positive else 1.0
+        noise = float(np.mean((scale * sd) ** 2))
         return noise / (noise + max(field, 0.0))
 
 

@@ -15,8 +15,10 @@ from itertools import product
 import numpy as np
 
 from models.aggregate.area_evidence import AreaEvidence, Evidence
+from models.core.protocol import Arrays
 from models.gp.kernel_terms import split_terms
 from models.gp.kernels import Kernel
+from models.gp.priors import unit_of
 from models.likelihoods.likelihood import Likelihood
 
 WARM, KEPT = 300, 1200  # steps of the chain
@@ -37,29 +39,43 @@ class Places:
     ----------
     noise, variance, length : int
         The noise between areas; variance and length-scale of space.
-    power : float
-        The noise's deviation is ``exp(power phi[noise])``.
+    power, unit : float
+        The noise's deviation is ``exp(power (phi[noise] - unit))``, of a factor on the mean or in
+        units of the responses' deviation.
     """
 
     noise: int
     variance: int
     length: int
     power: float
+    unit: float = 0.0
+
+    def sd(self, phi: np.ndarray) -> np.ndarray:
+        """Return the noise's deviation of each row of ``phi`` (n, n_phi)."""
+        return np.asarray(np.exp(self.power * (phi[:, self.noise] - self.unit)))
 
     def lattice(self, large_sd: float, side: float) -> list[np.ndarray]:
         """Return the grid's logarithms, of each of the three."""
         return [
-            np.sort(SDS / self.power),
+            self.unit + np.sort(SDS / self.power),
             2.0 * (SPREADS + np.log(large_sd)),
             SIDES + np.log(side),
         ]
 
 
-def find_places(kernel: Kernel, likelihood: Likelihood) -> Places | None:
-    """Find the parameters of the noise between areas and of a term of space; None without both."""
+def find_places(kernel: Kernel, likelihood: Likelihood, fixed: Arrays) -> Places | None:
+    """Find the parameters of the noise between areas and of a term of space; None without both.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    likelihood : Likelihood
+    fixed : dict of arrays
+        Constants of the fit: units of the likelihood's parameters.
+    """
     noisy = [
-        (number, each.excess_power)
-        for number, each in enumerate(likelihood.parameters.values())
+        (number, each.excess_power, fixed.get(unit_of(name), np.zeros(1)))
+        for number, (name, each) in enumerate(likelihood.parameters.items())
         if each.excess_power is not None
     ]
     spatial = [
@@ -69,9 +85,9 @@ def find_places(kernel: Kernel, likelihood: Likelihood) -> Places | None:
     ]
     if not noisy or not spatial:
         return None
-    number, power = noisy[-1]
+    number, power, unit = noisy[-1]
     variance, length = (1 + spatial[-1].places).tolist()
-    return Places(1 + kernel.n_theta + number, variance, length, power)
+    return Places(1 + kernel.n_theta + number, variance, length, power, float(unit[0]))
 
 
 @dataclass(frozen=True)
@@ -113,9 +129,8 @@ def explanations(chain: Chain, places: Places | None) -> np.ndarray:
     noisy = chain.noise > 0.5
     rows = []
     for own in (noisy, ~noisy):
-        sd = np.exp(places.power * chain.phi[own, places.noise])
         others = np.exp(chain.phi[own][:, [places.variance, places.length]])
-        values = np.column_stack([sd, others])
+        values = np.column_stack([places.sd(chain.phi[own]), others])
         middle = np.median(values, axis=0) if own.any() else np.full(3, np.nan)
         rows.append([own.mean(), *middle])
     return np.array(rows)
@@ -221,12 +236,12 @@ def explore(
     mean = np.array([each.mean for each in found]) - first.mean + phi[0]
     mean += rng.standard_normal(mean.size) / np.sqrt([each.precision for each in found])
     theta = np.stack(draws)
-    noise = np.zeros(mean.size)
+    drawn, noise = np.column_stack([mean, theta]), np.zeros(mean.size)
     if places is not None:
-        sd = np.exp(places.power * theta[:, places.noise - 1])
-        noise = np.array([evidence.noise_share(*each) for each in zip(theta, sd, strict=True)])
+        each = zip(theta, places.sd(drawn), strict=True)
+        noise = np.array([evidence.noise_share(x, sd) for x, sd in each])
     fall = first.value - np.array([each.value for each in found])
-    return Chain(np.column_stack([mean, theta]), fall, noise)
+    return Chain(drawn, fall, noise)
 
 
 def _jumps(

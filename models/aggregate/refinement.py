@@ -257,7 +257,8 @@ class Refinement:
         model, chain = self._model, None
         if model.priors == "weak" and 1 < self._n_bag <= MOST_CHAINED:
             bags = self._sums.bags(state, self._gathered)
-            places = find_places(whole_kernel(model._kernel(state.fixed)), model.resolved_likelihood)
+            kernel = whole_kernel(model._kernel(state.fixed))
+            places = find_places(kernel, model.resolved_likelihood, state.fixed)
             with np.errstate(all="ignore"):
                 evidence = AreaEvidence(model, state, bags)
                 chain = explore(evidence, phi, covariance, places, model.seed)

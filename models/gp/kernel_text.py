@@ -18,6 +18,8 @@ NAMED = {
     "smooth_additive": "ridge(x) + smooth(x) + matern32(space)",
     "flexible": "ridge(x) + smooth(x) + ard(x) + matern32(space)",
 }
+#: Without coordinates: what covariates do together takes the place of space.
+SPACELESS = {"additive": "ard(x)", "smooth_additive": "ridge(x) + smooth(x) + ard(x)"}
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 

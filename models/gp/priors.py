@@ -39,6 +39,10 @@ SHORT_AREA = 1.0  # l0 of space, in sides of a typical area
 # differ by more than chance are the rule; a prior that forbids it, as P(sd > 0.1) = 0.01 of R
 # disaggregation does, has a field shorter than an area stand for the noise (docs/design/noise.md).
 LARGE_NOISE, TAIL_NOISE = 0.5, 0.1
+# U of a noise in the responses' own units, those of an area's average: P(sd > their deviation) =
+# TAIL. What areas vary by bounds what noise can be.
+LARGE_SHARE = 1.0
+UNIT = "unit_"
 
 
 def log_prior(
@@ -90,22 +94,32 @@ def log_prior(
 
 
 def log_prior_noise(
-    likelihood: Likelihood, params: Mapping[str, Any]
+    likelihood: Likelihood, params: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Return the log density of a likelihood's parameters and its gradient; (1,) arrays.
 
-    Parameters that stand for a factor on the mean have priors, by that factor's deviation: the size
-    of the negative binomial and the deviation of area effects do, the normal noise does not.
+    A parameter with an ``excess_power`` has a prior, by the deviation that it stands for. ``fixed``
+    holds the units of those that have units; what was fitted before it had a prior has none.
     """
-    rate = -np.log(TAIL_NOISE) / LARGE_NOISE
     value, grad = 0.0, {}
     for name, parameter in likelihood.parameters.items():
-        power = parameter.excess_power
+        power, unit = parameter.excess_power, 0.0
+        rate = -np.log(TAIL_NOISE) / LARGE_NOISE
+        if parameter.in_units:
+            if fixed is None or unit_of(name) not in fixed:
+                continue
+            unit, rate = float(fixed[unit_of(name)][0]), -np.log(TAIL) / LARGE_SHARE
         if power is not None:
-            sd = np.exp(power * params[name])
-            value += float((power * params[name] - rate * sd).sum())
+            log_sd = power * (params[name] - unit)
+            sd = np.exp(log_sd)
+            value += float((log_sd - rate * sd).sum())
             grad[name] = power * (1.0 - rate * sd)
     return value, grad
+
+
+def unit_of(name: str) -> str:
+    """Return where a fit's constants hold the unit of a likelihood's parameter, a logarithm."""
+    return UNIT + name
 
 
 def _leaves(

@@ -25,7 +25,7 @@ KERNEL = "ridge + matern32(space)"
 
 
 def _fitted(bags, **settings):
-    given = {"kernel": KERNEL, "link": "exp", "priors": "weak", "integrate": "none"}
+    given = {"kernel": KERNEL, "link": "exp", "integrate": "none", "area_effect": False}
     return VBAgg(**{**given, **settings}).fit(bags, n_thread=1)
 
 
@@ -76,11 +76,18 @@ def test_the_evidence_is_that_of_the_dense_process():
         slope, variance, length = np.exp(at)
         # A flat prior of the mean, but for a constant.
         prior = variance * matern32(distance, length) + slope * z @ z.T + 100.0
-        return Dense(bags.y, weight, bags.offsets, prior).laplace()[0] + (
-            priors.log_prior(kernel, at, "exp", side)[0]
+        return (
+            Dense(bags.y, weight, bags.offsets, prior).laplace()[0]
+            + (priors.log_prior(kernel, at, "exp", side)[0])
         )
 
-    moves = [(1.0, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 1.0, -0.7), (0.0, 0.5, 1.0), (-1.0, 0.5, -0.5)]
+    moves = [
+        (1.0, 0.0, 0.0),
+        (0.0, -1.0, 0.0),
+        (0.0, 1.0, -0.7),
+        (0.0, 0.5, 1.0),
+        (-1.0, 0.5, -0.5),
+    ]
     for move in moves:
         at = theta + np.array(move)
         told = evidence.at(at).value - evidence.at(theta).value
@@ -91,6 +98,7 @@ CASES = {
     "poisson, area effect": {"area_effect": True},
     "square": {"link": "square"},
     "negative binomial": {"likelihood": "negative_binomial"},
+    "normal": {"likelihood": "normal", "link": "identity", "area_effect": True},
 }
 
 
@@ -161,9 +169,10 @@ def test_draws_cross_between_two_modes_by_their_weight(weight):
 
 def test_without_noise_or_space_nothing_stands_for_another():
     kernel = parse_kernel(KERNEL, 2, has_coords=True)
-    assert find_places(kernel, find_likelihood("poisson")) is None
-    assert find_places(parse_kernel("ridge", 2, has_coords=True), find_likelihood("negative_binomial")) is None
-    places = find_places(kernel, find_likelihood("negative_binomial"))
+    assert find_places(kernel, find_likelihood("poisson"), {}) is None
+    noisy = find_likelihood("negative_binomial")
+    assert find_places(parse_kernel("ridge", 2, has_coords=True), noisy, {}) is None
+    places = find_places(kernel, noisy, {})
     assert places == Places(4, 2, 3, -0.5)
 
 

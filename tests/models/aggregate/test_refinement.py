@@ -23,6 +23,7 @@ from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
 from tests.models.aggregate.country import country
+from tests.plain import plain
 
 KERNEL = "ridge + matern32(space)"
 
@@ -34,7 +35,7 @@ def bags():
 
 def _model(**settings):
     fixed = {"kernel": KERNEL, "link": "exp", "priors": "weak", "integrate": "none"}
-    return VBAgg(**{**fixed, **settings})
+    return plain(VBAgg, **{**fixed, **settings})
 
 
 def _profile(model, bags):

@@ -21,6 +21,7 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support import data_support, rough_variance
 from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def fitted() -> tuple[VBAgg, Bags]:
     x, coords = rng.standard_normal((300, 2)), rng.uniform(0, 50, (300, 2))
     y = rng.normal(20.0, 2.0, 30)
     bags = Bags(x, offsets, y, np.ones(300), coords)
-    model = VBAgg(
+    model = plain(VBAgg,
         likelihood="normal", kernel="linear(x) + rbf(x) + matern32(space)", n_inducing=60,
         max_epochs=40, priors="weak",
     )  # fmt: skip
@@ -90,7 +91,7 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
     cross = 2.0 * np.exp(-0.5 * ((x - known.T) / 0.7) ** 2)
     gone = np.einsum("ij,ij->i", cross, np.linalg.solve(k, cross.T).T)
     model = SimpleNamespace(
-        kernel="linear(x) + rbf(x)",
+        kernel_text=lambda _: "linear(x) + rbf(x)",
         fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
     )
     assert rough_variance(kernel, theta, z) == pytest.approx(2.0)
@@ -129,7 +130,7 @@ def test_a_rough_part_that_has_vanished_rules_nothing() -> None:
     fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
     theta = np.log(np.array([1.0, 1e-5, 1.0]))
     model: Any = SimpleNamespace(
-        kernel="linear(x) + rbf(x)",
+        kernel_text=lambda _: "linear(x) + rbf(x)",
         fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
     )
     p = Prediction("exp", np.zeros(4), np.full(4, 5e-4), 1.0)
