@@ -12,6 +12,7 @@ from models.backend.arena import Allocate
 from models.backend.arrays import namespace
 from models.core.errors import ParameterError
 from models.core.protocol import override
+from models.gp.components import Component
 from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
 
@@ -102,6 +103,11 @@ class Sum(Pair):
 
     operation: ClassVar[str] = "add"
 
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return self.left.components + self.right.components
+
     @override
     def start(self, variance: float) -> np.ndarray:
         """Share the variance equally between the terms."""
@@ -132,6 +138,12 @@ class Product(Pair):
     """``k_left * k_right``."""
 
     operation: ClassVar[str] = "multiply"
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        """Of each with each: products of sums are sums of products."""
+        return tuple(a.times(b) for a in self.left.components for b in self.right.components)
 
     @override
     def start(self, variance: float) -> np.ndarray:
