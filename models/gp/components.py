@@ -1,7 +1,7 @@
 """What a kernel says of the functions that it adds up: which inputs each of them holds.
 
-A kernel that is a sum of terms has draws that are sums of functions, ``f = sum_c f_c``. Whoever tells
-the effect of a covariate must know all ``f_c`` that hold it, and what else these hold.
+A kernel that is a sum of terms has draws that are sums of functions, ``f = sum_c f_c``. Whoever
+tells the effect of a covariate must know all ``f_c`` that hold it, and what else these hold.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ class Component:
     def times(self, other: Component) -> Component:
         """Return the function whose kernel is the product: linear beside a constant alone."""
         alone = not self.columns or not other.columns
-        return Component(
-            self.columns | other.columns, self.linear and other.linear and alone
-        )
+        return Component(self.columns | other.columns, self.linear and other.linear and alone)
 
 
 @dataclass(frozen=True)

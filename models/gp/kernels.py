@@ -45,7 +45,7 @@ class Kernel(ABC):
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """The functions that it adds up: one of all its ``columns`` unless a subclass has others."""
+        """The functions that it adds up; of a kernel with ``columns``, one of them all."""
         return (Component(frozenset(range(*getattr(self, "columns", (0, 0))))),)
 
     @abstractmethod

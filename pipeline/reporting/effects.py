@@ -48,9 +48,7 @@ def effects(fit: Mapping[str, Any], words: ResponseWords, rate_per: float) -> li
     return rows
 
 
-def _meaning(
-    name: str, told: Mapping[str, Any], words: ResponseWords, rate_per: float
-) -> str:
+def _meaning(name: str, told: Mapping[str, Any], words: ResponseWords, rate_per: float) -> str:
     """Return what the rate does between two values of a covariate, with its interval."""
     low, mid, high = (told[key] for key in ("lower", "median", "upper"))
     if mid is None:

@@ -31,6 +31,7 @@ from pipeline.reporting.words import (
     sentence,
 )
 from pipeline.store.balance import balance_rows
+from pipeline.training.modes import KEY as OVERDISPERSION
 
 PART = "\u2013 "  # before rows that are parts of the row above
 N_FIRST = 4  # cautions of the first screen
@@ -111,6 +112,7 @@ def page_content(found: Found) -> dict[str, Any]:
         "calibration": calibration_words(evaluation),
         "limit": sentence(LIMIT),
         "effects": effects(fit, words, config.output.rate_per),
+        "overdispersion": (fit.get(OVERDISPERSION) or {}).get("sentence"),
         "hyperparameters": hyperparameters(fit, link),
         "influence": influenced,
         "groups": groups,

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY as VERDICT
+from pipeline.training.modes import KEY as OVERDISPERSION
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
@@ -107,6 +108,9 @@ def cautions(
         said += _of_verdict(evaluation, one)
     if fit.get("converged") is False:
         said.append("The fit stopped before it converged. A longer fit may change the map.")
+    found = fit.get(OVERDISPERSION) or {}
+    if found.get("decided") is False:
+        said.append(found["sentence"])
     said += list(_of_evaluation(evaluation or {}))
     said += list(_of_balance(balance))
     if technical:

@@ -36,8 +36,9 @@ def told_effects(model: Any, store: BagStore, config: Config) -> dict[str, dict[
         mean and one deviation above; ``linear``, whether the slope says everything; ``beside``,
         what else its effect differs with; of the change from the first value to the last
         ``median``, ``lower`` and ``upper`` (the central 90 %), a share of the rate where
-        ``relative``, and whether it is the same ``everywhere``. With a middle value ``middle_above`` and ``middle_below``, the probabilities
-        that the rate there is above, and below, those at both ends.
+        ``relative``, and whether it is the same ``everywhere``. With a middle value
+        ``middle_above`` and ``middle_below``, the probabilities that the rate there is above, and
+        below, those at both ends.
     """
     if not isinstance(model, VBAgg):
         return {}
@@ -47,13 +48,14 @@ def told_effects(model: Any, store: BagStore, config: Config) -> dict[str, dict[
     for effect in covariate_effects(model, sample.x, sample.coords, sample.pixel_weight):
         name = names[effect.column]
         own = config.covariates.get(name)
-        found[name] = _told(effect, names, "none" if own is None else own.transform)
+        found[name] = told(effect, names, "none" if own is None else own.transform)
     return found
 
 
-def _told(effect: Effect, names: tuple[str, ...], transform: str) -> dict[str, Any]:
+def told(effect: Effect, names: tuple[str, ...], transform: str) -> dict[str, Any]:
+    """Return an effect as :func:`told_effects` has it, of columns so named."""
     lower, median, upper = np.quantile(effect.change, (TAILS[0], 0.5, TAILS[1]))
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "at": INVERSES[transform](effect.at).tolist(),
         "rate": np.median(effect.rate, axis=0).tolist(),
         "percentiles": effect.percentiles,
@@ -67,9 +69,9 @@ def _told(effect: Effect, names: tuple[str, ...], transform: str) -> dict[str, A
     }
     if effect.at[0] < effect.at[1] < effect.at[-1]:
         ends, middle = effect.rate[:, [0, -1]], effect.rate[:, 1]
-        told["middle_above"] = float((middle > ends.max(axis=1)).mean())
-        told["middle_below"] = float((middle < ends.min(axis=1)).mean())
-    return told
+        row["middle_above"] = float((middle > ends.max(axis=1)).mean())
+        row["middle_below"] = float((middle < ends.min(axis=1)).mean())
+    return row
 
 
 def _finite(value: float) -> float | None:

@@ -18,6 +18,8 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.thinning import thinned_store
 from pipeline.training.effects import told_effects
 from pipeline.training.fit import fit
+from pipeline.training.modes import KEY as OVERDISPERSION
+from pipeline.training.modes import told_modes
 
 Found = TypeVar("Found")
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
@@ -38,7 +40,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         ``hyperparameter_intervals`` where they are integrated (``mean``, ``lower`` and ``upper`` of
         the central 90 %); the ``coefficients`` of the kernel's linear part with their posterior
         standard deviations, and the ``effects`` of the covariates
-        (:func:`pipeline.training.effects.told_effects`);
+        (:func:`pipeline.training.effects.told_effects`); which explanation of ``overdispersion``
+        the data preferred, where the model knows (:func:`pipeline.training.modes.overdispersion`);
         ``n_pixels`` fitted to, and the ``settings`` that ``auto`` stands for.
     """
     progress = context.progress
@@ -78,6 +81,9 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
             "fit: slopes of the kernel's linear part, for a standard deviation of each covariate: "
             f"{listed}"
         )
+    modes = told_modes(model, config)
+    if modes:
+        progress.log(f"fit: {modes[OVERDISPERSION]['sentence']}")
     return {
         "bound": model.bound_,
         "epochs": training.epoch,
@@ -88,6 +94,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
         "effects": told_effects(model, store, config),
+        **modes,
         "n_pixels": store.n_pix,
         "settings": settings(config),
     }

@@ -1,4 +1,4 @@
-"""Effects of covariates against slopes in closed form, predictions of pixels and drawn functions."""
+"""Effects of covariates against slopes in closed form, predicted pixels and drawn functions."""
 
 from __future__ import annotations
 

@@ -60,4 +60,3 @@ def test_columns_are_held_as_differences_of_the_kernel_have_it(text):
         bent = np.abs(twice).max() > 1e-9
         assert found == Held(linear=not bent and not beside, beside=frozenset(beside))
     assert columns_of(kernel) == ((min(looked), max(looked) + 1) if looked else (0, 0))
-
