@@ -167,7 +167,8 @@ class Product(Pair):
         width = max(a.frequency.shape[0], b.frequency.shape[0])
         frequency = _widened(a.frequency, width) + _widened(b.frequency, width)
         amplitude = a.amplitude * b.amplitude * float(np.sqrt(frequency.shape[1]))
-        return Features(frequency, amplitude, factors=(a, b))
+        independent = a.independent and b.independent
+        return Features(frequency, amplitude, factors=(a, b), independent=independent)
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:

@@ -284,7 +284,8 @@ class Radial(Kernel):
         omega *= np.exp(-np.asarray(theta[1:]))[:, None]
         frequency = np.zeros((self.columns[1], n_frequency))
         frequency[self.columns[0] :] = omega
-        return Features(frequency, float(np.sqrt(np.exp(float(theta[0])) / n_frequency)))
+        amplitude = float(np.sqrt(np.exp(float(theta[0])) / n_frequency))
+        return Features(frequency, amplitude, independent=quantiles is None)
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
