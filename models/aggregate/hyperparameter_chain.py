@@ -28,6 +28,7 @@ ACCEPTED = 0.25  # share of the steps of all parameters, that their length aims 
 SDS = np.log([0.015, 0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65, 0.95, 1.4])
 SPREADS = np.log([0.1, 0.2, 0.35, 0.6, 1.0, 1.7])  # deviations of the field, in large ones
 SIDES = np.log([0.15, 0.3, 0.6, 1.2, 2.4, 5.0, 12.0])  # length-scales, in sides of an area
+EXPLANATIONS = ("noise between areas", "a field shorter than an area", "a field wider than an area")
 ANYWHERE = 0.1  # share of the jumps that the grid's evidence does not rule
 
 
@@ -114,21 +115,29 @@ class Chain:
         return np.asarray(order[((np.arange(n) + 0.5) / n * order.size).astype(np.int64)])
 
 
-def explanations(chain: Chain, places: Places | None) -> np.ndarray:
+def explanations(chain: Chain, places: Places | None, side: float) -> np.ndarray:
     """Tell what the draws hold to be behind counts that differ between neighbouring areas.
+
+    Parameters
+    ----------
+    chain : Chain
+    places : Places or None
+    side : float
+        Of a typical area, in scaled coordinates.
 
     Returns
     -------
-    (2, 4) float64
-        Of draws that have more of noise, and of those that have more of the field: their share,
-        and their medians of the noise's deviation and of the field's variance and length-scale.
-        Empty where neither stands for the other.
+    (3, 4) float64
+        A row for each of :data:`EXPLANATIONS`: the share of the draws, and their medians of the
+        noise's deviation and of the field's variance and length-scale. Empty where there is no
+        noise or no field.
     """
     if places is None:
         return np.zeros((0, 4))
     noisy = chain.noise > 0.5
+    short = chain.phi[:, places.length] < np.log(side)
     rows = []
-    for own in (noisy, ~noisy):
+    for own in (noisy, ~noisy & short, ~noisy & ~short):
         others = np.exp(chain.phi[own][:, [places.variance, places.length]])
         values = np.column_stack([places.sd(chain.phi[own]), others])
         middle = np.median(values, axis=0) if own.any() else np.full(3, np.nan)

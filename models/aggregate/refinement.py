@@ -267,7 +267,7 @@ class Refinement:
             fall = 0.5 * ((offsets @ np.linalg.inv(covariance)) * offsets).sum(axis=1)
             return {"draws": phi + offsets, "fall": fall}
         rows = chain.representatives(self._n_member)
-        explained = explanations(chain, places)
+        explained = explanations(chain, places, evidence.side)
         return {"draws": chain.phi[rows], "fall": chain.fall[rows], "explained": explained}
 
     def _member(self, state: State, memory: Arrays, draw: np.ndarray, fall: float) -> Arrays:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.hyperparameter_chain import EXPLANATIONS
 from models.aggregate.members import (
     PooledDraws,
     allocate,
@@ -354,6 +355,34 @@ class VBAgg(KernelModel, AggregateModel):
         if "grad" in memory:
             found["gradient"] = float(np.abs(memory["grad"]).max())
         return found
+
+    @property
+    def modes_(self) -> list[dict[str, Any]]:
+        """What the draws of the hyperparameters hold to make neighbouring areas differ.
+
+        Returns
+        -------
+        list of dict
+            ``explains``, one of :data:`models.aggregate.hyperparameter_chain.EXPLANATIONS`;
+            ``weight``, which add up to 1; medians of ``area_sd``, the deviation of the noise
+            between areas, ``field_sd`` and ``range_km``. Empty where the model has no noise between
+            areas, no field over space, or no such draws.
+        """
+        state = self.fitted_state()
+        scale = float(state.fixed["coord_scale"][0]) if "coord_scale" in state.fixed else 1.0
+        return [
+            {
+                "explains": name,
+                "weight": float(weight),
+                "area_sd": float(sd),
+                "field_sd": float(np.sqrt(variance)),
+                "range_km": float(scale * length),
+            }
+            for name, (weight, sd, variance, length) in zip(
+                EXPLANATIONS, state.memory.get("explained", ()), strict=False
+            )
+            if weight > 0
+        ]
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.

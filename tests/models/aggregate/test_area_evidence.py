@@ -162,8 +162,10 @@ def test_draws_cross_between_two_modes_by_their_weight(weight):
     assert own.std() == pytest.approx(0.2, rel=0.1)  # the mean's, given the others
     rows = chain.representatives(10)
     assert (chain.noise[rows] > 0.5).mean() == pytest.approx(noisy.mean(), abs=0.1)
-    told = hyperparameter_chain.explanations(chain, places)
-    assert told[:, 0] == pytest.approx([noisy.mean(), 1 - noisy.mean()])
+    told = hyperparameter_chain.explanations(chain, places, 1.0)
+    assert told[:, 0].sum() == pytest.approx(1.0)
+    assert told[0, 0] == noisy.mean()
+    assert told[2, 0] < 0.1 * told[1, 0]
     assert np.log(told[0, 1:]) == pytest.approx(known.modes[1], abs=0.15)
 
 

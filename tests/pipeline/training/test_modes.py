@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.reporting.words import cautions
-from pipeline.training.modes import KEY, NOISE, SHORT, overdispersion
+from pipeline.training.modes import KEY, NOISE, SHORT, WIDE, overdispersion
 
 
 def _mode(explains, weight, area_sd=0.46, range_km=11.3, field_sd=0.43):
@@ -26,7 +26,7 @@ def test_no_modes_no_sentence():
 def test_noise_between_areas(modes):
     found = overdispersion(modes, "exp")
     assert found["decided"]
-    assert found["modes"] == modes
+    assert found["modes"] == modes[::-1]  # the likeliest first
     # e^.46 = 1.584
     assert found["sentence"] == (
         "The counts vary between areas by more than chance: noise between areas, deviation 0.46 "
@@ -61,11 +61,17 @@ def test_modes_that_share_the_weight_are_told_apart_by_nobody(order):
     assert cautions({}, {KEY: sure}, None, "one rate") == []
 
 
-def test_modes_of_one_explanation_are_one():
-    modes = [_mode(NOISE, 0.5, area_sd=0.4), _mode(NOISE, 0.45, area_sd=0.3), _mode(SHORT, 0.05)]
-    found = overdispersion(modes, "exp")
-    assert found["decided"]
-    assert "deviation 0.4 " in found["sentence"]
+def test_a_wide_field_is_no_overdispersion():
+    found = overdispersion(
+        [_mode(WIDE, 0.96, area_sd=0.05, range_km=42.0), _mode(NOISE, 0.04)], "exp"
+    )
+    assert found["sentence"] == (
+        "The counts of neighbouring areas differ as a rate does that varies over distances of "
+        "about 42 km, wider than a typical area; noise between areas has a deviation of 0.05."
+    )
+    three = overdispersion([_mode(WIDE, 0.5), _mode(NOISE, 0.3), _mode(SHORT, 0.2)], "exp")
+    assert "(weight 50 %) from noise between areas (30 %) from a rate" in three["sentence"]
+    assert "intervals hold all" in three["sentence"]
 
 
 def test_noise_that_is_no_noise_is_not_called_more_than_chance():
