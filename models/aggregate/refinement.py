@@ -16,7 +16,6 @@ docs/design/hyperparameters.md has what was weighed and measured.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from models.aggregate.hyperparameter_chain import explanations, explore, find_pl
 from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
-from models.core.protocol import Arrays, Info, State, Stats
+from models.core.protocol import Arrays, BagSums, Info, State
 from models.gp.kernel_terms import whole_kernel
 from models.training.few_pixels import ALL_PIXELS
 
@@ -56,8 +55,6 @@ MOST_PASSES = 3000
 
 _PHASES = {CLIMB: "climb", CURVATURE: "curvature", WHOLE: "climb on all pixels", DONE: "done"}
 
-Sums = Callable[[State, int, bool], Stats]
-
 
 class Refinement:
     """Advances a VBAgg fit to its optimum.
@@ -65,9 +62,7 @@ class Refinement:
     Parameters
     ----------
     model : VBAgg
-    sums : callable
-        From a state, the most pixels of a bag (0 for all) and whether slopes by the kernel's
-        parameters are wanted, the sums of all bags.
+    sums : BagSums
     n_bag : int
     cap : int
         Pixels of a bag in the climb; 0 for all.
@@ -84,7 +79,7 @@ class Refinement:
     def __init__(
         self,
         model: Any,
-        sums: Sums,
+        sums: BagSums,
         n_bag: int,
         *,
         cap: int,
