@@ -150,8 +150,7 @@ class ProfileBound:
                 if best is None or rate < 1e-3:
                     raise
                 value = -np.inf
-            slack = ROUNDING * abs(value) + 0.1 * tolerance
-            if best is not None and not value >= best.value - slack:
+            if best is not None and not value >= best.value - _slack(best.value, tolerance):
                 # A step too long: the expansion of the bound does not hold that far.
                 rate, near = 0.3 * rate, False
                 if rate < 1e-3:
@@ -230,6 +229,11 @@ class ProfileBound:
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)
         return replace(state, params={**state.params, "v_mean": q.v_mean, "root": q.root})
+
+
+def _slack(value: float, tolerance: float) -> float:
+    """Return by how much a bound may fall without a step being too long."""
+    return ROUNDING * abs(value) + 0.1 * tolerance
 
 
 def constant_values(kernel: Any, state: State) -> np.ndarray:
