@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arrays import cholesky, gram, inverse_lower
+from models.backend.arrays import gram, inverse_lower
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats
 from models.gp import sparse_gp
@@ -109,11 +109,8 @@ class ProfileBound:
         up = float(params["mean"][0] - state.params["mean"][0])
         linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(kernel, state)))
         precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
-        try:
-            cov = gram(inverse_lower(cholesky(precision)))
-            root = cholesky(cov)
-        except np.linalg.LinAlgError:  # sites that are no likelihood's: begin from q as it is
-            return {"v_mean": state.params["v_mean"], "root": state.params["root"]}
+        root = sparse_gp.inverse_root(precision)
+        cov = gram(np.ascontiguousarray(root.T))
         np.fill_diagonal(root, np.log(np.diag(root)))
         return {"v_mean": cov @ (turn.T @ linear), "root": root}
 
@@ -177,7 +174,7 @@ class ProfileBound:
         if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
             msg = "the slopes of the bound are not finite"
             raise NumericalError(msg)
-        return found
+        return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))
 
     def _finished(
         self, at: Point, found: Any, tolerance: float, *, slopes: bool, had: bool = False
