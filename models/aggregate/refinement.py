@@ -38,6 +38,7 @@ START_INVERSE = 0.3  # inverse Hessian at the start
 DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
+DRAWN_IN = 5  # times that a member is drawn nearer to the optimum, before it is the optimum
 STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
 BACKTRACKS = 5
 MISLED = 5.0  # nats from which on such a climb was misled by its curvature
@@ -176,9 +177,10 @@ class Refinement:
         for k in unknown:
             away = np.zeros(phi.size)
             away[k] = DIFFERENCE
-            up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
-            down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
-            hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
+            with contextlib.suppress(NumericalError):  # no bound there: the guess stays
+                up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
+                down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
+                hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
         differences = hessian[unknown]
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
@@ -205,8 +207,10 @@ class Refinement:
         """Return the Hessian with the site held; a guess for the likelihood's own parameters."""
         hessian = -np.eye(n_phi) / START_INVERSE
         n = 1 + state.params["theta"].size
-        with contextlib.suppress(np.linalg.LinAlgError):  # sites that are no likelihood's
-            hessian[:n, :n] = SiteEvidence(self._model, state).hessian()
+        with contextlib.suppress(np.linalg.LinAlgError, NumericalError):  # at the edge of numbers
+            found = SiteEvidence(self._model, state).hessian()
+            if np.isfinite(found).all():
+                hessian[:n, :n] = found
         return hessian
 
     def _whole(self, state: State) -> State:
@@ -243,20 +247,23 @@ class Refinement:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
         profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
-
-        def found(offset: np.ndarray) -> Point:
-            away = profile.unpack(state, phi + offset)
-            return self._point(profile, away, MEMBER_Q, slopes=False)
-
-        try:
-            at = found(offset)
-        except NumericalError:  # so far away that the bound has no number there
-            offset = 0.5 * offset
-            at = found(offset)
-        promised, fell = 0.5 * float(offset @ precision @ offset), value - at.value
-        if fell > STEEP * promised + 0.5:
-            # The posterior falls faster than its parabola: as deep as the parabola promised.
-            at = found(offset * np.sqrt(promised / fell))
+        promised = 0.5 * float(offset @ precision @ offset)
+        at = None
+        for _ in range(DRAWN_IN):
+            try:
+                away = profile.unpack(state, phi + offset)
+                at = self._point(profile, away, MEMBER_Q, slopes=False)
+            except NumericalError:  # so far away that the bound has no number there
+                at, offset = None, 0.5 * offset
+                continue
+            fell = value - at.value
+            if fell <= STEEP * promised + 0.5:
+                break
+            # The posterior falls faster than its parabola, or the best q was not found there: as
+            # deep as the parabola promised.
+            at, offset = None, offset * np.sqrt(max(promised, 0.1) / fell)
+        if at is None:
+            at = self._point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 
