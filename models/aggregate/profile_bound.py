@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arrays import cholesky, gram, inverse_lower
+from models.backend.arrays import gram, inverse_lower
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats
 from models.gp import sparse_gp
@@ -34,6 +34,7 @@ EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it
 SHRINKS = 0.2  # what is left, from one step to the next, or more
 HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
 Evaluate = Callable[[State, bool], Stats]
+NO_SLOPES = "the slopes of the bound are not finite"
 _NONE = np.zeros(0)
 
 
@@ -109,11 +110,8 @@ class ProfileBound:
         up = float(params["mean"][0] - state.params["mean"][0])
         linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(kernel, state)))
         precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
-        try:
-            cov = gram(inverse_lower(cholesky(precision)))
-            root = cholesky(cov)
-        except np.linalg.LinAlgError:  # sites that are no likelihood's: begin from q as it is
-            return {"v_mean": state.params["v_mean"], "root": state.params["root"]}
+        root = sparse_gp.inverse_root(precision)
+        cov = gram(np.ascontiguousarray(root.T))
         np.fill_diagonal(root, np.log(np.diag(root)))
         return {"v_mean": cov @ (turn.T @ linear), "root": root}
 
@@ -150,8 +148,7 @@ class ProfileBound:
                 if best is None or rate < 1e-3:
                     raise
                 value = -np.inf
-            slack = ROUNDING * abs(value) + 0.1 * tolerance
-            if best is not None and not value >= best.value - slack:
+            if best is not None and not value >= best.value - _slack(best.value, tolerance):
                 # A step too long: the expansion of the bound does not hold that far.
                 rate, near = 0.3 * rate, False
                 if rate < 1e-3:
@@ -176,9 +173,8 @@ class ProfileBound:
     def _found(self, state: State, *, slopes: bool) -> Any:
         found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
         if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
-            msg = "the slopes of the bound are not finite"
-            raise NumericalError(msg)
-        return found
+            raise NumericalError(NO_SLOPES)
+        return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))
 
     def _finished(
         self, at: Point, found: Any, tolerance: float, *, slopes: bool, had: bool = False
@@ -195,6 +191,8 @@ class ProfileBound:
         if not had:
             found, passes = self._found(at.state, slopes=True), passes + 1
         grad = self._gradient(at.state, found)
+        if not np.isfinite(grad).all():
+            raise NumericalError(NO_SLOPES)
         return replace(at, value=value, grad=grad, passes=passes)
 
     def _gradient(self, state: State, found: Any) -> np.ndarray:
@@ -230,6 +228,11 @@ class ProfileBound:
     def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)
         return replace(state, params={**state.params, "v_mean": q.v_mean, "root": q.root})
+
+
+def _slack(value: float, tolerance: float) -> float:
+    """Return by how much a bound may fall without a step being too long."""
+    return ROUNDING * abs(value) + 0.1 * tolerance
 
 
 def constant_values(kernel: Any, state: State) -> np.ndarray:

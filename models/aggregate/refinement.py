@@ -42,6 +42,7 @@ MOST_CHAINED = 600  # areas whose evidence is explored: its cost grows by the th
 DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
+DRAWN_IN = 5  # times that a member is drawn nearer to the optimum, before it is the optimum
 # Most that the bound falls at a member: as a share of what was promised, and nats besides.
 STEEP, UNPROMISED = 1.5, 2.0
 BACKTRACKS = 5
@@ -178,9 +179,10 @@ class Refinement:
         for k in unknown:
             away = np.zeros(phi.size)
             away[k] = DIFFERENCE
-            up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
-            down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
-            hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
+            with contextlib.suppress(NumericalError):  # no bound there: the guess stays
+                up = self._point(profile, profile.unpack(at.state, phi + away), EXACT_Q)
+                down = self._point(profile, profile.unpack(at.state, phi - away), EXACT_Q)
+                hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
         differences = hessian[unknown]
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
         left = 0.5 * float(at.grad @ inverse @ at.grad) + at.left
@@ -207,8 +209,10 @@ class Refinement:
         """Return the Hessian with the site held; a guess for the likelihood's own parameters."""
         hessian = -np.eye(n_phi) / START_INVERSE
         n = 1 + state.params["theta"].size
-        with contextlib.suppress(np.linalg.LinAlgError):  # sites that are no likelihood's
-            hessian[:n, :n] = SiteEvidence(self._model, state).hessian()
+        with contextlib.suppress(np.linalg.LinAlgError, NumericalError):  # at the edge of numbers
+            found = SiteEvidence(self._model, state).hessian()
+            if np.isfinite(found).all():
+                hessian[:n, :n] = found
         return hessian
 
     def _whole(self, state: State) -> State:
@@ -269,21 +273,22 @@ class Refinement:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
         profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
-        offset = draw - phi
-
-        def found(offset: np.ndarray) -> Point:
-            away = profile.unpack(state, phi + offset)
-            return self._point(profile, away, MEMBER_Q, slopes=False)
-
-        try:
-            at = found(offset)
-        except NumericalError:  # so far away that the bound has no number there
-            offset = 0.5 * offset
-            at = found(offset)
-        fell = value - at.value
-        if fell > STEEP * max(fall, 0.0) + UNPROMISED:
-            # The posterior falls faster than was promised: about as deep as promised.
-            at = found(offset * np.sqrt(max(fall, UNPROMISED) / fell))
+        offset, at = draw - phi, None
+        for _ in range(DRAWN_IN):
+            try:
+                away = profile.unpack(state, phi + offset)
+                at = self._point(profile, away, MEMBER_Q, slopes=False)
+            except NumericalError:  # so far away that the bound has no number there
+                at, offset = None, 0.5 * offset
+                continue
+            fell = value - at.value
+            if fell <= STEEP * max(fall, 0.0) + UNPROMISED:
+                break
+            # The posterior falls faster than was promised, or the best q was not found there: about
+            # as deep as was promised.
+            at, offset = None, offset * np.sqrt(max(fall, UNPROMISED) / fell)
+        if at is None:
+            at = self._point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params
         return {name: params[name][None] for name in (*profile.names, "v_mean", "root")}
 

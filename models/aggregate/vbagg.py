@@ -58,6 +58,10 @@ CLIMB_PIXELS, LEAST_CLIMB = 4096, 25  # pixels of all bags, and of each, that th
 FEW = 16384  # pixels of all bags that are no more than this are brought to the driver
 MEMBERS = 10  # draws of the hyperparameters
 START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
+# The same where q(v) climbs by natural steps alone: narrower than what any data leave. The first
+# step is then Laplace's. Under a q that is much wider than the data ask for, the log-normal and
+# second-order estimates curve the wrong way and have maxima of their own.
+NARROW_ROOT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class VBAgg(KernelModel, AggregateModel):
         params = {
             "mean": np.array([self.resolved_link.start(level)]),
             "v_mean": np.zeros(n_ind),
-            "root": np.diag(np.full(n_ind, np.log(START_ROOT))),
+            "root": np.diag(np.full(n_ind, np.log(NARROW_ROOT if self.by_terms else START_ROOT))),
             "theta": theta,
             "w": w,
             **{name: np.array([value]) for name, value in own.items()},

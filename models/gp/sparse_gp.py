@@ -22,6 +22,11 @@ from models.core.errors import NumericalError
 
 JITTER = 1e-6
 LONGEST_STEP = 1.0
+ROUNDING = 1e-14
+ILL = (
+    "the posterior of the inducing values is not positive definite in double precision; use fewer "
+    "inducing points"
+)
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,11 @@ class Whitened:
     def natural_step(
         self, d_mean: np.ndarray, d_cov: np.ndarray, rate: float, longest: float = LONGEST_STEP
     ) -> Whitened:
-        r"""Step along the natural gradient of the bound (Hoffman et al. 2013; Lin et al. 2020).
+        r"""Step along the natural gradient of the bound (Hoffman et al. 2013).
 
-        With ``H = -2 d_cov`` the data's precision, ``P = (R R')^-1`` and ``D = I + H - P`` the way
-        to the precision that the data ask for, ``P <- P + rate D`` where that end is a precision.
-        Where it is not positive definite, as may be under the square link, ``rate^2 / 2 D P^-1 D``
-        is added, which keeps ``P`` so (Lin et al. 2020, eq. 15). Then ``v_mean`` moves by
-        ``rate P^-1 (d_mean - v_mean)``.
+        With ``H = -2 d_cov`` the data's precision and ``P = (R R')^-1``, ``P`` moves by ``rate`` of
+        the way to the precision that the data ask for, ``I + H``; no direction gets wider than the
+        prior (:func:`narrowing`). Then ``v_mean`` moves by ``rate P^-1 (d_mean - v_mean)``.
 
         Parameters
         ----------
@@ -86,16 +89,18 @@ class Whitened:
         longest : float
             Most that an inducing value may move, in deviations of the prior.
         """
-        n_ind = self.v_mean.shape[0]
-        wanted = np.eye(n_ind) - d_cov - d_cov.T
+        if not (np.isfinite(d_mean).all() and np.isfinite(d_cov).all()):
+            msg = "the slopes of the bound are not finite"
+            raise NumericalError(msg)
+        identity = np.eye(self.v_mean.shape[0])
         before = gram(inverse_lower(self.factor()))
-        precision = before + rate * (wanted - before)
-        if not _is_precision(wanted):
-            precision += (
-                0.5 * rate**2 * gram(times_lower(self.factor(), wanted - before, transposed=True))
-            )
-        cov = gram(inverse_lower(cholesky(0.5 * (precision + precision.T))))
-        root = cholesky(cov)
+        site = (1.0 - rate) * (before - identity) - rate * (d_cov + d_cov.T)
+        site = 0.5 * (site + site.T)
+        # Rounding must not decide: what is as wide as the prior counts as narrower.
+        if not _is_precision(site + ROUNDING * np.trace(before) * identity):
+            site = _positive_part(site)
+        root = inverse_root(identity + site)
+        cov = gram(np.ascontiguousarray(root.T))
         step = rate * (cov @ (d_mean - self.v_mean))
         # Far from the optimum the expansion of the bound does not hold: no inducing value moves
         # by more than one deviation of the prior a step.
@@ -125,6 +130,46 @@ class Whitened:
         except np.linalg.LinAlgError:
             pass
         return 0.5 * float(slope @ slope) + 0.25 * float((off * off).sum())
+
+
+def narrowing(d_cov: np.ndarray) -> np.ndarray:
+    """Return the part of an adjoint of ``q``'s covariance under which the data narrow ``q``.
+
+    Where counts vary by more than the model allows for, the log-normal and second-order estimates
+    rise as the aggregate's variance does, without end: a ``q`` wider than the prior would stand for
+    the noise. So ``q`` is sought among those that are no wider than the prior in any direction.
+    The best of them is where the natural step with this part, ``H`` its positive part, stays: what
+    is left of the adjoint acts on directions that the data do not narrow.
+
+    Parameters
+    ----------
+    d_cov : (n_ind, n_ind) float64, symmetric
+    """
+    return -_positive_part(-0.5 * (d_cov + d_cov.T))
+
+
+def _positive_part(a: np.ndarray) -> np.ndarray:
+    """Return a symmetric matrix without its negative eigenvalues."""
+    values, vectors = np.linalg.eigh(a)
+    chosen = values > 0
+    vectors = vectors[:, chosen]
+    return np.asarray((vectors * values[chosen]) @ vectors.T)
+
+
+def inverse_root(precision: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor of the inverse of a positive definite matrix.
+
+    Raises
+    ------
+    NumericalError
+        If it is not positive definite in double precision.
+    """
+    # With rows and columns in reverse, P = U U' for an upper U, and (U^-1)' is the root.
+    try:
+        upper = cholesky(np.ascontiguousarray(precision[::-1, ::-1]))
+        return np.ascontiguousarray(inverse_lower(upper).T[::-1, ::-1])
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(ILL) from error
 
 
 def _is_precision(a: np.ndarray) -> bool:

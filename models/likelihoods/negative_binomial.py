@@ -20,6 +20,8 @@ from models.likelihoods.likelihood import (
     log_and_ratio,
 )
 
+LARGEST_DRAWN = 2.0**53  # float64 tells no single case beyond
+
 
 class NegativeBinomial(Likelihood):
     """Counts of mean ``eta`` and variance ``eta + eta^2 / r``; ``log_size = log r`` is learnt."""
@@ -64,7 +66,7 @@ class NegativeBinomial(Likelihood):
     ) -> np.ndarray:
         # Poisson counts of gamma mean.
         r = exponential(params["log_size"], eta)
-        return rng.poisson(eta * rng.gamma(r, 1.0 / r, eta.shape)).astype(np.float64)
+        return draw_counts(eta * rng.gamma(r, 1.0 / r, eta.shape), rng)
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
@@ -95,7 +97,18 @@ class CountRate(MixedRate):
         if np.isfinite(self.size):
             spread = rng.gamma(self.size, 1 / self.size, shape)
         expected = self.rate * exposure * spread
-        return expected, rng.poisson(expected).astype(np.float64)
+        return expected, draw_counts(expected, rng)
+
+
+def draw_counts(mean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw Poisson counts of any mean, as float64.
+
+    From ``LARGEST_DRAWN`` on a count is its mean to eight digits and taken to be it: samplers of
+    whole numbers end there.
+    """
+    small = mean < LARGEST_DRAWN
+    drawn = rng.poisson(np.where(small, mean, 0.0)).astype(np.float64)
+    return np.where(small, drawn, mean)
 
 
 def count_log_density(

@@ -10,7 +10,7 @@ from models.backend.arrays import gammaln
 from models.core.protocol import override
 from models.likelihoods.constant import OneRate
 from models.likelihoods.likelihood import Likelihood, Params, Terms, log_and_ratio
-from models.likelihoods.negative_binomial import CountRate
+from models.likelihoods.negative_binomial import CountRate, draw_counts
 
 
 class Poisson(Likelihood):
@@ -34,7 +34,7 @@ class Poisson(Likelihood):
     def draw(
         self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        return rng.poisson(eta).astype(np.float64)
+        return draw_counts(eta, rng)
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:

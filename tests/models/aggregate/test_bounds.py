@@ -21,7 +21,7 @@ from models.likelihoods.observation import Observation
 from models.likelihoods.registry import LIKELIHOODS
 from models.training.executor import BagsSource
 from models.training.loop import start_training
-from tests.plain import plain
+from tests.plain import plain, widened
 
 
 def _log_poisson(y, rate):
@@ -30,7 +30,7 @@ def _log_poisson(y, rate):
 
 def _started(model, bags):
     source = BagsSource(bags, 0)
-    return start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state
+    return widened(start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state)
 
 
 def _log_count(y, rate, size):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from models import VBAgg
-from models.aggregate.profile_bound import ProfileBound, constant_values
+from models import Bags, VBAgg
+from models.aggregate.profile_bound import MOST_STEPS, ProfileBound, constant_values
 from models.aggregate.site_evidence import SiteEvidence
+from models.core.errors import NumericalError
 from models.gp.kernel_model import whitened
 from models.gp.priors import log_prior
 from models.training.executor import BagsSource
@@ -27,8 +28,8 @@ SETTINGS = {
 EXACT = 1e-12  # nats left to q: a gradient errs by the root of it
 
 
-def _profile(**settings):
-    bags = country(side=14, n_area=10, cases=40.0, range_=4.0)
+def _profile(bags=None, **settings):
+    bags = bags or country(side=14, n_area=10, cases=40.0, range_=4.0)
     model = plain(VBAgg, **{"link": "exp", "priors": "weak", "integrate": "none", **settings})
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
@@ -210,3 +211,47 @@ def test_a_climb_that_is_cut_short_promises_no_more_than_its_tolerance(setting, 
     at = profile.at(far, 0.01)
     assert at.left > 0.1
     assert at.value <= profile._found(far, slopes=False).bound + 0.01
+
+
+def test_a_step_without_a_bound_is_a_step_too_long():
+    """The climb comes back from it; it went on from there with slopes of another place."""
+    _, state, profile = _profile(kernel="ridge + matern32(space)")
+    whole, evaluate, passes = profile.at(state, EXACT), profile._evaluate, []
+
+    def failing(at, slopes):
+        passes.append(at)
+        if len(passes) in (2, 3):
+            raise NumericalError("too far")
+        return evaluate(at, slopes)
+
+    profile._evaluate = failing
+    found = profile.at(state, EXACT)
+    assert found.value == pytest.approx(whole.value, abs=1e-6)
+    assert found.passes < MOST_STEPS
+
+
+@pytest.mark.parametrize("link", ["exp", "square"])
+def test_the_data_widen_no_direction(link):
+    """Counts with more noise than the model has: a wide q would stand for it, and swing."""
+    bags = country(side=14, n_area=10, cases=400.0, range_=4.0)
+    noise = np.random.default_rng(3).gamma(2.0, 0.5, bags.n_bag)
+    y = np.rint(bags.y * noise)
+    bags = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords)
+    _, state, profile = _profile(bags, kernel="ridge + matern32(space)", link=link)
+    phi = profile.pack(state.params)
+    held = 0.0
+    for away in (0.0, 0.5, -0.5):
+        point = profile.at(profile.unpack(state, phi + away), EXACT)
+        assert point.passes < MOST_STEPS
+        assert point.left < EXACT
+        root = whitened(point.state.params).factor()
+        values = np.linalg.eigvalsh(root @ root.T)
+        assert values.max() < 1.0 + 1e-9
+        # The best of those: what the bound still asks for would widen what is as wide as the prior.
+        at = profile._model.objective(
+            point.state, profile._evaluate(point.state, False), bags.n_bag
+        )
+        excess = np.linalg.inv(root @ root.T) - np.eye(values.size) + at.d_cov + at.d_cov.T
+        assert np.linalg.eigvalsh(excess).min() > -1e-3
+        held = max(held, float(np.linalg.eigvalsh(excess).max()))
+    assert held > 0.05

@@ -10,13 +10,14 @@ from scipy.optimize import minimize
 
 from models import Bags, VBAgg
 from models.aggregate import refinement, vbagg
-from models.aggregate.profile_bound import ProfileBound
+from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.refinement import (
     MOST_DEVIATION,
     bfgs,
     bounded_inverse,
     member_offsets,
 )
+from models.core.errors import NumericalError
 from models.core.persist import state_arrays, state_from
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.few_pixels import asked
@@ -118,6 +119,28 @@ def test_members_stand_where_hyperparameters_were_drawn(priors, bags):
         state = replace(training.state, params={**training.state.params, **params})
         own = model.objective(state, profile._evaluate(state, False), bags.n_bag).bound
         assert profile.at(state, 1e-6).value - own < 0.05  # each q is at its best
+
+
+@pytest.mark.parametrize("fails", ["no bound", "no q"])
+def test_members_are_drawn_in_to_where_their_q_is_found(fails, bags, monkeypatch):
+    """A draw of which the climb of q ends nowhere gave counts without limit."""
+    right, optimum = ProfileBound.at, []
+
+    def limited(self, state, tolerance, least=-np.inf, *, slopes=True):
+        phi = self.pack(state.params)
+        if slopes:
+            optimum[:] = [phi]
+        elif np.abs(phi - optimum[0]).max() > 0.1:
+            if fails == "no bound":
+                raise NumericalError("too far")
+            return Point(state, -1e6, phi, 1e4, 40)
+        return right(self, state, tolerance, least, slopes=slopes)
+
+    monkeypatch.setattr(ProfileBound, "at", limited)
+    model = _model(integrate=4).fit(bags, n_thread=1)
+    away = model.state_.members["theta"] - model.state_.params["theta"]
+    assert away.shape[0] == 4
+    assert np.abs(away).max() < 0.1
 
 
 def test_offsets_have_the_covariance_asked_for_and_are_antithetic():

@@ -8,7 +8,7 @@ from models import VBAgg
 from models.gp import bag_variance
 from models.training.executor import BagsSource
 from tests.models.aggregate.country import country
-from tests.plain import plain
+from tests.plain import plain, widened
 
 
 def _bounds(most, seeds):
@@ -59,7 +59,7 @@ def test_derivatives_are_those_of_finite_differences():
         priors="none",
     )
     rng = np.random.default_rng(0)
-    state = model.init(BagsSource(bags, 0).summary(rng), rng)
+    state = widened(model.init(BagsSource(bags, 0).summary(rng), rng))
     params = model.block_params(state)
     n = params["alpha"].size
     root = 0.3 * rng.standard_normal((n, n)) / np.sqrt(n)

@@ -14,7 +14,7 @@ from models.gp.priors import log_prior, log_prior_noise
 from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.links import LINKS
 from models.likelihoods.prediction import Prediction
-from models.likelihoods.registry import LIKELIHOODS
+from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from tests.plain import plain
 
 NODE, WEIGHT = roots_hermitenorm(120)
@@ -296,3 +296,19 @@ def test_coefficients_are_those_of_bayesian_regression():
     assert [each.column for each in found] == [0, 1, 2]
     np.testing.assert_allclose([each.mean for each in found], by_hand, atol=1e-3)
     np.testing.assert_allclose([each.sd for each in found], sd, rtol=0.02)
+
+
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
+def test_counts_are_drawn_around_any_mean(name):
+    """Samplers of whole numbers end at 2^63."""
+    likelihood = find_likelihood(name, area_effect=True)
+    own = {key: -20.0 if key == "log_area_sd" else 20.0 for key in likelihood.parameters}
+    mean = np.array([[0.0, 3.0, 1e9, 1e17, 1e30, np.inf]])
+    drawn = likelihood.draw(mean.repeat(2000, axis=0), own, np.ones(6), np.random.default_rng(0))
+    assert drawn.shape == (2000, 6)
+    assert not drawn[:, 0].any()
+    assert np.isinf(drawn[:, 5]).all()
+    average = drawn[:, 1:5].mean(axis=0)
+    np.testing.assert_allclose(average, mean[0, 1:5], rtol=0.1)
+    np.testing.assert_allclose(drawn[:, 2:5], mean[:, 2:5].repeat(2000, axis=0), rtol=1e-3)
+    assert drawn[:, 1].var() == pytest.approx(3.0, rel=0.2)
