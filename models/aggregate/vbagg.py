@@ -112,7 +112,7 @@ class VBAgg(KernelModel, AggregateModel):
         fewer distinct pixels. ``auto``: averages of the bags, where these are 400 or fewer; else
         400 points. See :func:`models.gp.inducing_points.place_inducing`.
     kernel : str
-        See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``smooth_additive``.
+        See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``smooth_joint``.
     priors : {"none", "weak"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
@@ -174,7 +174,7 @@ class VBAgg(KernelModel, AggregateModel):
 
     #: Whether ``n_inducing="auto"`` stands for averages of the bags, where these are few.
     averages: ClassVar[bool] = True
-    auto_kernel: ClassVar[str] = "smooth_additive"
+    auto_kernel: ClassVar[str] = "smooth_joint"
 
     estimator: Estimation = "auto"
     n_inducing: Count | Literal["auto"] = "auto"

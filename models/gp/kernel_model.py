@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from models.core.protocol import Arrays, override
-from models.gp.kernel_text import SPACELESS
+from models.gp.kernel_text import ALONE, SPACELESS
 from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
 from models.gp.sparse_gp import Factored, Whitened, factor_of, factorise
@@ -48,7 +48,10 @@ class KernelModel(Estimator):
         """Return the kernel's description, ``auto`` resolved for inputs scaled by ``fixed``."""
         if self.kernel != "auto":
             return self.kernel
-        return self.auto_kernel if "coord_scale" in fixed else SPACELESS[self.auto_kernel]
+        name = self.auto_kernel
+        if fixed["x_mean"].size < 2:
+            name = ALONE.get(name, name)
+        return name if "coord_scale" in fixed else SPACELESS[name]
 
     def _kernel(self, fixed: Arrays) -> Kernel:
         return kernel_of(self.kernel_text(fixed), fixed)

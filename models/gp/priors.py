@@ -6,7 +6,8 @@ al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface
 noise:
 
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
-    sd of smooths: p(sd) = 2 / (pi U (1 + (sd / U)^2)),               P(sd > U) = 1/2
+    sd of smooths and of interactions:
+                   p(sd) = 2 / (pi U (1 + (sd / U)^2)),               P(sd > U) = 1/2
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
 
 with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the
@@ -33,6 +34,9 @@ TAIL = 0.1  # alpha
 # no more than a slope, but where one has, its curve is not small: a half-Cauchy distribution
 # (Gelman 2006) shrinks the many and lets the few be (docs/design/noise.md).
 SMOOTH = 0.1
+# Likewise of a function of several covariates together (an isotropic kernel), and l0 of it over the
+# root of their number, by which distances among them grow.
+JOINT, SHORT_JOINT = 0.3, 0.5
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
 SHORT_AREA = 1.0  # l0 of space, in sides of a typical area
 # Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.5) = 0.1. Counts that
@@ -70,8 +74,9 @@ def log_prior(
             n_variance = leaf.n_theta - 1
         sd = np.exp(0.5 * at[:n_variance])
         slope = np.zeros_like(at)
-        if isinstance(leaf, Smooths):
-            square = (sd / (SMOOTH * find_link(link).large_sd)) ** 2
+        heavy = SMOOTH if isinstance(leaf, Smooths) else JOINT if _is_joint(leaf) else None
+        if heavy is not None:
+            square = (sd / (heavy * find_link(link).large_sd)) ** 2
             value += float((0.5 * at[:n_variance] - np.log1p(square)).sum())
             slope[:n_variance] = 0.5 - square / (1.0 + square)
         else:
@@ -84,6 +89,8 @@ def log_prior(
                 half_dim = 0.5 * n_dim
             if isinstance(leaf, Radial) and leaf.spatial and area_side is not None:
                 short = SHORT_AREA * area_side
+            if _is_joint(leaf):
+                half_dim, short = 1.0, SHORT_JOINT * n_dim**0.5
             rate = -np.log(TAIL) * short**half_dim
             scales = at[n_variance:]
             inverse = rate * np.exp(-half_dim * scales)
@@ -91,6 +98,13 @@ def log_prior(
             slope[n_variance:] = half_dim * (inverse - 1.0)
         grad[part] = slope
     return value, grad
+
+
+def _is_joint(leaf: Radial | Linear | Ridge | Smooths) -> bool:
+    """Tell whether a kernel is of several covariates with one length-scale."""
+    if not isinstance(leaf, Radial) or leaf.ard or leaf.spatial:
+        return False
+    return leaf.columns[1] - leaf.columns[0] > 1
 
 
 def log_prior_noise(

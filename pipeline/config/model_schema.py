@@ -93,10 +93,11 @@ class ModelSpec(Section):
     )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         VBAgg.kernel,
-        description="covariance: 'smooth_additive', 'flexible', 'additive', 'ard', or a sum such "
-        "as 'ridge + matern32(space)'; auto is smooth_additive for vbagg (linear and smooth "
-        "effects of each covariate, and space; flexible has interactions as well), additive for "
-        "other models of counts, the model's own choice for labels",
+        description="covariance: 'smooth_joint', 'smooth_additive', 'flexible', 'additive', 'ard', "
+        "or a sum such as 'ridge + matern32(space)'; auto is smooth_joint for vbagg (linear and "
+        "smooth effects of each covariate, one of all together, and space; smooth_additive leaves "
+        "out that of all together), additive for other models of counts, the model's own choice "
+        "for labels",
     )
     integrate: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=2)] = Field(
         VBAgg.integrate,

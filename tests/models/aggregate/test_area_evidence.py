@@ -178,13 +178,16 @@ def test_without_noise_or_space_nothing_stands_for_another():
     assert places == Places(4, 2, 3, -0.5)
 
 
-def test_the_prior_of_smooths_is_half_cauchy():
-    kernel = parse_kernel("smooth", 1, has_coords=False)
+@pytest.mark.parametrize(
+    ("text", "n_feat", "scale"), [("smooth", 1, priors.SMOOTH), ("rbf", 3, priors.JOINT)]
+)
+def test_the_prior_of_smooths_and_interactions_is_half_cauchy(text, n_feat, scale):
+    kernel = parse_kernel(text, n_feat, has_coords=False)
 
     def density(log_variance):
         return np.exp(priors.log_prior(kernel, np.array([log_variance, 0.0]), "exp")[0])
 
-    edge = 2 * np.log(priors.SMOOTH)
+    edge = 2 * np.log(scale)
     below, above = quad(density, -60, edge)[0], quad(density, edge, 60)[0]
     assert above == pytest.approx(below, rel=1e-6)
     at = np.array([-1.3, 0.4])

@@ -58,7 +58,7 @@ def test_fits_are_the_same(kind):
 @pytest.mark.parametrize("kind", ["vbagg", "bag_pixel", "nystrom"])
 def test_the_kernel_is_found_at_the_fit(kind):
     model = model_class(kind)(max_epochs=2)
-    named = "smooth_additive" if kind == "vbagg" else "additive"
+    named = "smooth_joint" if kind == "vbagg" else "additive"
     for placed, text in ((True, named), (False, SPACELESS[named])):
         model.fit(some_bags(placed=placed), n_thread=1)
         assert model.kernel == "auto"
