@@ -254,6 +254,8 @@ def _explained(name: str, value: float, link: str | None) -> str:
             if link == "exp"
             else f"{said}."
         )
+    if name == "area_noise":
+        return f"Areas of equal covariates differ by about {number(value)} per unit of weight."
     if name == "mean":
         return "Level of the surface before the link."
     if "lengthscale" in name:
