@@ -35,10 +35,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import (
-    N_FEATURE,
-    feature_share,
-)
+from models.gp.draws import N_FEATURE, feature_share
 from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
@@ -90,19 +87,19 @@ class VBAgg(KernelModel, AggregateModel):
 
     Parameters
     ----------
-    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "binomial"}
-        Distribution of a bag's response; the size of the negative binomial and the normal noise
-        are learnt. Binomial bags need ``trials``.
+    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "gamma", "binomial"}
+        Distribution of a bag's response; the size of the negative binomial, the normal noise and
+        the shape of the gamma law are learnt. Binomial bags need ``trials``.
     link : {"auto", "square", "exp", "identity", "probit"}
         ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
         for the normal likelihood, exp for the exponential one and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
-        Of what is expected of the likelihood under the posterior. ``bound``: the paper's Lemma 1
-        (exp) and Lemma 2 (square), which see the pixels' marginals alone. ``second_order``:
-        Taylor's, eq. (14) for Poisson counts and the square link. ``log_normal``: moments of the
-        aggregate matched by a log-normal distribution, what is not linear in ``f`` integrated out
-        (:func:`models.aggregate.moment_matching.marginal`). ``monte_carlo``: whole functions drawn
-        in every step. ``auto`` is log_normal for the exp link and second_order for the others.
+        Of what is expected of the likelihood. ``bound``: the paper's Lemma 1 (exp) and Lemma 2
+        (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq. (14) for
+        Poisson counts and the square link. ``log_normal``: moments of the aggregate matched by a
+        log-normal distribution (:func:`models.aggregate.moment_matching.marginal`).
+        ``monte_carlo``: whole functions drawn in every step. ``auto`` is log_normal for the exp
+        link and second_order for the others.
     area_effect : "auto" or bool
         An effect of each bag beside the likelihood's own noise, its deviation learnt: a log-normal
         factor, or noise between bags under the normal likelihood. ``auto``: with Poisson counts,
@@ -137,8 +134,7 @@ class VBAgg(KernelModel, AggregateModel):
     learning_rate : float
         Adam's, at the start; it falls when the bound no longer rises.
     tolerance : float
-        Rise of the bound, nats per bag and epoch, below which a fit by mini-batches takes it not to
-        rise.
+        Rise of the bound, nats per bag and epoch, that counts as none in a fit by mini-batches.
     nats_left : float
         Where ``posterior_steps`` is natural: most that the bound of all bags may be below its
         optimum, nats, for the fit to have converged.

@@ -44,7 +44,7 @@ class Normal(Likelihood):
     @override
     def units(self, sample: Summary) -> dict[str, float]:
         """Of the noise: that with which an area of typical size varies as the responses do."""
-        log_base = float(np.log(_deviation(sample)))
+        log_base = float(np.log(deviation(sample)))
         return {"log_noise": 2.0 * log_base + float(np.log(sample.n_pix / sample.n_bag))}
 
     @override
@@ -55,7 +55,7 @@ class Normal(Likelihood):
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
         self.check_responses(sample)
         total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
-        base = _deviation(sample)
+        base = deviation(sample)
         return base, total_y / total_weight / base, self.start(sample)
 
     def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class NormalAreas(Normal):
     @override
     def units(self, sample: Summary) -> dict[str, float]:
         """Of the noise between areas: the responses' deviation."""
-        return {**super().units(sample), "log_area_noise": float(np.log(_deviation(sample)))}
+        return {**super().units(sample), "log_area_noise": float(np.log(deviation(sample)))}
 
     @override
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
@@ -130,7 +130,7 @@ class NormalAreas(Normal):
         }
 
 
-def _deviation(sample: Summary) -> float:
+def deviation(sample: Summary) -> float:
     """Return the standard deviation of the responses per unit of weight, 1 where they are equal."""
     used = sample.weight > 0
     return float((sample.y[used] / sample.weight[used]).std()) or 1.0

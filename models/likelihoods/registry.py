@@ -6,6 +6,7 @@ from models.core.errors import ParameterError
 from models.likelihoods.beta_binomial import BetaBinomial
 from models.likelihoods.binomial import Binomial
 from models.likelihoods.exponential import Exponential
+from models.likelihoods.gamma import Gamma
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS
 from models.likelihoods.negative_binomial import NegativeBinomial
@@ -62,6 +63,7 @@ for _likelihood in (
     NegativeBinomial(),
     Normal(),
     Exponential(),
+    Gamma(),
     Binomial(),
     BetaBinomial(),
 ):

@@ -70,7 +70,8 @@ class ModelSpec(Section):
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         VBAgg.likelihood,
         description="distribution of the responses around their mean: poisson or negative_binomial "
-        "counts, beta_binomial or binomial positives of tested, normal or exponential values",
+        "counts, beta_binomial or binomial positives of tested, normal, exponential "
+        "or gamma values",
     )
     link: Annotated[str, AfterValidator(_link)] = Field(
         VBAgg.link,

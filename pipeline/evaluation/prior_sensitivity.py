@@ -223,7 +223,9 @@ def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) 
     each, one = list(_member_models(model)), np.arange(weight.shape[0])
     named = [own.named_hyperparameters() for own in each]
     for name in named[0]:
-        if name in ("area_sd", "size") or ("_space" in name and ".lengthscale" in name):
+        if name in ("area_sd", "area_noise", "size") or (
+            "_space" in name and ".lengthscale" in name
+        ):
             yield Figure(name, np.array([values[name] for values in named]), weight, one)
     slopes = [own.coefficients_ for own in each] if hasattr(model, "coefficients_") else []
     for same in zip(*slopes, strict=True):

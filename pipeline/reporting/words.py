@@ -235,6 +235,8 @@ def _explained(name: str, value: float, link: str | None) -> str:
         # whose link is the identity, none is known.
         by = "" if link == "identity" else f" by a factor of about {number(math.exp(value))}"
         return f"Areas differ beyond the map{by}."
+    if name == "area_noise":
+        return f"Areas of equal covariates differ by about {number(value)} per unit of weight."
     if name == "mean":
         return "Level of the surface before the link."
     if "lengthscale" in name:

@@ -105,6 +105,7 @@ SCIPY_LAWS = {
     ),
     "normal": lambda y, p, n, w2, rate, own: stats.norm.logpdf(y, p * rate, np.sqrt(own * w2)),
     "exponential": lambda y, p, n, w2, rate, own: stats.expon.logpdf(y, scale=p * rate),
+    "gamma": lambda y, p, n, w2, rate, own: stats.gamma.logpdf(y, own, scale=p * rate / own),
     "binomial": lambda y, p, n, w2, rate, own: stats.binom.logpmf(y, n, rate),
     "beta_binomial": lambda y, p, n, w2, rate, own: stats.betabinom.logpmf(
         y, n.astype(int), rate / own, (1 - rate) / own
@@ -120,6 +121,7 @@ GRID = np.linspace(-7, 7, 141)
 OWN = {
     "negative_binomial": "size",
     "normal": "noise",
+    "gamma": "shape",
     "area_effect": "area_sd",
     "beta_binomial": "overdispersion",
 }
@@ -128,7 +130,7 @@ OWN = {
 @pytest.mark.parametrize("case", SCIPY_LAWS)
 def test_constant_has_the_highest_likelihood(case, make_bags):
     bags = make_bags(n_bag=40, awkward=False)
-    y = bags.y + (case == "exponential")
+    y = bags.y + (case in ("exponential", "gamma"))
     if case == "beta_binomial":  # the others' are even: their overdispersion would be 0
         rng = np.random.default_rng(2)
         y = rng.binomial(bags.trials.astype(int), rng.beta(2.0, 5.0, bags.n_bag)).astype(float)

@@ -170,6 +170,11 @@ def test_likelihoods_are_those_of_scipy():
     np.testing.assert_allclose(found, stats.norm(eta, np.sqrt(1.4)).logpdf(y), rtol=1e-10)
     found = LIKELIHOODS["exponential"].terms(y, eta, own, np.ones(3)).value
     np.testing.assert_allclose(found, stats.expon(scale=eta).logpdf(y), rtol=1e-10)
+    found = LIKELIHOODS["gamma"].terms(y[1:], eta[1:], {"log_shape": np.log(6.0)}, 1.0).value
+    theirs = stats.gamma(6.0, scale=eta[1:] / 6.0).logpdf(y[1:])
+    np.testing.assert_allclose(found, theirs, rtol=1e-10)
+    alone = LIKELIHOODS["gamma"].terms(y[1:], eta[1:], {"log_shape": 0.0}, 1.0).value
+    np.testing.assert_allclose(alone, stats.expon(scale=eta[1:]).logpdf(y[1:]), rtol=1e-10)
     p, tested = np.array([0.1, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
     found = LIKELIHOODS["binomial"].terms(y, p, own, tested).value
     np.testing.assert_allclose(found, stats.binom(tested, p).logpmf(y), rtol=1e-10)
