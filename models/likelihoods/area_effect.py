@@ -67,6 +67,10 @@ class AreaEffect(Likelihood):
         return base_rate, level, {**self.start(), **params}
 
     @override
+    def cases_at_one(self, sample: Summary, base: float) -> float | None:
+        return self.base.cases_at_one(sample, base)
+
+    @override
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
         return self.base.bag_data(weight, offsets, trials)
 
