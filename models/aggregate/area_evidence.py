@@ -25,11 +25,11 @@ from scipy.linalg import solve_triangular
 
 from models.backend.arrays import cholesky, segment_sum
 from models.core.block import BagBlock
-from models.core.protocol import State
+from models.core.protocol import Arrays, State
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
 from models.gp.kernel_terms import whole_kernel
-from models.gp.priors import log_prior, log_prior_noise
+from models.gp.priors import log_prior, log_prior_level, log_prior_noise
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.links import Link
@@ -37,7 +37,7 @@ from models.likelihoods.observation import Observation
 
 LEAST = 1e-100
 LEAST_PRECISION = 1e-6  # of a site: a response that tells less tells nothing
-DIFFERENCE = 1e-4
+DIFFERENCE, STEP = 1e-4, 0.1
 SPREAD = 1e-3  # variance of a fitted area's logarithm, beside that of its factor
 GAP = 1e-9  # of a mean from the upper end of its range
 
@@ -106,6 +106,7 @@ class AreaEvidence:
             spread = np.full(bags.n_bag, tau2 + SPREAD)
             mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
             self._at = _inverse(link, np.exp(mode) / total)
+        self._level = _level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
         self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0
         self._sites: tuple[tuple[float, ...], Sites] | None = None
@@ -145,9 +146,11 @@ class AreaEvidence:
         white = solve_triangular(
             lower, np.stack([site - prior_mean, self._ones], axis=1), lower=True, check_finite=False
         )
-        precision = float(white[:, 1] @ white[:, 1])
-        mean = float(white[:, 1] @ white[:, 0]) / precision
-        square = float(white[:, 0] @ white[:, 0]) - precision * mean**2
+        # The prior of the level, expanded around the fit's, is a response of the mean alone.
+        level, known = self._level
+        precision = float(white[:, 1] @ white[:, 1]) + known
+        mean = (float(white[:, 1] @ white[:, 0]) + known * level) / precision
+        square = float(white[:, 0] @ white[:, 0]) + known * level**2 - precision * mean**2
         value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())
         value -= 0.5 * float(np.log(precision))
         if self._model.priors == "weak":
@@ -200,6 +203,15 @@ class AreaEvidence:
 
 def _inverse(link: Link, level: np.ndarray) -> np.ndarray:
     return np.array([link.inverse(float(each)) for each in level])
+
+
+def _level_site(link: Link, mean: float, fixed: Arrays) -> tuple[float, float]:
+    """Return place and precision of the prior of the level, to second order around a mean."""
+    slopes = [log_prior_level(link.name, mean + by, fixed)[1] for by in (-STEP, 0.0, STEP)]
+    precision = (slopes[0] - slopes[2]) / (2.0 * STEP)
+    if precision < LEAST_PRECISION:
+        return mean, 0.0
+    return mean + slopes[1] / precision, precision
 
 
 def _slope_of_slope(link: Link, v: np.ndarray) -> np.ndarray:

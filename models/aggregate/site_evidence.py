@@ -19,7 +19,7 @@ from models.aggregate.profile_bound import constant_values
 from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.protocol import State
 from models.gp.kernel_model import whitened
-from models.gp.priors import log_prior
+from models.gp.priors import log_prior, log_prior_level
 
 STEP = 0.05  # of the differences, in logarithms
 
@@ -78,8 +78,10 @@ class SiteEvidence:
             side = float(fixed["area_side"][0]) if "area_side" in fixed else None
             by_theta = by_theta + log_prior(self._kernel, theta, self._model.link_name, side)[1]
         # By the mean: minus the slope of the site at the posterior's mean.
-        by_mean = float(self._ones @ (self._precision @ mean - linear))
-        return by_theta, -by_mean
+        by_mean = -float(self._ones @ (self._precision @ mean - linear))
+        at = float(self._state.params["mean"][0]) + shift
+        by_mean += log_prior_level(self._model.link_name, at, self._state.fixed)[1]
+        return by_theta, by_mean
 
     def hessian(self) -> np.ndarray:
         """Return the Hessian by the mean and ``theta``, (1 + n_theta,) twice: by differences."""

@@ -41,7 +41,7 @@ from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
-from models.gp.priors import log_prior, log_prior_noise
+from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation
@@ -230,6 +230,8 @@ class VBAgg(KernelModel, AggregateModel):
         self.check_params()
         self.forget_kernels()
         fixed, level, own = self.starting_scale(sample)
+        base = float(fixed["base_rate"][0])
+        fixed |= level_unit(self.resolved_likelihood, sample, base, weak=self.priors == "weak")
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         kernel = self._kernel(fixed)
         if self.by_terms:
@@ -409,15 +411,16 @@ class VBAgg(KernelModel, AggregateModel):
         d_theta, d_w = kernel.inducing_backward(theta, w, cache, d_k)
         kl_mean, kl_root = q.kl_backward()
         own = {name: params[name] for name in self.resolved_likelihood.parameters}
+        level, by_level = log_prior_level(self.link_name, float(params["mean"][0]), state.fixed)
         grad = {
-            "mean": sums["mean"],
+            "mean": sums["mean"] + by_level,
             "v_mean": d_mean - kl_mean,
             "root": d_root - kl_root,
             "theta": sums["theta"] + d_theta,
             "w": sums["w"] + d_w,
             **{name: sums[name] for name in own},
         }
-        bound = factor * stats.bound - q.kl()
+        bound = factor * stats.bound - q.kl() + level
         if self.priors == "weak":
             side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
             value, slope = log_prior(kernel, theta, self.link_name, side)

@@ -21,10 +21,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, log_ndtr
 
+from models.core.protocol import Summary
 from models.gp.kernel_sums import Product, Sum
 from models.gp.kernel_terms import TermKernel
-from models.gp.kernels import Kernel, Linear, Radial
+from models.gp.kernels import Constant, Kernel, Linear, Radial
 from models.gp.regression_kernels import Ridge, Smooths
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
@@ -47,6 +49,8 @@ LARGE_NOISE, TAIL_NOISE = 0.5, 0.1
 # TAIL. What areas vary by bounds what noise can be.
 LARGE_SHARE = 1.0
 UNIT = "unit_"
+
+FEW = 10.0  # cases in all, below which their number has a flat density, and not its logarithm
 
 
 def log_prior(
@@ -100,7 +104,7 @@ def log_prior(
     return value, grad
 
 
-def _is_joint(leaf: Radial | Linear | Ridge | Smooths) -> bool:
+def _is_joint(leaf: Kernel) -> bool:
     """Tell whether a kernel is of several covariates with one length-scale."""
     if not isinstance(leaf, Radial) or leaf.ard or leaf.spatial:
         return False
@@ -136,13 +140,60 @@ def unit_of(name: str) -> str:
     return UNIT + name
 
 
+def log_prior_level(link: str, mean: float, fixed: Mapping[str, Any]) -> tuple[float, float]:
+    r"""Return the log density of the mean of ``f``, up to a constant, and its slope.
+
+    Where nobody has a case the likelihood allows any rate that is low enough, and a flat density of
+    its logarithm would have all of its weight at no rate at all. So the density of the expected
+    cases of all bags, ``L = unit Psi(mean)``, is flat below ``FEW``, and flat in ``log L`` above:
+    proportional to ``1 / (FEW + L)``. No case then has the upper limits of the textbooks, and many
+    cases are not moved. Cases and non-cases alike under the probit link.
+
+    Parameters
+    ----------
+    link : str
+        Others than exp and probit have no such limit: under the square link a flat ``mean`` is a
+        rate of density ``L^(-1/2)``.
+    mean : float
+    fixed : dict of arrays
+        ``level_unit`` (1,): cases of all bags where ``Psi(f)`` is 1; absent: no prior.
+    """
+    if "level_unit" not in fixed or link not in ("exp", "probit"):
+        return 0.0, 0.0
+    few = float(np.log(FEW / fixed["level_unit"][0]))
+    if link == "exp":
+        return -float(np.logaddexp(0.0, few - mean)), float(expit(few - mean))
+    value = slope = 0.0
+    for sign in (1.0, -1.0):
+        log_share = float(log_ndtr(sign * mean))
+        ratio = np.exp(-0.5 * mean**2 - log_share) / np.sqrt(2.0 * np.pi)
+        value -= float(np.logaddexp(0.0, few - log_share))
+        slope += sign * float(ratio * expit(few - log_share))
+    return value, slope
+
+
+def level_unit(
+    likelihood: Likelihood, sample: Summary, base: float, *, weak: bool
+) -> dict[str, np.ndarray]:
+    """Return what :func:`log_prior_level` reads; nothing where there is no such prior.
+
+    Without ``weak`` priors it is there where nobody, or everybody, is a case, and nothing else
+    bounds the level.
+    """
+    cases = likelihood.cases_at_one(sample, base)
+    most = np.inf if sample.trials is None else float(sample.trials.sum())
+    if cases is None or not (weak or not 0.0 < float(sample.y.sum()) < most):
+        return {}
+    return {"level_unit": np.array([cases])}
+
+
 def _leaves(
     kernel: Kernel, start: int
-) -> Iterator[tuple[Radial | Linear | Ridge | Smooths, slice]]:
+) -> Iterator[tuple[Radial | Linear | Ridge | Smooths | Constant, slice]]:
     if isinstance(kernel, TermKernel):
         kernel = kernel.whole
     if isinstance(kernel, Sum | Product):
         yield from _leaves(kernel.left, start)
         yield from _leaves(kernel.right, start + kernel.left.n_theta)
-    elif isinstance(kernel, Radial | Linear | Ridge | Smooths):
+    elif isinstance(kernel, Radial | Linear | Ridge | Smooths | Constant):
         yield kernel, slice(start, start + kernel.n_theta)

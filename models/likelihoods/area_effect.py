@@ -76,6 +76,10 @@ class AreaEffect(Likelihood):
         return self.base.units(sample)
 
     @override
+    def cases_at_one(self, sample: Summary, base: float) -> float | None:
+        return self.base.cases_at_one(sample, base)
+
+    @override
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
         return self.base.bag_data(weight, offsets, trials)
 

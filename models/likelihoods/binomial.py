@@ -42,6 +42,10 @@ class Binomial(Likelihood):
         return 1.0, (float(sample.y.sum()) + 0.5) / (tested + 1.0), {}
 
     @override
+    def cases_at_one(self, sample: Summary, base: float) -> float | None:
+        return None if sample.trials is None else float(sample.trials.sum())
+
+    @override
     def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         # Rates of a bag may all round to 0 or 1: its terms stay finite.
         eta = namespace(eta).clip(eta, TINY, 1.0 - EPS)

@@ -23,6 +23,7 @@ from models.core.protocol import Summary
 from models.likelihoods.constant import LikelihoodRate, OneRate
 
 TINY = 1e-100
+NO_CASE = 0.5  # what a fit starts at where nobody has a case: no rate would have no logarithm
 
 # A parameter's logarithm: a number, or one a draw, (n_draws, 1), that broadcasts against ``eta``.
 Value = float | np.ndarray
@@ -185,15 +186,26 @@ class Likelihood(ABC):
         Raises
         ------
         BagsError
-            If a response is impossible, or no response is above 0.
+            If a response is impossible, or no value is above 0.
         """
         self.check_responses(sample)
         total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
         if total_y <= 0:
-            held = "counts" if self.counts else "is"
-            msg = f"every training bag {held} 0; there is no rate to learn"
-            raise BagsError(msg)
+            if not self.counts:
+                msg = (
+                    f"every training bag is 0, and values of the {self} likelihood are above 0; "
+                    "correct them, or use another likelihood"
+                )
+                raise BagsError(msg)
+            total_y = NO_CASE
         return total_y / total_weight, 1.0, self.start(sample)
+
+    def cases_at_one(self, sample: Summary, base: float) -> float | None:
+        """Return the cases of all bags together where ``Psi(f)`` is 1 everywhere.
+
+        None where responses are no counts.
+        """
+        return base * float(sample.weight.sum()) if self.counts else None
 
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
         """Fit one rate to all bags: what a map must beat.

@@ -18,6 +18,7 @@ CODES = {
     "resolution": "a grid so coarse that people change areas",
     "rate": "more cases than people",
     "count": "a count hundreds of times away from those around it",
+    "zeros": "not one case in any area",
     "shares": "shares or percentages taken for counts",
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",

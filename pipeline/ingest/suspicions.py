@@ -53,6 +53,10 @@ def count_suspicions(
         return []
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
     found = []
+    if not (y > 0).any():
+        text = f"column {spec.value!r} is 0 for every area: the map tells how high rates may be"
+        remedy = "give the column of the cases, if this is another"
+        return [Suspicion("zeros", place, text, remedy)]
     shares = _shares(spec.value, y.to_numpy(np.float64), people)
     if shares:
         remedy = "give numbers of cases; for positives among tested people, also counts.tested"

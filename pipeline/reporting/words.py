@@ -101,7 +101,7 @@ def cautions(
     technical : bool, optional
         Whether to say which hyperparameters depend on their priors.
     """
-    said = []
+    said = list(_of_no_case(balance))
     if evaluation is None:
         said.append("The map was not evaluated: nobody knows how well it predicts hidden areas.")
     else:
@@ -188,6 +188,24 @@ def _of_coverage(evaluation: Mapping[str, Any]) -> Iterator[str]:
                 f"the true rates are known here: {percent(float(level))} intervals cover only "
                 f"{percent(share)} of {words}"
             )
+
+
+def _of_no_case(balance: Mapping[str, Any] | None) -> Iterator[str]:
+    cases = (balance or {}).get("cases") or {}
+    if cases.get("given") != 0.0:
+        return
+    unit = cases.get("unit", "cases")
+    text = (
+        f"no area has any {unit}: the map tells how high rates may be, by the upper ends of its "
+        "intervals, and its differences come from the prior"
+    )
+    fitted = cases.get("fitted") or {}
+    if fitted.get("expected_upper") is not None:
+        text += (
+            f"; {number(fitted['expected_upper'])} {unit} expected in all are the upper end of the "
+            f"{percent(fitted['interval'])} interval"
+        )
+    yield text
 
 
 def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:

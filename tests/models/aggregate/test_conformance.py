@@ -159,10 +159,22 @@ def test_another_number_of_covariates_is_refused(make, bags):
         model.predict_pixels(bags.x)
 
 
-def test_counts_of_zero_alone_are_refused(make, bags):
+def test_counts_of_zero_alone_make_a_map_of_low_rates(make, bags):
     empty = Bags(bags.x, bags.offsets, np.zeros(bags.n_bag), bags.weight, bags.coords)
-    with pytest.raises(BagsError, match="no rate to learn"):
-        make().fit(empty)
+    model = make().fit(empty)
+    rates = model.predict_pixels(bags.x, bags.coords).mean
+    assert np.isfinite(rates).all()
+    # About the half case in all that a fit starts at; these fits are short.
+    assert 0.0 < float(bags.weight @ rates) < 5.0
+    areas = model.predict_bags(empty, n_draws=50, observed=True)
+    assert np.isfinite(areas.draws).all()
+    assert np.isfinite(areas.log_density(empty.y)).all()
+
+
+def test_values_of_zero_alone_are_refused(bags):
+    empty = Bags(bags.x, bags.offsets, np.zeros(bags.n_bag), bags.weight, bags.coords)
+    with pytest.raises(BagsError, match="exponential likelihood are above 0; correct them"):
+        VBAgg(likelihood="exponential").fit(empty)
 
 
 @pytest.mark.parametrize(

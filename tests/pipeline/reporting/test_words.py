@@ -52,6 +52,18 @@ def test_what_was_left_out_is_a_caution_from_half_a_per_cent():
     assert [each.split()[0] for each in said] == ["The", "3", "Areas", "1"]
 
 
+def test_a_period_without_a_case_is_a_map_of_upper_limits():
+    cases = {"unit": "cases", "given": 0.0}
+    balance = {"unit": "people", "people": {}, "cases": cases}
+    first = cautions(None, {}, balance, "one rate")[0]
+    assert first.startswith("No area has any cases: the map tells how high rates may be")
+    fitted = {"interval": 0.95, "expected_upper": 3.69}
+    first = cautions(None, {}, {**balance, "cases": {**cases, "fitted": fitted}}, "one rate")[0]
+    assert "3.69 cases expected in all are the upper end of the 95 % interval" in first
+    some = cautions(None, {}, {**balance, "cases": {**cases, "given": 1.0}}, "one rate")
+    assert not any("any cases" in each for each in some)
+
+
 @pytest.mark.parametrize("link", ["exp", "square"])
 def test_the_area_effect_is_a_factor_whatever_the_link(link):
     """Of totals ``eta e^(sd z)``: by its own draws."""
