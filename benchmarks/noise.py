@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks import designs
 from benchmarks.designs import Record, Task
 from benchmarks.grids import Design
+from benchmarks.records import source_hash_of
 from benchmarks.report import RESULTS
-from pipeline.core.code import code_hashes
 
 CASES = 60.0
 NOISE = (0.0, 0.2, 0.45, 0.8)
@@ -46,7 +46,7 @@ BEGIN, END = "<!-- noise: worlds -->", "<!-- noise: end worlds -->"
 def measure(task: Task) -> Record:
     """Do as :func:`benchmarks.designs.measure`; an error is a record."""
     try:
-        return designs.measure(task, WORLDS[task.design])
+        return {**designs.measure(task, WORLDS[task.design]), "code": code()}
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return {
@@ -54,9 +54,14 @@ def measure(task: Task) -> Record:
             "design": task.design,
             "grid": task.grid,
             "model": dict(task.model),
-            "code": code_hashes()["models"],
+            "code": code(),
             "error": f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
         }
+
+
+def code() -> str:
+    """Return a hash of the code that decides a fit."""
+    return source_hash_of("models.aggregate.vbagg", "models")
 
 
 def table(records: Iterable[Record]) -> str:
@@ -114,8 +119,7 @@ def main() -> None:
         left = designs.missing(tasks, records)
         designs.run(left, options.results, options.workers, measure)
         return
-    code = code_hashes()["models"]
-    old = {key for key, each in records.items() if key[0] == "now" and each["code"] != code}
+    old = [key for key, each in records.items() if key[0] == "now" and each["code"] != code()]
     if old:
         sys.exit(f"error: {len(old)} records of 'now' are of other code; remove and measure again")
     before, rest = PAGE.read_text().split(BEGIN)
