@@ -40,8 +40,6 @@ def effects(fit: Mapping[str, Any], words: ResponseWords, rate_per: float) -> li
             interval = f"{number(mean - Z90 * sd)} to {number(mean + Z90 * sd)}"
         if name in told:
             meaning = _meaning(name, told[name], words, rate_per)
-            if name in slopes and not told[name]["linear"]:
-                meaning += " The slope is only the straight part of this."
         elif name in PLACES:
             meaning = "A straight trend over places; other parts of the kernel may follow them too."
         rows.append(Row(name, estimate, interval, meaning))
