@@ -64,7 +64,7 @@ def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> Non
     assert len(rough) == 10
     assert min(rough) > 0
     fixed = model.fitted_state().fixed
-    kernel = kernel_of(model.kernel, fixed)
+    kernel = kernel_of(model.kernel_text(fixed), fixed)
     assert isinstance(kernel, TermKernel)  # each term has inducing variables of its own
     floor = (0.1 * 3.0) ** 2  # of the identity link
     expected = sum(
@@ -100,7 +100,7 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
     # Over draws of the hyperparameters: the average.
     half = np.log(np.array([1e-12, 4.0, 0.7]))
     state = SimpleNamespace(fixed=fixed, params={}, members={"theta": np.stack([theta, half])})
-    mixed = SimpleNamespace(kernel=model.kernel, fitted_state=lambda: state)
+    mixed = SimpleNamespace(kernel_text=model.kernel_text, fitted_state=lambda: state)
     parts = SimpleNamespace(link="exp", parts=(p, p), weights=np.array([0.25, 0.75]))
     exact = 0.25 * gone / 2 + 0.75 * np.clip(1 - (2 - gone) / 4, 0, 1)
     np.testing.assert_allclose(data_support(mixed, parts, x, None), exact, atol=1e-10)
