@@ -21,6 +21,7 @@ from models.likelihoods.observation import Observation
 from models.likelihoods.registry import LIKELIHOODS
 from models.training.executor import BagsSource
 from models.training.loop import start_training
+from tests.models.aggregate.country import widened
 
 
 def _log_poisson(y, rate):
@@ -221,7 +222,7 @@ def test_sampled_pairs_are_unbiased_and_near_all_pairs(link):
     weight = np.exp(1.5 * rng.normal(size=n))
     bags = Bags(x, [0, n], [50.0], weight)
     model = VBAgg(kernel="rbf", n_inducing=12)
-    params = model.block_params(_started(model, bags))
+    params = model.block_params(widened(_started(model, bags)))
     fwd = model._pass(params, model._scaled(params, bags.x, None), learn=True)
 
     def value(bag, most):

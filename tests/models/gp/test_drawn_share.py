@@ -7,7 +7,7 @@ import numpy as np
 from models import VBAgg
 from models.gp import bag_variance
 from models.training.executor import BagsSource
-from tests.models.aggregate.country import country
+from tests.models.aggregate.country import country, widened
 
 
 def _bounds(most, seeds):
@@ -52,7 +52,7 @@ def test_derivatives_are_those_of_finite_differences():
     )
     rng = np.random.default_rng(0)
     state = model.init(BagsSource(bags, 0).summary(rng), rng)
-    params = model.block_params(state)
+    params = model.block_params(widened(state))
     n = params["alpha"].size
     root = 0.3 * rng.standard_normal((n, n)) / np.sqrt(n)
     params["alpha"] = 0.3 * rng.standard_normal(n)
