@@ -7,11 +7,15 @@ costs and errors. Draws of whole functions are in :mod:`models.gp.pathwise`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, get_args
+
+import numpy as np
 
 from models.aggregate import bounds, moment_matching
 from models.backend.arrays import namespace, segment_sum, spread
 from models.core.errors import NumericalError
+from models.core.protocol import Arrays
 from models.gp.bag_variance import bag_variance
 from models.gp.drawn_share import DrawnShare
 from models.gp.pixel_pass import Aggregated, PixelPass
@@ -19,6 +23,26 @@ from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
 
 Estimation = Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The bound and its derivatives at one state, estimated from some of the bags.
+
+    Attributes
+    ----------
+    bound : float
+        Nats, all bags.
+    grad : dict of arrays
+        By every unconstrained parameter.
+    d_mean, d_cov : (n_ind,), (n_ind, n_ind) float64
+        Adjoints of the mean and covariance of the whitened inducing values, without the KL term.
+    """
+
+    bound: float
+    grad: Arrays
+    d_mean: np.ndarray
+    d_cov: np.ndarray
 
 
 def available(likelihood: Likelihood, link: str, estimator: str) -> bool:

@@ -25,7 +25,7 @@ from models.aggregate.members import (
     tabulated,
     unstacked,
 )
-from models.aggregate.objective import Estimation, aggregate, available
+from models.aggregate.objective import Estimation, Objective, aggregate, available
 from models.aggregate.rate_draws import VBAggDraws, draw_rates
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
@@ -39,6 +39,7 @@ from models.gp.draws import N_FEATURE, feature_share
 from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
+from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise
@@ -59,26 +60,6 @@ START_ROOT = 0.3  # deviation of q(v) at the start, where the prior's is 1
 # step is then Laplace's. Under a q that is much wider than the data ask for, the log-normal and
 # second-order estimates curve the wrong way and have maxima of their own.
 NARROW_ROOT = 1e-3
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The bound and its derivatives at one state, estimated from some of the bags.
-
-    Attributes
-    ----------
-    bound : float
-        Nats, all bags.
-    grad : dict of arrays
-        By every unconstrained parameter.
-    d_mean, d_cov : (n_ind,), (n_ind, n_ind) float64
-        Adjoints of the mean and covariance of the whitened inducing values, without the KL term.
-    """
-
-    bound: float
-    grad: Arrays
-    d_mean: np.ndarray
-    d_cov: np.ndarray
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -221,6 +202,8 @@ class VBAgg(KernelModel, AggregateModel):
                 f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
+        kernel = parse_kernel(self.kernel, 2, has_coords=True)
+        kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))  # raises if it has none
 
     # -- the contract with the training loop ---------------------------------------------------
 
@@ -251,8 +234,6 @@ class VBAgg(KernelModel, AggregateModel):
             w = choose_inducing_points(z, self.n_points, rng)
             n_ind = w.shape[0]
         theta = kernel.start(self.resolved_link.start_variance)
-        if self.estimator_name == "monte_carlo":
-            kernel.features(theta, self.n_features, rng)  # raises where the kernel has none
         params = {
             "mean": np.array([self.resolved_link.start(level)]),
             "v_mean": np.zeros(n_ind),

@@ -160,7 +160,7 @@ class Product(Pair):
         a, b = self._embedded(theta, n_feature, rng)
         if a.parts or b.parts or a.amplitude is None or b.amplitude is None:
             msg = (
-                "joint draws of a product of sums or of linear kernels are not available; "
+                "kernel: joint draws of a product of sums or of linear kernels are not available; "
                 "write the product out as a sum of products of stationary kernels"
             )
             raise ParameterError(msg)

@@ -190,6 +190,8 @@ def _refused(spec: ModelSpec, reported: set[str]) -> list[tuple[str, str, str]]:
         "estimator": spec.estimator,
         "area_effect": spec.area_effect,
     }
+    if spec.kernel != "auto":
+        chosen["kernel"] = spec.kernel
     known = constructor_names(spec.kind)
     taken = {name: value for name, value in chosen.items() if name in known}
     taken |= {name: value for name, value in spec.options.items() if name in known}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -97,3 +97,9 @@ class Dense:
         mean = f @ weight / weight.sum()
         sd = np.sqrt((f - mean[:, None]) ** 2 @ weight / weight.sum())
         return float(top + np.log(weight.mean())), float(error), mean, sd
+
+
+def widened(state, root=0.3):
+    """Return a state whose ``q`` is not as narrow as a fit's start: its deviation there."""
+    wide = np.log(root) * np.eye(state.params["root"].shape[0])
+    return replace(state, params={**state.params, "root": wide})

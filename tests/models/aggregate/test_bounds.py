@@ -21,7 +21,8 @@ from models.likelihoods.observation import Observation
 from models.likelihoods.registry import LIKELIHOODS
 from models.training.executor import BagsSource
 from models.training.loop import start_training
-from tests.plain import plain, widened
+from tests.models.aggregate.country import widened
+from tests.plain import plain
 
 
 def _log_poisson(y, rate):
@@ -30,7 +31,7 @@ def _log_poisson(y, rate):
 
 def _started(model, bags):
     source = BagsSource(bags, 0)
-    return widened(start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state)
+    return start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state
 
 
 def _log_count(y, rate, size):
@@ -222,7 +223,7 @@ def test_sampled_pairs_are_unbiased_and_near_all_pairs(link):
     weight = np.exp(1.5 * rng.normal(size=n))
     bags = Bags(x, [0, n], [50.0], weight)
     model = plain(VBAgg, kernel="rbf", n_inducing=12)
-    params = model.block_params(_started(model, bags))
+    params = model.block_params(widened(_started(model, bags)))
     fwd = model._pass(params, model._scaled(params, bags.x, None), learn=True)
 
     def value(bag, most):

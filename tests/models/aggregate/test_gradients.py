@@ -11,6 +11,7 @@ from models import Bags, VBAgg
 from models.gp import bag_variance, pixel_pass
 from models.training.executor import BagsSource
 from models.training.loop import start_training
+from tests.models.aggregate.country import widened
 from tests.plain import plain
 
 KERNELS = (
@@ -28,9 +29,8 @@ def _disturbed(model, bags, seed=1):
     rng = np.random.default_rng(seed)
     source = BagsSource(bags, 0)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1e-3).state
-    # q starts so narrow that its width would hardly matter: one that does, narrower than the prior
-    wide = {**state.params, "root": np.log(0.3) * np.eye(state.params["root"].shape[0])}
-    params = {k: v + 0.1 * rng.normal(size=v.shape) for k, v in wide.items()}
+    state = widened(state)
+    params = {k: v + 0.1 * rng.normal(size=v.shape) for k, v in state.params.items()}
     return replace(state, params=params)
 
 

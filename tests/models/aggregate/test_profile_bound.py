@@ -13,7 +13,7 @@ from models.aggregate.profile_bound import MOST_STEPS, ProfileBound, constant_va
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
 from models.gp.kernel_model import whitened
-from models.gp.priors import log_prior
+from models.gp.priors import log_prior, log_prior_level
 from models.training.executor import BagsSource
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import country
@@ -114,6 +114,8 @@ def test_the_site_evidence_is_that_of_the_regression_it_stands_for(setting):
         value = 0.5 * h @ np.linalg.solve(inner, k @ h) - 0.5 * np.linalg.slogdet(inner)[1]
         # What of the site is constant in u.
         value += shift * (ones @ site._linear) - 0.5 * shift**2 * (ones @ site._precision @ ones)
+        mean = float(params["mean"][0]) + shift
+        value += log_prior_level(model.link_name, mean, state.fixed)[0]
         return value + log_prior(kernel, theta, model.link_name, side)[0]
 
     theta = params["theta"] + 0.1

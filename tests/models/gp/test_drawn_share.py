@@ -7,8 +7,8 @@ import numpy as np
 from models import VBAgg
 from models.gp import bag_variance
 from models.training.executor import BagsSource
-from tests.models.aggregate.country import country
-from tests.plain import plain, widened
+from tests.models.aggregate.country import country, widened
+from tests.plain import plain
 
 
 def _bounds(most, seeds):
@@ -59,8 +59,8 @@ def test_derivatives_are_those_of_finite_differences():
         priors="none",
     )
     rng = np.random.default_rng(0)
-    state = widened(model.init(BagsSource(bags, 0).summary(rng), rng))
-    params = model.block_params(state)
+    state = model.init(BagsSource(bags, 0).summary(rng), rng)
+    params = model.block_params(widened(state))
     n = params["alpha"].size
     root = 0.3 * rng.standard_normal((n, n)) / np.sqrt(n)
     params["alpha"] = 0.3 * rng.standard_normal(n)
