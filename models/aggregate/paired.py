@@ -21,7 +21,7 @@ from models.gp.priors import UNIT
 STREAM_A, STREAM_B, STREAM_PAIRED = 1, 5, 6  # of the random numbers of a seed
 
 #: Constants of a fit that are no part of its basis: the level of the rates, and limits of the fit.
-_OWN = {"base_rate", "climb_pixels", "all_pixels"}
+_OWN = {"base_rate", "climb_pixels", "all_pixels", "level_unit"}
 
 
 def what_differs(a: Any, b: Any) -> str | None:

@@ -202,7 +202,8 @@ class VBAgg(KernelModel, AggregateModel):
                 f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
-        kernel = parse_kernel(self.kernel, 2, has_coords=True)
+        text = self.auto_kernel if self.kernel == "auto" else self.kernel
+        kernel = parse_kernel(text, 2, has_coords=True)
         kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))  # raises if it has none
 
     # -- the contract with the training loop ---------------------------------------------------

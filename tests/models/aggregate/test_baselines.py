@@ -170,7 +170,7 @@ def test_constant_knows_when_counts_are_no_wilder_than_poisson(make_bags):
 
 def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     made = make_bags(n_bag=15, largest=6, awkward=False, rate=2.0)
-    bags = Bags(made.x[:, :2], made.offsets, made.y, made.weight)
+    bags = Bags(made.x[:, :1], made.offsets, made.y, made.weight)
     model = plain(
         Nystrom,
         n_inducing=4,
@@ -201,9 +201,10 @@ def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     def loss(at):
         mean = np.add.reduceat(people * np.exp(surface(at)), bags.offsets[:-1])
         sd, length = np.exp(0.5 * at[1]), np.exp(at[2])
-        # p(sd) = r e^{-r sd}, P(sd > 1) = 0.1; two columns: p(l) = r l^-2 e^{-r / l}, P(l < 0.5) =
+        # p(sd) = r e^{-r sd}, P(sd > 1) = 0.1; p(l) = r / 2 l^{-3/2} e^{-r / sqrt(l)}, P(l < 0.5) =
         # 0.1; times sd and l, since theta holds logarithms.
-        prior = 0.5 * at[1] + np.log(0.1) * sd - at[2] + 0.5 * np.log(0.1) / length
+        prior = 0.5 * at[1] + np.log(0.1) * sd
+        prior += -0.5 * at[2] + np.sqrt(0.5) * np.log(0.1) / np.sqrt(length)
         likelihood = (bags.y * np.log(mean) - mean - gammaln(bags.y + 1)).sum()
         return -(likelihood + prior - 0.5 * (at[3:] @ at[3:]) / 0.7**2)
 
