@@ -24,7 +24,9 @@ from models.gp.kernel_model import whitened
 from models.gp.kernels import Constant, Linear
 from models.gp.regression_kernels import Ridge
 
-MOST_STEPS = 40
+# Of a climb. Where a count is far off natural steps swing about the best q; twice as many brought
+# fits of such areas no nearer to their optimum (docs/design/hyperparameters.md).
+MOST_STEPS = 20
 # Share of the way of a natural step near its end. The covariance's derivative lacks part of the
 # curvature by the mean (how exposure is spread inside areas follows the mean as well; up to half of
 # it, measured): full steps would swing there, and these divide the error by three.
