@@ -99,10 +99,10 @@ def default_model(grid: Grid, changes: Mapping[str, Any]) -> Any:
     return new_model(sized(config, np.diff(grid.offsets)))
 
 
-def measure(task: Task) -> Record:
+def measure(task: Task, design: Design | None = None) -> Record:
     """Simulate a grid, fit it, score it; a pure function of the task but for the seconds."""
     with one_blas_thread():
-        grid = simulate(DESIGNS[task.design], task.grid)
+        grid = simulate(design or DESIGNS[task.design], task.grid)
         model = default_model(grid, dict(task.model))
         started = time.process_time()
         model.fit(grid.bags(), n_thread=1)
@@ -171,11 +171,14 @@ def run(
     """Measure grids and write each as soon as it is done."""
     for number, record in enumerate(_results(tasks, n_worker, one), 1):
         add_record(path, record)
+        name = f"{number}/{len(tasks)} {record['label']} {record['design']} {record['grid']}"
+        if "error" in record:
+            print(f"{name}: {record['error']}", flush=True)
+            continue
         pixels, spent = record["pixels"], record["seconds"]["fit"]
         print(
-            f"{number}/{len(tasks)} {record['label']} {record['design']} {record['grid']}: "
-            f"90 % cover {pixels['coverage']['0.9']:.3f}, correlation {pixels['correlation']:.3f}, "
-            f"{spent:.0f} s",
+            f"{name}: 90 % cover {pixels['coverage']['0.9']:.3f}, "
+            f"correlation {pixels['correlation']:.3f}, {spent:.0f} s",
             flush=True,
         )
 

@@ -56,12 +56,15 @@ def make_bags(raw: Path, seed: int) -> tuple[Bags, np.ndarray]:
 def candidates(seed: int) -> dict[str, list[Estimator]]:
     """Return the models to compare, each with the candidates of its tuning."""
     common: dict[str, Any] = {"likelihood": "normal", "seed": seed, "max_epochs": 300}
+    common["area_effect"] = False  # as in the paper: noise of the rows alone
     gp: dict[str, Any] = {**common, "kernel": "ard", "n_inducing": 100, "batch_bags": 64}
     return {
         "VBAgg": [VBAgg(**gp, priors="weak", tolerance=0.002)],
         "Nystrom": [Nystrom(**gp, prior_sd=sd) for sd in (0.3, 1.0, 3.0)],
         "Network": [
-            Network(**common, n_hidden=30, weight_decay=decay, manifold=manifold)
+            Network(
+                **common, n_hidden=30, learning_rate=0.01, weight_decay=decay, manifold=manifold
+            )
             for decay in (0.1, 1.0)
             for manifold in (0.0, 1.0)
         ],

@@ -217,7 +217,7 @@ def hyperparameters(model: VBAgg, names: tuple[str, ...], draws: np.ndarray) -> 
     """Return mean and deviation of each logarithm: exact, and the model's members' or optimum."""
     state = model.state_
     members = getattr(state, "members", None) or {}
-    kernel = kernel_of(model.kernel, state.fixed)
+    kernel = kernel_of(model.kernel_text(state.fixed), state.fixed)
     weight = members.get("weight", np.ones(1))
     found = {}
     for k, name in enumerate(("mean", *names[1:])):

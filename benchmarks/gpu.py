@@ -148,7 +148,9 @@ def measure_epoch(device: Device, n_pix: int, n_ind: int) -> dict[str, float]:
     model = VBAgg(
         link="exp",
         estimator="bound",
+        area_effect=False,
         kernel="additive",
+        priors="none",
         n_inducing=n_ind,
         dtype="float32",
         batch_bags=STEP_BAGS,
@@ -188,7 +190,15 @@ def agreement(device: Device, n_pix: int, n_ind: int) -> float:
 
 def _problem(n_pix: int, n_ind: int, dtype: Any, block_pixels: int) -> tuple[Any, Any, Any, int]:
     bags = make_bags(n_pix)
-    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype)
+    model = VBAgg(
+        link="exp",
+        estimator="bound",
+        area_effect=False,
+        kernel="additive",
+        priors="none",
+        n_inducing=n_ind,
+        dtype=dtype,
+    )
     source = BagsSource(bags, 0, block_pixels=block_pixels, block_bags=bags.n_bag)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     rng = np.random.default_rng(1)

@@ -43,7 +43,9 @@ class Design:
     cases : float
         Expected cases of an area, on average.
     area_sd : float
-        Deviation of a log-normal factor, of mean one, of the counts of each area.
+        Deviation of the logarithm of a factor, of mean one, of the counts of each area.
+    law : {"log_normal", "gamma"}
+        Of that factor; a gamma factor, of the same variance, makes negative binomial counts.
     n_side : int
         Pixels of a side.
     """
@@ -53,10 +55,13 @@ class Design:
     cases: float = STRONG
     area_sd: float = 0.0
     n_side: int = 60
+    law: str = "log_normal"
 
     def __post_init__(self) -> None:
         if self.truth not in SMOOTHNESS:
             raise ValueError(f"truth: {self.truth!r}; use one of {', '.join(SMOOTHNESS)}")
+        if self.law not in ("log_normal", "gamma"):
+            raise ValueError(f"law: {self.law!r}; use log_normal or gamma")
         if not 0 < self.n_area <= self.n_side**2:
             raise ValueError(f"n_area: {self.n_area} of {self.n_side**2} pixels; give fewer areas")
 
@@ -126,13 +131,20 @@ def simulate(design: Design, seed: int) -> Grid:
     rate = np.exp(f) * design.cases * design.n_area / weight.sum()
     expected = np.bincount(area, people * rate, design.n_area)
     counting = np.random.default_rng([3, seed, design.n_area])
-    z = counting.standard_normal(design.n_area)
-    mean = expected * np.exp(design.area_sd * z - design.area_sd**2 / 2)
-    cases = counting.poisson(mean).astype(np.float64)
+    cases = counting.poisson(expected * area_factors(design, counting)).astype(np.float64)
     return Grid(
         order, x[order], coords[order], people[order], offsets.astype(np.int64), rate[order],
         expected, cases, slopes, length,
     )  # fmt: skip
+
+
+def area_factors(design: Design, rng: np.random.Generator) -> np.ndarray:
+    """Draw the factor of each area's expected count, of mean one: (n_area,)."""
+    if design.law == "gamma" and design.area_sd > 0:
+        size = 1.0 / np.expm1(design.area_sd**2)  # of the negative binomial counts
+        return rng.gamma(size, 1.0 / size, design.n_area)
+    z = rng.standard_normal(design.n_area)
+    return np.asarray(np.exp(design.area_sd * z - design.area_sd**2 / 2))
 
 
 def centres(n_side: int) -> np.ndarray:

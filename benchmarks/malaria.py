@@ -40,17 +40,17 @@ SHARES = (576, 95, 95, 191)
 def models(n_inducing: int, epochs: int, seed: int) -> dict[str, Estimator]:
     """Return the models to compare, unfitted."""
     gp: dict[str, Any] = {"kernel": "additive", "n_inducing": n_inducing}
-    common: dict[str, Any] = {"max_epochs": epochs, "seed": seed}
+    common: dict[str, Any] = {"max_epochs": epochs, "seed": seed, "area_effect": False}
     bayes = {**gp, **common, "priors": "weak"}
     return {
         "Constant": Constant(link="exp", **common),
         "Bag-pixel": BagPixel(link="exp", **bayes),
         "Nystrom-Exp": Nystrom(link="exp", **gp, **common),
-        "NN-Exp": Network(link="exp", **common),
+        "NN-Exp": Network(link="exp", learning_rate=0.01, **common),
         "VBAgg-Exp (Lemma 1)": VBAgg(link="exp", estimator="bound", **bayes),
         "VBAgg-Sq": VBAgg(link="square", **bayes),
         "VBAgg-Exp (log-normal)": VBAgg(link="exp", **bayes),
-        "VBAgg-Exp, area effect": VBAgg(link="exp", area_effect=True, **bayes),
+        "VBAgg-Exp, area effect": VBAgg(link="exp", **{**bayes, "area_effect": True}),
         "VBAgg-Sq, negative binomial": VBAgg(
             likelihood="negative_binomial", link="square", **bayes
         ),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, Summary
-from models.gp.priors import log_prior, log_prior_noise
+from models.gp.priors import log_prior, log_prior_noise, unit_of
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.observation import bag_weights
 from models.training.executor import BagsSource
@@ -33,7 +33,6 @@ from models.training.executor import BagsSource
 TOTALS = (500.0, 20_000.0)  # cases of a country of counts: 20 to 800 an area
 SHARES = (0.05, 0.95)  # positives among those tested, where the link is probit
 TESTED = (50, 500)  # of an area
-NOISE = (0.2, 5.0)  # a likelihood's own parameter that has no prior: log-uniform between these
 GRID = np.linspace(-45.0, 45.0, 901)  # logarithm of a parameter
 JITTER = 1e-9  # of the mean variance
 MOST_TRIES = 1000
@@ -53,7 +52,16 @@ class KnownScale(VBAgg):
         if self.link_name == "identity":
             state.fixed["base_rate"] = np.array([1.0])
             state.params["mean"] = np.array([float(sample.y.sum() / sample.weight.sum())])
+            own = self.resolved_likelihood.units(replace(sample, y=unit_responses(sample)))
+            state.fixed.update({unit_of(name): np.array([unit]) for name, unit in own.items()})
         return state
+
+
+def unit_responses(sample: Summary) -> np.ndarray:
+    """Return responses whose deviation per unit of weight is 1: (n_bag,)."""
+    sign = np.where(np.arange(sample.n_bag) % 2 == 0, 1.0, -1.0)
+    sign -= sign.mean()
+    return np.asarray(sample.weight * sign / sign.std())
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ def prior_with_gradient(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], P
     ValueError
         If there is no such constant.
     """
-    kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
+    kernel, likelihood = kernel_of(model.kernel_text(fixed), fixed), model.resolved_likelihood
     own = [name for name, each in likelihood.parameters.items() if each.excess_power is not None]
     known = {**fixed, "fixed": fixed, "kernel": kernel, "link": model.link_name}
     wanted = [name for name in inspect.signature(log_prior).parameters if name != "theta"]
@@ -136,7 +144,7 @@ def prior_with_gradient(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], P
     def density(phi: np.ndarray) -> tuple[float, np.ndarray]:
         noise = {name: phi[kernel.n_theta + k :][:1] for k, name in enumerate(own)}
         value, by_theta = log_prior(theta=phi[: kernel.n_theta], **given)
-        more, by_noise = log_prior_noise(likelihood, noise)
+        more, by_noise = log_prior_noise(likelihood, noise, fixed)
         return value + more, np.concatenate([by_theta, *(by_noise[name] for name in own)])
 
     return (*kernel.names, *own), density
@@ -241,7 +249,7 @@ def draw_country(model: VBAgg, design: Design, rng: np.random.Generator) -> Coun
     bags = make_geometry(design, rng)
     fixed = starting_state(model, bags).fixed
     prior = HyperPrior.of(*prior_with_gradient(model, fixed))
-    kernel, likelihood = kernel_of(model.kernel, fixed), model.resolved_likelihood
+    kernel, likelihood = kernel_of(model.kernel_text(fixed), fixed), model.resolved_likelihood
     z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
     p = bag_weights(likelihood, bags.weight, bags.offsets, 1.0)
     bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)
@@ -249,8 +257,6 @@ def draw_country(model: VBAgg, design: Design, rng: np.random.Generator) -> Coun
         phi = prior.draw(rng)
         theta = phi[: kernel.n_theta]
         own = dict(zip(prior.names[kernel.n_theta :], phi[kernel.n_theta :].tolist(), strict=True))
-        for name in likelihood.parameters:
-            own.setdefault(name, float(rng.uniform(*np.log(NOISE))))
         f, slopes = draw_field(kernel, theta, z, design.n_feat, rng)
         centre, half = mean_range(model.link_name, f, p)
         mean = float(rng.uniform(centre - half, centre + half))

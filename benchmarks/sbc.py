@@ -50,13 +50,13 @@ LEVELS = (50, 80, 90, 95)
 
 def make_model(name: str, **changed: Any) -> KnownScale:
     """Return the model of a likelihood, not fitted."""
-    params = {"kernel": KERNEL, "priors": "weak", **LIKELIHOODS[name]}
+    params = {"kernel": KERNEL, "priors": "weak", "area_effect": False, **LIKELIHOODS[name]}
     return KnownScale(**{**params, **changed})
 
 
 def settings_of(name: str, design: Design, **changed: Any) -> str:
     """Return a hash of all that decides a record."""
-    ranges = (prior_draws.TOTALS, prior_draws.SHARES, prior_draws.TESTED, prior_draws.NOISE)
+    ranges = (prior_draws.TOTALS, prior_draws.SHARES, prior_draws.TESTED)
     params = make_model(name, **changed).get_params()
     return hash_settings(name, params, asdict(design), ranges, N_DRAWS, N_CHOSEN)
 
@@ -158,7 +158,7 @@ def hyperparameter_ranks(
     if "theta" not in members:
         return {}
     truth, fixed = country.truth, model.state_.fixed
-    kernel = kernel_of(model.kernel, fixed)
+    kernel = kernel_of(model.kernel_text(fixed), fixed)
     weight = members.get("weight")
     held = {name: (truth.theta[k], members["theta"][:, k]) for k, name in enumerate(kernel.names)}
     # Under the exp link the unit of the rate is a part of the mean.

@@ -51,7 +51,13 @@ class Ours:
     def __init__(self, bags: Bags, n_ind: int, dtype: Any, n_thread: int) -> None:
         self.bags = bags
         self.model = VBAgg(
-            link="exp", estimator="bound", kernel="additive", n_inducing=n_ind, dtype=dtype
+            link="exp",
+            estimator="bound",
+            area_effect=False,
+            kernel="additive",
+            priors="none",
+            n_inducing=n_ind,
+            dtype=dtype,
         )
         # Each thread gets the same number of equal blocks: a store has hundreds, here are few.
         self.tile = -(-bags.n_pix // (2 * n_thread))

@@ -65,16 +65,24 @@ def make_roll(n_bag: int, size: float, sd: float, seed: int) -> tuple[Bags, np.n
 def models(n_inducing: int, seed: int, epochs: int) -> dict[str, Estimator]:
     """Return the models to compare, unfitted."""
     common: dict[str, Any] = {"n_inducing": n_inducing, "kernel": "rbf", "seed": seed}
-    # The inducing points are fixed, as in the paper.
-    common |= {"max_epochs": epochs, "learn_inducing": False}
+    # As in the paper: inducing points are fixed, and there are neither priors nor noise of bags.
+    common |= {"max_epochs": epochs, "learn_inducing": False, "area_effect": False}
+    bayes = {**common, "priors": "none"}
     return {
-        "Constant": Constant(link="exp", seed=seed),
-        "VBAgg-Sq": VBAgg(link="square", **common),
-        "VBAgg-Exp (Lemma 1)": VBAgg(link="exp", estimator="bound", **common),
-        "VBAgg-Exp (log-normal)": VBAgg(link="exp", estimator="log_normal", **common),
+        "Constant": Constant(link="exp", area_effect=False, seed=seed),
+        "VBAgg-Sq": VBAgg(link="square", **bayes),
+        "VBAgg-Exp (Lemma 1)": VBAgg(link="exp", estimator="bound", **bayes),
+        "VBAgg-Exp (log-normal)": VBAgg(link="exp", estimator="log_normal", **bayes),
         "Nystrom-Exp": Nystrom(link="exp", **common),
-        "NN-Exp": Network(link="exp", n_hidden=30, max_epochs=epochs, seed=seed),
-        "Bag-pixel": BagPixel(link="exp", **common),
+        "NN-Exp": Network(
+            link="exp",
+            area_effect=False,
+            n_hidden=30,
+            max_epochs=epochs,
+            learning_rate=0.01,
+            seed=seed,
+        ),
+        "Bag-pixel": BagPixel(link="exp", **bayes),
     }
 
 

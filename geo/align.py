@@ -59,6 +59,14 @@ TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sqrt": _on_domain(np.sqrt, 0.0, strict=False),
 }
 
+#: From a transformed value back to the covariate's own unit.
+INVERSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda values: values,
+    "log1p": np.expm1,
+    "log": np.exp,
+    "sqrt": np.square,
+}
+
 
 def aligned(
     source: RasterSource,

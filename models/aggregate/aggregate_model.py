@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from models.backend.arrays import as_array
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Sweep, override
+from models.core.protocol import Arrays, Summary, Sweep, override
+from models.gp.priors import unit_of
+from models.gp.scaling import scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
 from models.likelihoods.mixture import MixturePrediction
@@ -18,6 +21,7 @@ from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from models.training.estimator import Estimator
+from models.training.parameters import Count, Positive
 
 
 class RateDraws(Protocol):
@@ -38,18 +42,36 @@ class RateDraws(Protocol):
         """Aggregate the rates over each bag: (n_draws, n_bag)."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateModel(Estimator):
-    """Base of the models of bags whose response follows an aggregate of rates."""
+    """Base of the models of bags whose response follows an aggregate of rates.
+
+    The defaults here and in the subclasses are those of ``model`` and ``fit`` in a configuration,
+    which reads them (:mod:`pipeline.config.model_schema`).
+    """
 
     sweep: ClassVar[Sweep] = "minibatch"
-    likelihood: str
-    link: str
-    area_effect: bool
+
+    likelihood: str = "poisson"
+    link: str = "auto"
+    area_effect: Literal["auto", True, False] = "auto"
+    batch_bags: Count = 32
+    max_epochs: Count = 300
+    learning_rate: Positive = 0.05
+    tolerance: Positive = 0.01
+    seed: int = 0
+
+    @property
+    def has_area_effect(self) -> bool:
+        """Whether there is an effect of each bag, ``auto`` resolved."""
+        if self.area_effect != "auto":
+            return self.area_effect
+        return find_likelihood(self.likelihood).area_effect_by_default
 
     @property
     def resolved_likelihood(self) -> Likelihood:
         """The likelihood of a bag's response, its area effect included."""
-        return find_likelihood(self.likelihood, area_effect=self.area_effect)
+        return find_likelihood(self.likelihood, area_effect=self.has_area_effect)
 
     @property
     def link_name(self) -> str:
@@ -60,6 +82,16 @@ class AggregateModel(Estimator):
     def resolved_link(self) -> Link:
         """The link, ``auto`` resolved."""
         return find_link(self.link_name)
+
+    def starting_scale(self, sample: Summary) -> tuple[Arrays, float, dict[str, float]]:
+        """Return the constants of a fit, the level of ``Psi(f)``, and the likelihood's parameters.
+
+        The constants: scalings, the base rate, and the units of the parameters that have units.
+        """
+        base, level, own = self.resolved_likelihood.starting_scale(sample)
+        units = self.resolved_likelihood.units(sample)
+        each = {unit_of(name): np.array([unit]) for name, unit in units.items()}
+        return {**scaling_of(sample, base), **each}, level, own
 
     @override
     def check_params(self) -> None:
@@ -74,7 +106,7 @@ class AggregateModel(Estimator):
                 f"use {' or '.join(links)}"
             )
             raise ParameterError(msg)
-        find_likelihood(self.likelihood, area_effect=self.area_effect)
+        find_likelihood(self.likelihood, area_effect=self.has_area_effect)
 
     @abstractmethod
     def predict_block(

@@ -27,9 +27,12 @@ from models.core.protocol import Arrays, State, Stats, Summary, override
 class BagPixel(VBAgg):
     """A sparse GP fitted to one pixel a bag: its weighted mean covariates, its whole exposure.
 
-    Predicts pixels as if they were bags. Parameters are those of :class:`models.VBAgg`.
+    Predicts pixels as if they were bags. Parameters are those of :class:`models.VBAgg`; ``auto`` is
+    200 inducing points and the ``additive`` kernel.
     """
 
+    averages = False
+    auto_kernel = "additive"
     kind = "bag_pixel"
     about = "baseline: an area as one pixel"
     source = "Law et al. 2018"
@@ -47,8 +50,11 @@ class BagPixel(VBAgg):
 class Dasymetric(VBAgg):
     """A sparse GP fitted to responses shared out to the pixels by their weight.
 
-    Parameters are those of :class:`models.VBAgg`.
+    Parameters are those of :class:`models.VBAgg`; ``auto`` is as of :class:`BagPixel`.
     """
+
+    averages = False
+    auto_kernel = "additive"
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:

@@ -12,8 +12,8 @@ from models.aggregate.point_model import PointModel
 from models.backend.arrays import namespace, segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
+from models.gp.priors import unit_of
 from models.likelihoods.observation import Observation
-from models.training.parameters import Count, Positive
 
 STEP = 1e-4  # of the central differences of the slopes
 LONGEST_STEP = 1.0
@@ -44,15 +44,6 @@ class Constant(PointModel):
     about = "baseline: one rate for all"
     source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "full"
-
-    likelihood: str = "poisson"
-    link: str = "auto"
-    area_effect: bool = False
-    batch_bags: Count = 32
-    max_epochs: Count = 300
-    learning_rate: Positive = 0.05
-    tolerance: Positive = 0.01
-    seed: int = 0
 
     @override
     def surface(self, params: Arrays, z: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -111,5 +102,7 @@ class Constant(PointModel):
         for name, parameter in parameters.items():
             if parameter.excess_power is not None:
                 start = parameter.start
+                if parameter.in_units:
+                    start += float(state.fixed[unit_of(name)][0])
                 params[name] = np.clip(params[name], start - FARTHEST, start + FARTHEST)
         return State(params, state.fixed, {}, state.step + 1, state.rate), Info(bound)

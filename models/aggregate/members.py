@@ -25,6 +25,7 @@ class MemberDraws(RateDraws, Protocol):
     """Surfaces of one member, with the likelihood's parameters."""
 
     params: dict[str, float]
+    clusters: np.ndarray
 
     def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
         """Return factors that condition drawn aggregates on the bags' responses."""
@@ -130,6 +131,15 @@ class PooledDraws:
     def n_draws(self) -> int:
         """Number of surfaces."""
         return int(self.order.shape[0])
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """Member and group of random features of each draw: (n_draws, 2) int64."""
+        each = [
+            np.stack([np.full(part.n_draws, k), part.clusters[:, 1]], axis=1)
+            for k, part in enumerate(self.parts)
+        ]
+        return np.concatenate(each)[self.order]
 
     @property
     def params(self) -> Arrays:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
-from models.likelihoods.area_effect import AreaEffect, log_normal_mixture
+from models.likelihoods.area_effect import AREA_SD, log_normal_mixture
 from models.likelihoods.likelihood import Terms
 from models.likelihoods.observation import Observation
 
@@ -130,11 +130,8 @@ def marginal(seen: Observation, c: Any, v: Any, linear: Any) -> Expected:
 
 def marginal_terms(seen: Observation, t: Any, rest: Any) -> Terms:
     """Return ``log E_r p(y | e^{t + r})``, ``d1`` by ``t``, ``d2`` by ``Var r`` (n_bag,)."""
-    likelihood, params = seen.likelihood, dict(seen.params)
-    if not isinstance(likelihood, AreaEffect):
-        return log_normal_mixture(likelihood, seen.y, t, rest, params, seen.bag_data)
-    tau2 = float(np.exp(2.0 * params["log_area_sd"]))
-    at = log_normal_mixture(
-        likelihood.base, seen.y, t - 0.5 * tau2, rest + tau2, params, seen.bag_data
-    )
-    return replace(at, by={**at.by, "log_area_sd": 2.0 * tau2 * (at.d2 - 0.5 * at.d1)})
+    base, tau2 = seen.likelihood.without_factor(seen.params)
+    at = log_normal_mixture(base, seen.y, t - 0.5 * tau2, rest + tau2, seen.params, seen.bag_data)
+    if base is seen.likelihood:
+        return at
+    return replace(at, by={**at.by, AREA_SD: 2.0 * tau2 * (at.d2 - 0.5 * at.d1)})

@@ -10,7 +10,7 @@ import numpy as np
 from models.aggregate.point_model import PointModel
 from models.backend.arrays import like
 from models.core.protocol import Arrays, State, Stats, override
-from models.training.parameters import Count, NotNegative, Positive, Precision
+from models.training.parameters import Count, NotNegative, Precision
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -32,19 +32,12 @@ class Network(PointModel):
     kind = "network"
     about = "baseline: one hidden layer, no uncertainty"
     source = "Law et al. 2018"
-    likelihood: str = "poisson"
-    link: str = "auto"
-    area_effect: bool = False
+
     n_hidden: Count = 30
     weight_decay: NotNegative = 1.0
     manifold: NotNegative = 0.0
     bag_manifold: NotNegative = 0.0
-    batch_bags: Count = 32
-    max_epochs: Count = 300
-    learning_rate: Positive = 0.01
-    tolerance: Positive = 0.01
     dtype: Precision = "float64"
-    seed: int = 0
 
     @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:

@@ -8,7 +8,7 @@ factor.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from models.aggregate.point_model import PointModel
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, State, Summary, override
 from models.gp import sparse_gp
-from models.gp.inducing_points import choose_inducing_points
+from models.gp.inducing_points import POINTS, choose_inducing_points
 from models.gp.kernel_model import KernelModel
 from models.gp.kernels import Kernel
 from models.gp.pixel_pass import row_tiles
@@ -33,11 +33,13 @@ class Nystrom(KernelModel, PointModel):
 
     Parameters
     ----------
-    n_inducing : int
-        Number of inducing points; they stay where k-means++ puts them, unless ``learn_inducing``.
+    n_inducing : int or "auto"
+        Number of inducing points, 200 where ``auto``; they stay where k-means++ puts them, unless
+        ``learn_inducing``.
     kernel : str
-        See :func:`models.gp.kernel_text.parse_kernel`; its parameters are learnt under weak priors
-        (:mod:`models.gp.priors`), without which variance could stand in for weights at no cost.
+        See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``additive``. Its parameters are
+        learnt under weak priors (:mod:`models.gp.priors`), without which variance could stand in
+        for weights at no cost.
     prior_sd : float
         ``g``, deviation of the weights.
     learn_inducing : bool
@@ -51,21 +53,14 @@ class Nystrom(KernelModel, PointModel):
     kind = "nystrom"
     about = "baseline: inducing points as features, no uncertainty"
     source = "Law et al. 2018"
-    likelihood: str = "poisson"
-    link: str = "auto"
-    area_effect: bool = False
-    n_inducing: Count = 200
-    kernel: str = "ard"
+
+    n_inducing: Count | Literal["auto"] = "auto"
+    kernel: str = "auto"
     prior_sd: Positive = 1.0
     learn_inducing: bool = False
     manifold: NotNegative = 0.0
     bag_manifold: NotNegative = 0.0
-    batch_bags: Count = 32
-    max_epochs: Count = 300
-    learning_rate: Positive = 0.05
-    tolerance: Positive = 0.01
     dtype: Precision = "float64"
-    seed: int = 0
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
@@ -77,7 +72,8 @@ class Nystrom(KernelModel, PointModel):
 
     @override
     def start_surface(self, z: np.ndarray, rng: np.random.Generator) -> Arrays:
-        w = choose_inducing_points(z, self.n_inducing, rng)
+        n_point = POINTS if self.n_inducing == "auto" else self.n_inducing
+        w = choose_inducing_points(z, n_point, rng)
         return {"w": w, "beta": np.zeros(w.shape[0])}
 
     @override

@@ -24,7 +24,7 @@ from models.core.protocol import Arrays
 from models.core.thinning import thinned_block
 from models.gp.bag_variance import bag_variance
 from models.gp.drawn_share import DrawnShare
-from models.likelihoods.area_effect import AreaEffect, mixture_mode
+from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.likelihood import TINY
 from models.likelihoods.observation import Observation, bag_weights
 
@@ -70,16 +70,13 @@ def observed_factors(
     r = np.log(np.maximum(drawn, TINY)) - centre
     edge = MOST_DEVIATIONS * np.sqrt(rest)
     r = np.clip(r, -edge, edge)
-    likelihood, own, tau2 = seen.likelihood, dict(seen.params), 0.0
-    if isinstance(likelihood, AreaEffect):
-        tau2 = float(np.exp(2.0 * own["log_area_sd"]))
-        likelihood = likelihood.base
+    likelihood, tau2 = seen.likelihood.without_factor(seen.params)
     # The sum of r and of the area's effect is what the response tells of; r has a share in it.
     prior = centre - 0.5 * tau2
     variance = rest + tau2
     known = np.isfinite(seen.y)
     y = np.where(known, seen.y, 0.0)
-    mode, sd = mixture_mode(likelihood, y, prior, own, seen.bag_data, variance)
+    mode, sd = mixture_mode(likelihood, y, prior, seen.params, seen.bag_data, variance)
     share = rest / variance
     moved = share * (mode - prior) + r * np.sqrt(share * tau2 + (share * sd) ** 2) / np.sqrt(rest)
     return np.where(known, np.exp(moved - r), ones)

@@ -16,11 +16,12 @@ from models.aggregate.members import WEIGHT, PooledDraws, allocate, member_state
 from models.aggregate.rate_draws import draw_rates
 from models.aggregate.vbagg import VBAgg
 from models.gp.draws import N_FEATURE, feature_share
+from models.gp.priors import UNIT
 
 STREAM_A, STREAM_B, STREAM_PAIRED = 1, 5, 6  # of the random numbers of a seed
 
 #: Constants of a fit that are no part of its basis: the level of the rates, and limits of the fit.
-_OWN = {"base_rate", "climb_pixels", "all_pixels"}
+_OWN = {"base_rate", "climb_pixels", "all_pixels", "level_unit"}
 
 
 def what_differs(a: Any, b: Any) -> str | None:
@@ -35,11 +36,17 @@ def what_differs(a: Any, b: Any) -> str | None:
     if not isinstance(a, VBAgg):
         return None  # one surface each: there is nothing to pair
     of_a, of_b = a.fitted_state(), b.fitted_state()
-    if a.kernel != b.kernel or a.link_name != b.link_name:
-        return "the kernel" if a.kernel != b.kernel else "the link"
+    if a.kernel_text(of_a.fixed) != b.kernel_text(of_b.fixed):
+        return "the kernel"
+    if a.link_name != b.link_name:
+        return "the link"
     if not _equal(of_a.params["w"], of_b.params["w"]):
         return "the inducing points"
-    names = (set(of_a.fixed) | set(of_b.fixed)) - _OWN
+    names = {
+        name
+        for name in {*of_a.fixed, *of_b.fixed} - _OWN
+        if not name.startswith(UNIT)  # of the noise: no part of the basis either
+    }
     if not all(_equal(of_a.fixed.get(name), of_b.fixed.get(name)) for name in names):
         return "the scaling of the covariates or of the places"
     shapes = [tuple(s.params[n].shape for n in ("theta", "v_mean")) for s in (of_a, of_b)]

@@ -29,7 +29,7 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Terms
 from models.likelihoods.observation import Observation, bag_weights
 from models.likelihoods.prediction import Prediction
@@ -68,8 +68,7 @@ class PointModel(AggregateModel):
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
         self.check_params()
-        base, level, own = self.resolved_likelihood.starting_scale(sample)
-        fixed = scaling_of(sample, base)
+        fixed, level, own = self.starting_scale(sample)
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         params = {
             "mean": np.array([self.resolved_link.inverse(level)]),

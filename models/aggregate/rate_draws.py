@@ -28,6 +28,9 @@ class VBAggDraws:
     n_draws : int
     params : dict of float
         The likelihood's parameters, logarithms.
+    clusters : (n_draws, 2) int64
+        Draw of the hyperparameters, here the only one, and group of random features of each draw:
+        see :func:`models.gp.draws.draw_functions`.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class VBAggDraws:
         condition: Callable[[BagBlock, np.ndarray], np.ndarray] | None = None,
     ) -> None:
         self._functions = functions
+        self.clusters = np.stack([np.zeros_like(functions.group), functions.group], axis=1)
         self._condition = condition
         self._fixed = fixed
         self._likelihood = likelihood

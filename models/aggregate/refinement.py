@@ -16,16 +16,19 @@ docs/design/hyperparameters.md has what was weighed and measured.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from models.aggregate.area_evidence import AreaEvidence
+from models.aggregate.hyperparameter_chain import explanations, explore, find_places
 from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
-from models.core.protocol import Arrays, Info, State, Stats
+from models.core.protocol import Arrays, BagSums, Info, State
+from models.gp.kernel_terms import whole_kernel
+from models.training.few_pixels import ALL_PIXELS
 
 CLIMB, CURVATURE, WHOLE, MEMBERS, DONE = range(5)
 CLOSE_Q = 0.005  # nats that a natural step may still gain, at the end of the climb
@@ -35,11 +38,13 @@ EXACT_Q = 1e-4  # where differences are taken, and where no step gained
 MEMBER_Q = 0.03
 LONGEST = 1.0  # that a logarithm moves in one step
 START_INVERSE = 0.3  # inverse Hessian at the start
+MOST_CHAINED = 600  # areas whose evidence is explored: its cost grows by the third power
 DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 MOST_DEVIATION = 1.0  # of a member from the optimum's logarithm, as a standard deviation
 DRAWN_IN = 5  # times that a member is drawn nearer to the optimum, before it is the optimum
-STEEP = 1.5  # fall of the bound at a member, as a share of what the curvature promises
+# Most that the bound falls at a member: as a share of what was promised, and nats besides.
+STEEP, UNPROMISED = 1.5, 2.0
 BACKTRACKS = 5
 MISLED = 5.0  # nats from which on such a climb was misled by its curvature
 ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
@@ -51,8 +56,6 @@ MOST_PASSES = 3000
 
 _PHASES = {CLIMB: "climb", CURVATURE: "curvature", WHOLE: "climb on all pixels", DONE: "done"}
 
-Sums = Callable[[State, int, bool], Stats]
-
 
 class Refinement:
     """Advances a VBAgg fit to its optimum.
@@ -60,9 +63,7 @@ class Refinement:
     Parameters
     ----------
     model : VBAgg
-    sums : callable
-        From a state, the most pixels of a bag (0 for all) and whether slopes by the kernel's
-        parameters are wanted, the sums of all bags.
+    sums : BagSums
     n_bag : int
     cap : int
         Pixels of a bag in the climb; 0 for all.
@@ -79,7 +80,7 @@ class Refinement:
     def __init__(
         self,
         model: Any,
-        sums: Sums,
+        sums: BagSums,
         n_bag: int,
         *,
         cap: int,
@@ -96,6 +97,7 @@ class Refinement:
         few = cap or all_pixels
         self._few = ProfileBound(model, lambda *args: sums(args[0], few, args[1]), n_bag)
         self._all = ProfileBound(model, lambda *args: sums(args[0], all_pixels, args[1]), n_bag)
+        self._sums, self._n_bag, self._gathered = sums, n_bag, few or ALL_PIXELS
         self._passes = 0
 
     def advance(self, state: State) -> tuple[State, Info]:
@@ -227,13 +229,13 @@ class Refinement:
         return state
 
     def _members(self, state: State) -> State:
-        """Add a pair of members at either side of the optimum."""
+        """Add two members: draws of the hyperparameters, each with its ``q``."""
         memory, made = dict(state.memory), dict(state.members)
-        covariance = memory["inverse"]
+        if "draws" not in memory:
+            memory |= self._draws(state)
         n_made = made["weight"].size if made else 0
-        precision = np.linalg.inv(covariance)
-        for offset in member_offsets(covariance, self._n_member, self._model.seed)[n_made:][:2]:
-            for name, own in self._member(state, memory, offset, precision).items():
+        for draw, fall in zip(memory["draws"][n_made:][:2], memory["fall"][n_made:], strict=False):
+            for name, own in self._member(state, memory, draw, float(fall)).items():
                 made[name] = np.concatenate([made[name], own]) if name in made else own
         n_made = made["theta"].shape[0]
         made["weight"] = np.full(n_made, 1.0 / n_made)
@@ -241,14 +243,37 @@ class Refinement:
             memory["stage"] = np.array(DONE)
         return replace(state, members=made, memory=memory)
 
-    def _member(
-        self, state: State, memory: Arrays, offset: np.ndarray, precision: np.ndarray
-    ) -> Arrays:
+    def _draws(self, state: State) -> Arrays:
+        """Draw hyperparameters: by the areas' evidence, or from a normal distribution.
+
+        Returns
+        -------
+        dict of arrays
+            ``draws`` (n_member, n_phi); ``fall`` (n_member,), nats below the optimum that the bound
+            should be there; and ``explained``, see :func:`explanations`.
+        """
+        phi, covariance = self._few.pack(state.params), state.memory["inverse"]
+        model, chain = self._model, None
+        if model.priors == "weak" and 1 < self._n_bag <= MOST_CHAINED:
+            bags = self._sums.bags(state, self._gathered)
+            kernel = whole_kernel(model._kernel(state.fixed))
+            places = find_places(kernel, model.resolved_likelihood, state.fixed)
+            with np.errstate(all="ignore"):
+                evidence = AreaEvidence(model, state, bags)
+                chain = explore(evidence, phi, covariance, places, model.seed)
+        if chain is None:
+            offsets = member_offsets(covariance, self._n_member, model.seed)
+            fall = 0.5 * ((offsets @ np.linalg.inv(covariance)) * offsets).sum(axis=1)
+            return {"draws": phi + offsets, "fall": fall}
+        rows = chain.representatives(self._n_member)
+        explained = explanations(chain, places, evidence.side)
+        return {"draws": chain.phi[rows], "fall": chain.fall[rows], "explained": explained}
+
+    def _member(self, state: State, memory: Arrays, draw: np.ndarray, fall: float) -> Arrays:
         """Return a draw of the hyperparameters with its ``q``, each array as a row."""
         profile, value = self._all if self._cap else self._few, float(memory["value"])
         phi = profile.pack(state.params)
-        promised = 0.5 * float(offset @ precision @ offset)
-        at = None
+        offset, at = draw - phi, None
         for _ in range(DRAWN_IN):
             try:
                 away = profile.unpack(state, phi + offset)
@@ -257,11 +282,11 @@ class Refinement:
                 at, offset = None, 0.5 * offset
                 continue
             fell = value - at.value
-            if fell <= STEEP * promised + 0.5:
+            if fell <= STEEP * max(fall, 0.0) + UNPROMISED:
                 break
-            # The posterior falls faster than its parabola, or the best q was not found there: as
-            # deep as the parabola promised.
-            at, offset = None, offset * np.sqrt(max(promised, 0.1) / fell)
+            # The posterior falls faster than was promised, or the best q was not found there: about
+            # as deep as was promised.
+            at, offset = None, offset * np.sqrt(max(fall, UNPROMISED) / fell)
         if at is None:
             at = self._point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.hyperparameter_chain import EXPLANATIONS
 from models.aggregate.members import (
     PooledDraws,
     allocate,
@@ -34,18 +35,15 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
 from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import (
-    N_FEATURE,
-    feature_share,
-)
-from models.gp.inducing_points import choose_inducing_points, place_inducing
+from models.gp.draws import N_FEATURE, feature_share
+from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.scaling import scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation
 from models.likelihoods.prediction import Prediction
@@ -70,27 +68,29 @@ class VBAgg(KernelModel, AggregateModel):
 
     Parameters
     ----------
-    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "binomial"}
-        Distribution of a bag's response; the size of the negative binomial and the normal noise
-        are learnt. Binomial bags need ``trials``.
+    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "gamma", "binomial"}
+        Distribution of a bag's response; the size of the negative binomial, the normal noise and
+        the shape of the gamma law are learnt. Binomial bags need ``trials``.
     link : {"auto", "square", "exp", "identity", "probit"}
         ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
         for the normal likelihood, exp for the exponential one and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
-        Of what is expected of the likelihood under the posterior. ``bound``: the paper's Lemma 1
-        (exp) and Lemma 2 (square), which see the pixels' marginals alone. ``second_order``:
-        Taylor's, eq. (14) for Poisson counts and the square link. ``log_normal``: moments of the
-        aggregate matched by a log-normal distribution, what is not linear in ``f`` integrated out
-        (:func:`models.aggregate.moment_matching.marginal`). ``monte_carlo``: whole functions drawn
-        in every step. ``auto`` is log_normal for the exp link and second_order for the others.
-    area_effect : bool
-        A log-normal factor of each bag beside the likelihood's own noise, its deviation learnt.
+        Of what is expected of the likelihood. ``bound``: the paper's Lemma 1 (exp) and Lemma 2
+        (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq. (14) for
+        Poisson counts and the square link. ``log_normal``: moments of the aggregate matched by a
+        log-normal distribution (:func:`models.aggregate.moment_matching.marginal`).
+        ``monte_carlo``: whole functions drawn in every step. ``auto`` is log_normal for the exp
+        link and second_order for the others.
+    area_effect : "auto" or bool
+        An effect of each bag beside the likelihood's own noise, its deviation learnt: a log-normal
+        factor, or noise between bags under the normal likelihood. ``auto``: with Poisson counts,
+        normal and exponential responses, unless ``estimator`` is the bound.
     n_inducing : int or "auto"
         Points of the kernel's terms of two and more dimensions together; fewer where there are
         fewer distinct pixels. ``auto``: averages of the bags, where these are 400 or fewer; else
         400 points. See :func:`models.gp.inducing_points.place_inducing`.
     kernel : str
-        See :func:`models.gp.kernel_text.parse_kernel`.
+        See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``smooth_joint``.
     priors : {"none", "weak"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
@@ -115,8 +115,7 @@ class VBAgg(KernelModel, AggregateModel):
     learning_rate : float
         Adam's, at the start; it falls when the bound no longer rises.
     tolerance : float
-        Rise of the bound, nats per bag and epoch, below which a fit by mini-batches takes it not to
-        rise.
+        Rise of the bound, nats per bag and epoch, that counts as none in a fit by mini-batches.
     nats_left : float
         Where ``posterior_steps`` is natural: most that the bound of all bags may be below its
         optimum, nats, for the fit to have converged.
@@ -150,28 +149,24 @@ class VBAgg(KernelModel, AggregateModel):
     source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "minibatch"
 
-    likelihood: str = "poisson"
-    link: str = "auto"
+    #: Whether ``n_inducing="auto"`` stands for averages of the bags, where these are few.
+    averages: ClassVar[bool] = True
+    auto_kernel: ClassVar[str] = "smooth_joint"
+
     estimator: Estimation = "auto"
-    area_effect: bool = False
     n_inducing: Count | Literal["auto"] = "auto"
-    kernel: str = "ard"
-    priors: Literal["none", "weak"] = "none"
+    kernel: str = "auto"
+    priors: Literal["none", "weak"] = "weak"
     learn_inducing: bool = False
     pair_pixels: Count = 64
     n_paths: Annotated[int, Range(2, 9998, even=True)] = 16
     n_features: Count = 512
-    batch_bags: Count = 32
-    max_epochs: Count = 300
-    learning_rate: Positive = 0.05
-    tolerance: Positive = 0.01
     posterior_steps: Literal["natural", "adam"] = "natural"
     natural_rate: Positive = 0.5
     nats_left: Positive = 0.05
     integrate: Literal["auto", "none"] | Annotated[int, Range(2, 1000, even=True)] = "auto"
     few_pixels: bool = False
     dtype: Precision = "float64"
-    seed: int = 0
 
     @property
     def by_terms(self) -> bool:
@@ -181,23 +176,34 @@ class VBAgg(KernelModel, AggregateModel):
     @property
     def n_points(self) -> int:
         """Inducing points where they stand for the whole function."""
-        return 200 if self.n_inducing == "auto" else self.n_inducing
+        return POINTS if self.n_inducing == "auto" else self.n_inducing
+
+    @property
+    def wanted_points(self) -> int | None:
+        """Inducing points of the terms of two and more dimensions; None: averages of the bags."""
+        return None if self.averages and self.n_inducing == "auto" else self.n_points
 
     @property
     def estimator_name(self) -> str:
         """The estimator, ``auto`` resolved."""
         return self.resolved_link.estimator if self.estimator == "auto" else self.estimator
 
+    @property
+    @override
+    def has_area_effect(self) -> bool:
+        return super().has_area_effect and (self.area_effect != "auto" or self.estimator != "bound")
+
     @override
     def check_params(self) -> None:
         super().check_params()
         if not available(self.resolved_likelihood, self.link_name, self.estimator_name):
             msg = (
-                f"estimator: {self.estimator!r} does not exist for this likelihood and link; "
-                f"use {self.resolved_link.estimator} or monte_carlo"
+                f"estimator: {self.estimator!r} does not exist for the {self.resolved_likelihood} "
+                f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
-        kernel = parse_kernel(self.kernel, 2, has_coords=True)
+        text = self.auto_kernel if self.kernel == "auto" else self.kernel
+        kernel = parse_kernel(text, 2, has_coords=True)
         kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))  # raises if it has none
 
     # -- the contract with the training loop ---------------------------------------------------
@@ -207,14 +213,13 @@ class VBAgg(KernelModel, AggregateModel):
         """Inducing points by k-means++, rates at their mean."""
         self.check_params()
         self.forget_kernels()
-        base, level, own = self.resolved_likelihood.starting_scale(sample)
-        fixed = scaling_of(sample, base)
+        fixed, level, own = self.starting_scale(sample)
+        base = float(fixed["base_rate"][0])
         fixed |= level_unit(self.resolved_likelihood, sample, base, weak=self.priors == "weak")
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         kernel = self._kernel(fixed)
         if self.by_terms:
-            wanted = None if self.n_inducing == "auto" else self.n_inducing
-            placed = place_inducing(kernel, z, sample, wanted, rng)
+            placed = place_inducing(kernel, z, sample, self.wanted_points, rng)
             cap = max(LEAST_CLIMB, CLIMB_PIXELS // sample.n_bag)
             cap = 0 if sample.n_pix <= 1.5 * cap * sample.n_bag else cap
             gathered = ALL_PIXELS if sample.n_pix <= FEW else 0
@@ -335,6 +340,34 @@ class VBAgg(KernelModel, AggregateModel):
             found["gradient"] = float(np.abs(memory["grad"]).max())
         return found
 
+    @property
+    def modes_(self) -> list[dict[str, Any]]:
+        """What the draws of the hyperparameters hold to make neighbouring areas differ.
+
+        Returns
+        -------
+        list of dict
+            ``explains``, one of :data:`models.aggregate.hyperparameter_chain.EXPLANATIONS`;
+            ``weight``, which add up to 1; medians of ``area_sd``, the deviation of the noise
+            between areas, ``field_sd`` and ``range_km``. Empty where the model has no noise between
+            areas, no field over space, or no such draws.
+        """
+        state = self.fitted_state()
+        scale = float(state.fixed["coord_scale"][0]) if "coord_scale" in state.fixed else 1.0
+        return [
+            {
+                "explains": name,
+                "weight": float(weight),
+                "area_sd": float(sd),
+                "field_sd": float(np.sqrt(variance)),
+                "range_km": float(scale * length),
+            }
+            for name, (weight, sd, variance, length) in zip(
+                EXPLANATIONS, state.memory.get("explained", ()), strict=False
+            )
+            if weight > 0
+        ]
+
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
 
@@ -373,7 +406,7 @@ class VBAgg(KernelModel, AggregateModel):
         if self.priors == "weak":
             side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
             value, slope = log_prior(kernel, theta, self.link_name, side)
-            noise, by_noise = log_prior_noise(self.resolved_likelihood, own)
+            noise, by_noise = log_prior_noise(self.resolved_likelihood, own, state.fixed)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
             for name, each in by_noise.items():

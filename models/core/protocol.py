@@ -146,6 +146,16 @@ class Info:
     report: dict[str, float] = field(default_factory=dict)
 
 
+class BagSums(Protocol):
+    """Sums over all bags of a fit."""
+
+    def __call__(self, state: State, cap: int, slopes: bool) -> Stats:
+        """Return them under a state, of at most ``cap`` pixels a bag; 0 for all where they are."""
+
+    def bags(self, state: State, cap: int) -> BagBlock:
+        """Return all bags, of at most ``cap`` pixels each."""
+
+
 class Refinement(Protocol):
     """A fit that has steps of its own, each over all bags."""
 
@@ -194,9 +204,7 @@ class Model(Protocol):
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Make one step from the sums over a minibatch (or over everything)."""
 
-    def refinement(
-        self, state: State, n_bag: int, sums: Callable[[State, int, bool], Stats]
-    ) -> Refinement | None:
+    def refinement(self, state: State, n_bag: int, sums: BagSums) -> Refinement | None:
         """Return the fit's own steps; None where the loop makes them.
 
         Parameters

@@ -19,6 +19,7 @@ from models.likelihoods.links import find_link
 
 N_FEATURE = 1024
 LEAST_FEATURES = 256  # of functions that are pooled with those of other draws of hyperparameters
+GROUP_FREQUENCIES = 64  # of a term, that a group of the functions drawn together has to itself
 ROWS = 2048
 
 
@@ -58,12 +59,15 @@ class FunctionDraws:
         Of the prior part.
     coefficients : (n_ind, n_draws) float64
         Of the kernel at the inducing points.
+    group : (n_draws,) int64
+        Functions of one group share random features, see :func:`draw_functions`.
     """
 
     surface: Surface
     features: Features
     weights: np.ndarray
     coefficients: np.ndarray
+    group: np.ndarray
 
     @property
     def n_draws(self) -> int:
@@ -116,6 +120,11 @@ def draw_functions(
 ) -> FunctionDraws:
     """Condition draws of the prior on draws of the inducing values.
 
+    Functions that share random features are not independent: what the features miss of the
+    covariance, all of them miss. So they are drawn in groups, each with frequencies of its own out
+    of all that are evaluated; averages of groups then tell how far features alone put them apart
+    (:func:`pipeline.prediction.monte_carlo.standard_error`).
+
     Parameters
     ----------
     surface : Surface
@@ -132,8 +141,33 @@ def draw_functions(
     n_draws = u_white.shape[1]
     features = surface.kernel.features(surface.theta, n_feature, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
+    group = _grouped(features, weights)
     at_w = surface.kernel.inducing_features(
         features, surface.w
     ) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
-    return FunctionDraws(surface, features, weights, coefficients)
+    return FunctionDraws(surface, features, weights, coefficients, group)
+
+
+def _grouped(features: Features, weights: np.ndarray) -> np.ndarray:
+    """Leave each group of functions its own frequencies, in place; return the groups (n_draws,).
+
+    Every ``n_group``-th independent frequency is of one group, with as much more weight. Functions
+    are groups of their own where all features are exact, or too few for two groups.
+    """
+    n_draws = weights.shape[1]
+    independent = [leaf.frequency.shape[1] for leaf in features.leaves() if leaf.independent]
+    n_group = min(max(independent, default=0) // GROUP_FREQUENCIES, n_draws // 2)
+    if n_group < 2:
+        return np.arange(n_draws)
+    group, first = np.arange(n_draws) % n_group, 0
+    for leaf in features.leaves():
+        rows = slice(first, first + leaf.n_feature)
+        first = rows.stop
+        n_frequency = leaf.frequency.shape[1]
+        if leaf.independent and n_group <= n_frequency:
+            owner = np.arange(n_frequency) % n_group
+            share = np.sqrt(n_frequency / np.bincount(owner))
+            owner = np.tile(owner, 2)  # cosines, then sines
+            weights[rows] *= np.where(owner[:, None] == group, share[owner][:, None], 0.0)
+    return group

@@ -12,6 +12,7 @@ from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant, Kernel, Linear
 from models.gp.regression_kernels import Ridge
 
+POINTS = 200  # of the whole function, where none are given
 N_LINE = 12  # inducing points of a term of one dimension
 MOST_AREAS = 400  # with averages of their own; points, where there are more
 MOST_NODES = 256  # of all averages

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from models.core.protocol import Arrays, override
+from models.gp.kernel_text import ALONE, SPACELESS
 from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
 from models.gp.sparse_gp import Factored, Whitened, factor_of, factorise
@@ -27,6 +28,9 @@ def exactly(params: Arrays) -> Arrays:
 class KernelModel(Estimator):
     """Base of the models whose latent surface has a kernel; mix it in before the other base."""
 
+    #: What ``kernel="auto"`` stands for.
+    auto_kernel: ClassVar[str] = "additive"
+
     kernel: str
     dtype: str = "float64"
 
@@ -40,8 +44,17 @@ class KernelModel(Estimator):
         named = named_kernel(self._kernel(params), params["theta"], params)
         return {**super().named_hyperparameters(), **named}
 
+    def kernel_text(self, fixed: Arrays) -> str:
+        """Return the kernel's description, ``auto`` resolved for inputs scaled by ``fixed``."""
+        if self.kernel != "auto":
+            return self.kernel
+        name = self.auto_kernel
+        if fixed["x_mean"].size < 2:
+            name = ALONE.get(name, name)
+        return name if "coord_scale" in fixed else SPACELESS[name]
+
     def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self.kernel, fixed)
+        return kernel_of(self.kernel_text(fixed), fixed)
 
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
         return scaled_inputs(params, x, coords, self._precision(params))

@@ -12,6 +12,7 @@ from models.backend.arena import Allocate
 from models.backend.arrays import namespace
 from models.core.errors import ParameterError
 from models.core.protocol import override
+from models.gp.components import Component
 from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
 
@@ -102,6 +103,11 @@ class Sum(Pair):
 
     operation: ClassVar[str] = "add"
 
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return self.left.components + self.right.components
+
     @override
     def start(self, variance: float) -> np.ndarray:
         """Share the variance equally between the terms."""
@@ -133,6 +139,12 @@ class Product(Pair):
 
     operation: ClassVar[str] = "multiply"
 
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        """Of each with each: products of sums are sums of products."""
+        return tuple(a.times(b) for a in self.left.components for b in self.right.components)
+
     @override
     def start(self, variance: float) -> np.ndarray:
         """Start the left factor at variance 1."""
@@ -155,7 +167,8 @@ class Product(Pair):
         width = max(a.frequency.shape[0], b.frequency.shape[0])
         frequency = _widened(a.frequency, width) + _widened(b.frequency, width)
         amplitude = a.amplitude * b.amplitude * float(np.sqrt(frequency.shape[1]))
-        return Features(frequency, amplitude, factors=(a, b))
+        independent = a.independent and b.independent
+        return Features(frequency, amplitude, factors=(a, b), independent=independent)
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:

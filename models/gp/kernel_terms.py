@@ -22,6 +22,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
+from models.gp.components import Component
 from models.gp.kernel_sums import Sum
 from models.gp.kernels import Kernel
 from models.gp.random_features import FeatureAdjoint, Features
@@ -52,15 +53,8 @@ class Term:
 
 def columns_of(kernel: Kernel) -> tuple[int, int]:
     """Return the first and last + 1 column of the inputs that a kernel looks at."""
-    own = getattr(kernel, "columns", None)
-    if own is not None:
-        return (int(own[0]), int(own[1]))
-    parts = [getattr(kernel, side) for side in ("left", "right") if hasattr(kernel, side)]
-    found = [columns_of(part) for part in parts]
-    found = [each for each in found if each != (0, 0)]
-    if not found:
-        return (0, 0)
-    return (min(a for a, _ in found), max(b for _, b in found))
+    found = frozenset().union(*(each.columns for each in kernel.components))
+    return (min(found), max(found) + 1) if found else (0, 0)
 
 
 def split_terms(kernel: Kernel, start: int = 0) -> Iterator[Term]:
@@ -100,6 +94,11 @@ class TermKernel(Kernel):
     @override
     def names(self) -> tuple[str, ...]:
         return self.whole.names
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return self.whole.components
 
     @override
     def start(self, variance: float) -> np.ndarray:
@@ -275,6 +274,11 @@ def term_kernel(whole: Kernel, fixed: Arrays) -> Kernel:
     values, nodes = (tuple(fixed[name].tolist()) for name in ("term_values", "term_nodes"))
     terms = merge_terms(whole, fixed["term_of"])
     return TermKernel(whole, terms, values, nodes, fixed["node_share"])
+
+
+def whole_kernel(kernel: Kernel) -> Kernel:
+    """Return a kernel without inducing variables of its own."""
+    return kernel.whole if isinstance(kernel, TermKernel) else kernel
 
 
 def merge_terms(whole: Kernel, term_of: np.ndarray) -> tuple[Term, ...]:

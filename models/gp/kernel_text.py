@@ -16,8 +16,17 @@ from models.gp.shapes import SHAPES, Shape
 NAMED = {
     "additive": "ard(x) + matern32(space)",
     "smooth_additive": "ridge(x) + smooth(x) + matern32(space)",
+    "smooth_joint": "ridge(x) + smooth(x) + rbf(x) + matern32(space)",
     "flexible": "ridge(x) + smooth(x) + ard(x) + matern32(space)",
 }
+#: Without coordinates: what covariates do together takes the place of space.
+SPACELESS = {
+    "additive": "ard(x)",
+    "smooth_additive": "ridge(x) + smooth(x)",
+    "smooth_joint": "ridge(x) + smooth(x) + rbf(x)",
+}
+#: With one covariate: nothing acts together with it.
+ALONE = {"smooth_joint": "smooth_additive"}
 _NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
 _FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 

@@ -21,6 +21,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
+from models.gp.components import Component, separate
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.shapes import SHAPES
 
@@ -41,6 +42,11 @@ class Kernel(ABC):
     def n_theta(self) -> int:
         """Number of parameters."""
         return len(self.names)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The functions that it adds up; of a kernel with ``columns``, one of them all."""
+        return (Component(frozenset(range(*getattr(self, "columns", (0, 0))))),)
 
     @abstractmethod
     def start(self, variance: float) -> np.ndarray:
@@ -278,7 +284,8 @@ class Radial(Kernel):
         omega *= np.exp(-np.asarray(theta[1:]))[:, None]
         frequency = np.zeros((self.columns[1], n_frequency))
         frequency[self.columns[0] :] = omega
-        return Features(frequency, float(np.sqrt(np.exp(float(theta[0])) / n_frequency)))
+        amplitude = float(np.sqrt(np.exp(float(theta[0])) / n_frequency))
+        return Features(frequency, amplitude, independent=quantiles is None)
 
     @override
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
@@ -303,6 +310,11 @@ class Linear(Kernel):
     def names(self) -> tuple[str, ...]:
         n_dim = self.columns[1] - self.columns[0]
         return tuple(f"{self.label}.variance[{k}]" for k in range(n_dim))
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return separate(self.columns, linear=True)
 
     @override
     def start(self, variance: float) -> np.ndarray:
@@ -376,6 +388,11 @@ class Constant(Kernel):
     @override
     def names(self) -> tuple[str, ...]:
         return (f"{self.label}.variance",)
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return (Component(frozenset(), linear=True),)
 
     @override
     def start(self, variance: float) -> np.ndarray:

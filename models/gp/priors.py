@@ -6,6 +6,8 @@ al. 2017; Fuglstad et al. 2019) shrink towards the simpler model, a flat surface
 noise:
 
     sd:            p(sd) = rate e^{-rate sd},                         P(sd > U) = alpha
+    sd of smooths and of interactions:
+                   p(sd) = 2 / (pi U (1 + (sd / U)^2)),               P(sd > U) = 1/2
     length-scale:  p(l) = d/2 rate l^{-d/2 - 1} e^{-rate l^{-d/2}},   P(l < l0) = alpha
 
 with ``d`` the dimension of what shares the length-scale: a number of columns, or two for the
@@ -30,14 +32,23 @@ from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
 
 TAIL = 0.1  # alpha
-# U of the smooth function of one covariate, as a share of that of the surface: most covariates
-# have no more than a slope, and smooth functions fit noise (docs/design/hyperparameters.md).
-SMOOTH = 0.15
+# U of the smooth function of one covariate, as a share of that of the surface. Most covariates have
+# no more than a slope, but where one has, its curve is not small: a half-Cauchy distribution
+# (Gelman 2006) shrinks the many and lets the few be (docs/design/noise.md).
+SMOOTH = 0.1
+# Likewise of a function of several covariates together (an isotropic kernel), and l0 of it over the
+# root of their number, by which distances among them grow.
+JOINT, SHORT_JOINT = 0.3, 0.5
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
-SHORT_AREA = 0.4  # l0 of space, in sides of a typical area
-# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.1) = 0.01, as R
-# disaggregation has it. A weaker one leaves to noise what the field could say of new areas.
-LARGE_NOISE, TAIL_NOISE = 0.1, 0.01
+SHORT_AREA = 0.8  # l0 of space, in sides of a typical area
+# Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.5) = 0.1. Counts that
+# differ by more than chance are the rule; a prior that forbids it, as P(sd > 0.1) = 0.01 of R
+# disaggregation does, has a field shorter than an area stand for the noise (docs/design/noise.md).
+LARGE_NOISE, TAIL_NOISE = 0.5, 0.1
+# U of a noise in the responses' own units, those of an area's average: P(sd > their deviation) =
+# TAIL. What areas vary by bounds what noise can be.
+LARGE_SHARE = 1.0
+UNIT = "unit_"
 
 FEW = 10.0  # cases in all, below which their number has a flat density, and not its logarithm
 
@@ -66,10 +77,15 @@ def log_prior(
         if isinstance(leaf, Smooths):
             n_variance = leaf.n_theta - 1
         sd = np.exp(0.5 * at[:n_variance])
-        rate = rate_sd / SMOOTH if isinstance(leaf, Smooths) else rate_sd
-        value += float((0.5 * at[:n_variance] - rate * sd).sum())
         slope = np.zeros_like(at)
-        slope[:n_variance] = 0.5 - 0.5 * rate * sd
+        heavy = SMOOTH if isinstance(leaf, Smooths) else JOINT if _is_joint(leaf) else None
+        if heavy is not None:
+            square = (sd / (heavy * find_link(link).large_sd)) ** 2
+            value += float((0.5 * at[:n_variance] - np.log1p(square)).sum())
+            slope[:n_variance] = 0.5 - square / (1.0 + square)
+        else:
+            value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
+            slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
         if isinstance(leaf, Radial | Smooths):
             half_dim, short = 0.5, SHORT
             if isinstance(leaf, Radial) and not leaf.ard:
@@ -77,6 +93,8 @@ def log_prior(
                 half_dim = 0.5 * n_dim
             if isinstance(leaf, Radial) and leaf.spatial and area_side is not None:
                 short = SHORT_AREA * area_side
+            if _is_joint(leaf):
+                half_dim, short = 1.0, SHORT_JOINT * n_dim**0.5
             rate = -np.log(TAIL) * short**half_dim
             scales = at[n_variance:]
             inverse = rate * np.exp(-half_dim * scales)
@@ -86,23 +104,40 @@ def log_prior(
     return value, grad
 
 
+def _is_joint(leaf: Kernel) -> bool:
+    """Tell whether a kernel is of several covariates with one length-scale."""
+    if not isinstance(leaf, Radial) or leaf.ard or leaf.spatial:
+        return False
+    return leaf.columns[1] - leaf.columns[0] > 1
+
+
 def log_prior_noise(
-    likelihood: Likelihood, params: Mapping[str, Any]
+    likelihood: Likelihood, params: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Return the log density of a likelihood's parameters and its gradient; (1,) arrays.
 
-    Parameters that stand for a factor on the mean have priors, by that factor's deviation: the size
-    of the negative binomial and the deviation of area effects do, the normal noise does not.
+    A parameter with an ``excess_power`` has a prior, by the deviation that it stands for. ``fixed``
+    holds the units of those that have units; what was fitted before it had a prior has none.
     """
-    rate = -np.log(TAIL_NOISE) / LARGE_NOISE
     value, grad = 0.0, {}
     for name, parameter in likelihood.parameters.items():
-        power = parameter.excess_power
+        power, unit = parameter.excess_power, 0.0
+        rate = -np.log(TAIL_NOISE) / LARGE_NOISE
+        if parameter.in_units:
+            if fixed is None or unit_of(name) not in fixed:
+                continue
+            unit, rate = float(fixed[unit_of(name)][0]), -np.log(TAIL) / LARGE_SHARE
         if power is not None:
-            sd = np.exp(power * params[name])
-            value += float((power * params[name] - rate * sd).sum())
+            log_sd = power * (params[name] - unit)
+            sd = np.exp(log_sd)
+            value += float((log_sd - rate * sd).sum())
             grad[name] = power * (1.0 - rate * sd)
     return value, grad
+
+
+def unit_of(name: str) -> str:
+    """Return where a fit's constants hold the unit of a likelihood's parameter, a logarithm."""
+    return UNIT + name
 
 
 def log_prior_level(link: str, mean: float, fixed: Mapping[str, Any]) -> tuple[float, float]:

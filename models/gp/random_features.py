@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +51,16 @@ class Features:
         Of the terms of a sum of kernels, side by side.
     factors : tuple of Features
         Of the factors of a product, whose frequencies were added up.
+    independent : bool
+        Whether the frequencies are independent draws, any of which stand for the kernel: neither
+        exact features nor those from strata.
     """
 
     frequency: Any
     amplitude: float | None
     parts: tuple[Features, ...] = ()
     factors: tuple[Features, ...] = ()
+    independent: bool = False
 
     @property
     def n_feature(self) -> int:
@@ -63,6 +68,14 @@ class Features:
         if self.parts:
             return sum(part.n_feature for part in self.parts)
         return int(self.frequency.shape[1]) * (1 if self.amplitude is None else 2)
+
+    def leaves(self) -> Iterator[Features]:
+        """Yield the features that have frequencies, in the order of their columns."""
+        if self.parts:
+            for part in self.parts:
+                yield from part.leaves()
+        else:
+            yield self
 
     def __call__(self, z: Any) -> Any:
         """Return ``phi(z)``: (n, n_feature)."""

@@ -11,6 +11,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
+from models.gp.components import Component, separate
 from models.gp.kernels import Kernel, Linear, Radial
 from models.gp.random_features import FeatureAdjoint, Features
 
@@ -26,6 +27,11 @@ class Ridge(Kernel):
     @override
     def names(self) -> tuple[str, ...]:
         return (f"{self.label}.variance",)
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return separate(self.columns, linear=True)
 
     @override
     def start(self, variance: float) -> np.ndarray:
@@ -106,6 +112,11 @@ class Smooths(Kernel):
         n_dim = self.columns[1] - self.columns[0]
         variances = [f"{self.label}.variance[{k}]" for k in range(n_dim)]
         return (*variances, f"{self.label}.lengthscale")
+
+    @property
+    @override
+    def components(self) -> tuple[Component, ...]:
+        return separate(self.columns, linear=False)
 
     @override
     def start(self, variance: float) -> np.ndarray:

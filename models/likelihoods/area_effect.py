@@ -27,6 +27,7 @@ from models.likelihoods.likelihood import (
     exponential,
 )
 
+AREA_SD = "log_area_sd"
 N_NODE = 24
 NEWTON_STEPS = 30
 START_SD = 0.3
@@ -54,7 +55,7 @@ class AreaEffect(Likelihood):
         self.needs_trials = base.needs_trials  # type: ignore[misc]
         self.parameters = {
             **base.parameters,
-            "log_area_sd": Parameter(float(np.log(START_SD)), 1.0),
+            AREA_SD: Parameter(float(np.log(START_SD)), 1.0),
         }
 
     def __str__(self) -> str:
@@ -64,7 +65,15 @@ class AreaEffect(Likelihood):
     @override
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
         base_rate, level, params = self.base.starting_scale(sample)
-        return base_rate, level, {**self.start(), **params}
+        return base_rate, level, {**self.start(sample), **params}
+
+    @override
+    def without_factor(self, params: Params) -> tuple[Likelihood, float]:
+        return self.base, float(np.exp(2.0 * params[AREA_SD]))
+
+    @override
+    def units(self, sample: Summary) -> dict[str, float]:
+        return self.base.units(sample)
 
     @override
     def cases_at_one(self, sample: Summary, base: float) -> float | None:
@@ -85,14 +94,14 @@ class AreaEffect(Likelihood):
     def draw(
         self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        tau = exponential(params["log_area_sd"], eta)
+        tau = exponential(params[AREA_SD], eta)
         effect = np.exp(tau * rng.standard_normal(eta.shape) - 0.5 * tau**2)
         return self.base.draw(eta * effect, params, bag_data, rng)
 
     @override
     def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        tau2 = exponential(2.0 * params["log_area_sd"], eta)
+        tau2 = exponential(2.0 * params[AREA_SD], eta)
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
         mode, sd = mixture_mode(self.base, y, t, params, bag_data, tau2)
@@ -115,7 +124,7 @@ class AreaEffect(Likelihood):
         by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
         by_tau = tau2 * (g2 + g1**2 - g1)
         if order == 1:
-            return Terms(value, g1 / eta, by={**by, "log_area_sd": by_tau})
+            return Terms(value, g1 / eta, by={**by, AREA_SD: by_tau})
         k3 = (share * off**3).sum(axis=0)
         k4 = (share * off**4).sum(axis=0) - 3.0 * k2**2
         g3, g4 = k3 / tau2**3, k4 / tau2**4
@@ -126,13 +135,13 @@ class AreaEffect(Likelihood):
             by_d2[name] = (g2_by - g1_by) / eta**2
         g1_tau = tau2 * (g3 + 2.0 * g1 * g2 - g2)
         g2_tau = tau2 * (g4 + 2.0 * g2**2 + 2.0 * g1 * g3 - g3)
-        by_d2["log_area_sd"] = (g2_tau - g1_tau) / eta**2
+        by_d2[AREA_SD] = (g2_tau - g1_tau) / eta**2
         return Terms(
             value,
             g1 / eta,
             (g2 - g1) / eta**2,
             (g3 - 3.0 * g2 + 2.0 * g1) / eta**3,
-            {**by, "log_area_sd": by_tau},
+            {**by, AREA_SD: by_tau},
             by_d2,
         )
 

@@ -19,6 +19,7 @@ class Exponential(Likelihood):
     about = "positive values of the areas, such as waiting times"
     links = ("exp", "square")
     counts = False
+    area_effect_by_default = True  # values of areas lie nearer to their mean, or further
     bound_form = "harmonic"
 
     @override

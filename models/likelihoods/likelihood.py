@@ -42,12 +42,15 @@ class Parameter:
     start : float
         Logarithm that the fit starts at.
     excess_power : float or None
-        The parameter to this power is the deviation of a factor on the mean, which may vanish. The
-        weak priors shrink that deviation to 0. None: no prior, and no limit.
+        The parameter to this power is a deviation that may vanish: of a factor on the mean, or of
+        noise. The weak priors shrink it to 0. None: no prior, and no limit.
+    in_units : bool
+        Whether start and prior are in units that the responses set (:meth:`Likelihood.units`).
     """
 
     start: float
     excess_power: float | None = None
+    in_units: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Likelihood(ABC):
         Whether ``y`` counts the positives among a number tested, which must be given. The
         configuration calls the column ``counts.tested``.
     takes_area_effect : bool
-        Whether a log-normal factor of each bag makes sense (:mod:`models.likelihoods.area_effect`).
+        Whether bags can differ by more than its own law says (:meth:`with_area_effect`).
     area_effect_by_default : bool
         Whether ``area_effect: auto`` gives it one.
     bound_form : {"none", "logarithmic", "harmonic"}
@@ -141,7 +144,7 @@ class Likelihood(ABC):
         eta : (..., n_bag), inside :attr:`aggregates`
         params : dict of float, or of arrays that broadcast against ``eta``
             Logarithms of the parameters; (n_draws, 1) where each draw has its own.
-        bag_data : (n_bag,)
+        bag_data : (n_bag, ...)
             What :meth:`bag_data` returned for these bags.
         order : {1, 3}
             Highest derivative by ``eta`` wanted.
@@ -153,8 +156,27 @@ class Likelihood(ABC):
     ) -> np.ndarray:
         """Draw a response for each ``eta`` (n_draws, n_bag); ``params`` as in :meth:`terms`."""
 
+    def with_area_effect(self) -> Likelihood:
+        """Return this likelihood with an effect of each bag, its deviation a parameter.
+
+        By default a log-normal factor on the mean.
+        """
+        from models.likelihoods.area_effect import AreaEffect
+
+        return AreaEffect(self)
+
+    def without_factor(self, params: Params) -> tuple[Likelihood, float]:
+        """Return the law given the bag's factor, and the variance of that factor's logarithm."""
+        del params
+        return self, 0.0
+
+    def units(self, sample: Summary) -> dict[str, float]:
+        """Return the units of the parameters that are ``in_units``, logarithms."""
+        del sample
+        return {}
+
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (n_bag,)."""
+        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (n_bag, ...)."""
         del trials
         return namespace(weight).ones(offsets.shape[0] - 1)
 
@@ -176,7 +198,7 @@ class Likelihood(ABC):
                 )
                 raise BagsError(msg)
             total_y = NO_CASE
-        return total_y / total_weight, 1.0, self.start()
+        return total_y / total_weight, 1.0, self.start(sample)
 
     def cases_at_one(self, sample: Summary, base: float) -> float | None:
         """Return the cases of all bags together where ``Psi(f)`` is 1 everywhere.
@@ -196,14 +218,18 @@ class Likelihood(ABC):
         ----------
         y, exposure : (n_bag,) arrays
             Responses, and the weights of the bags, or the numbers tested.
-        bag_data : (n_bag,) array
+        bag_data : (n_bag, ...) array
             What :meth:`bag_data` returned for these bags.
         """
         return LikelihoodRate.fit(self, y, exposure, bag_data)
 
-    def start(self) -> dict[str, float]:
-        """Return the parameters that do not depend on the data at their start."""
-        return {name: parameter.start for name, parameter in self.parameters.items()}
+    def start(self, sample: Summary | None = None) -> dict[str, float]:
+        """Return the parameters at their start: in their units, where a sample is given."""
+        units = {} if sample is None else self.units(sample)
+        return {
+            name: units.get(name, 0.0) + parameter.start
+            for name, parameter in self.parameters.items()
+        }
 
     def check_responses(self, sample: Summary) -> None:
         """Raise BagsError if the bags have no weight, or one has an impossible response."""

@@ -40,6 +40,10 @@ class Link(ABC):
         Prior variance of ``f`` that a fit starts at.
     large_sd : float
         A large deviation of ``f``, for the weak priors (:mod:`models.gp.priors`).
+    relative : bool
+        Whether a change of the rate is told as a share of it; else as a difference.
+    level_free : bool
+        Whether that change is the same whatever the level of ``f``.
     """
 
     name: ClassVar[str]
@@ -47,6 +51,8 @@ class Link(ABC):
     estimator: ClassVar[str] = "second_order"
     start_variance: ClassVar[float] = 1.0
     large_sd: ClassVar[float] = 1.0
+    relative: ClassVar[bool] = False
+    level_free: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, f: Any) -> Any:
@@ -91,6 +97,8 @@ class Exp(Link):
     name = "exp"
     n_term = None
     estimator = "log_normal"
+    relative = True
+    level_free = True
 
     @override
     def value(self, f: Any) -> Any:
@@ -133,6 +141,7 @@ class Square(Link):
     n_term = 2
     start_variance = 0.2
     large_sd = 0.5
+    relative = True
 
     @override
     def value(self, f: Any) -> Any:
@@ -174,6 +183,7 @@ class Identity(Link):
     name = "identity"
     n_term = 1
     large_sd = 3.0
+    level_free = True
 
     @override
     def value(self, f: Any) -> Any:

@@ -20,17 +20,32 @@ NOISE_SHARE = 0.25  # of the responses' variance, that the noise starts at
 
 
 class Normal(Likelihood):
-    """``y ~ N(eta, tau sum_i w_i^2)``; ``log_noise = log tau`` is learnt."""
+    """``y ~ N(eta, tau sum_i w_i^2)``; ``log_noise = log tau`` is learnt.
+
+    That is independent noise of pixels, which averages out over many of them.
+    """
 
     name = "normal"
     about = "values of the areas, of either sign"
     links = ("identity",)
-    parameters: Mapping[str, Parameter] = {"log_noise": Parameter(0.0)}
+    parameters: Mapping[str, Parameter] = {
+        "log_noise": Parameter(float(np.log(NOISE_SHARE)), 0.5, in_units=True)
+    }
     responses = (-np.inf, np.inf)
     aggregates = (-np.inf, np.inf)
     counts = False
-    takes_area_effect = False
+    area_effect_by_default = True  # what differs between areas of equal covariates
     quadratic = True
+
+    @override
+    def with_area_effect(self) -> Likelihood:
+        return NormalAreas()
+
+    @override
+    def units(self, sample: Summary) -> dict[str, float]:
+        """Of the noise: that with which an area of typical size varies as the responses do."""
+        log_base = float(np.log(deviation(sample)))
+        return {"log_noise": 2.0 * log_base + float(np.log(sample.n_pix / sample.n_bag))}
 
     @override
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
@@ -40,37 +55,90 @@ class Normal(Likelihood):
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
         self.check_responses(sample)
         total_y, total_weight = float(sample.y.sum()), float(sample.weight.sum())
-        used = sample.weight > 0
-        each = sample.y[used] / sample.weight[used]
-        base = float(each.std()) or 1.0
-        log_noise = float(np.log(NOISE_SHARE * base**2 * sample.n_pix / sample.n_bag))
-        return base, total_y / total_weight / base, {"log_noise": log_noise}
+        base = deviation(sample)
+        return base, total_y / total_weight / base, self.start(sample)
+
+    def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
+        """Return the parts of the variance of a response, by the parameter that each follows."""
+        return {"log_noise": exponential(params["log_noise"], eta) * bag_data}
 
     @override
     def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
         xp = namespace(eta)
-        variance = xp.broadcast_to(exponential(params["log_noise"], eta) * bag_data, eta.shape)
+        parts = self.variances(eta, params, bag_data)
+        variance = xp.broadcast_to(sum(parts.values()), eta.shape)
         off = y - eta
         square = off * off / variance
         value = -0.5 * (square + xp.log(variance) + LOG_2PI)
-        by = {"log_noise": 0.5 * (square - 1.0)}
+        # Of each parameter: half the slope of the variance's logarithm.
+        own = {
+            name: self.parameters[name].excess_power * part / variance
+            for name, part in parts.items()
+        }
+        by = {name: half * (square - 1.0) for name, half in own.items()}
         if order == 1:
             return Terms(value, off / variance, by=by)
-        curve = -1.0 / variance
-        return Terms(
-            value, off / variance, curve, xp.zeros_like(eta), by, {"log_noise": 1.0 / variance}
-        )
+        by_d2 = {name: 2.0 * half / variance for name, half in own.items()}
+        return Terms(value, off / variance, -1.0 / variance, xp.zeros_like(eta), by, by_d2)
 
     @override
     def draw(
         self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        sd = np.sqrt(exponential(params["log_noise"], eta) * bag_data)
-        return eta + sd * rng.standard_normal(eta.shape)
+        variance = sum(self.variances(eta, params, bag_data).values())
+        return eta + np.sqrt(variance) * rng.standard_normal(eta.shape)
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
         return ValueRate.fit(y, exposure, bag_data)
+
+
+class NormalAreas(Normal):
+    """Normal with noise between areas: ``y ~ N(eta, tau sum_i w_i^2 + s^2 (sum_i w_i)^2)``.
+
+    ``log_area_noise = log s`` is learnt as well: the deviation, per unit of weight, by which areas
+    of equal covariates differ, however many pixels they have. Where ``sum w^2 / (sum w)^2`` is the
+    same in all areas the two cannot be told apart, and their priors share the noise out.
+    """
+
+    parameters: Mapping[str, Parameter] = {
+        "log_noise": Parameter(float(np.log(0.5 * NOISE_SHARE)), 0.5, in_units=True),
+        "log_area_noise": Parameter(float(0.5 * np.log(0.5 * NOISE_SHARE)), 1.0, in_units=True),
+    }
+
+    def __str__(self) -> str:
+        """Return the base's name and its own."""
+        return f"{self.name}+area_effect"
+
+    @override
+    def units(self, sample: Summary) -> dict[str, float]:
+        """Of the noise between areas: the responses' deviation."""
+        return {**super().units(sample), "log_area_noise": float(np.log(deviation(sample)))}
+
+    @override
+    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
+        total = segment_sum(weight, offsets)
+        squares = super().bag_data(weight, offsets, trials)
+        return namespace(weight).stack([squares, total * total], axis=1)
+
+    @override
+    def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
+        s = exponential(params["log_area_noise"], eta)
+        return {
+            **super().variances(eta, params, bag_data[:, 0]),
+            "log_area_noise": s * s * bag_data[:, 1],
+        }
+
+
+def deviation(sample: Summary) -> float:
+    """Return the standard deviation of the responses per unit of weight, 1 where they are equal."""
+    used = sample.weight > 0
+    return float((sample.y[used] / sample.weight[used]).std()) or 1.0
+
+
+def _of_pixels(noise: np.ndarray) -> np.ndarray:
+    """Return ``sum w^2`` out of what ``bag_data`` of either likelihood is."""
+    return noise if noise.ndim == 1 else noise[:, 0]
 
 
 @dataclass(frozen=True)
@@ -93,6 +161,7 @@ class ValueRate(OneRate):
     @classmethod
     def fit(cls, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> ValueRate:
         """Return the maximum likelihood estimate: given the share of the spread, closed."""
+        noise = _of_pixels(noise)
         used = (exposure > 0) & (noise > 0)
         y, exposure, noise = y[used], exposure[used], noise[used]
         if not used.any():
@@ -123,7 +192,7 @@ class ValueRate(OneRate):
         return min((at(share) for share in ends), key=lambda pair: pair[0])[1]
 
     def _variance(self, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        return self.noise * noise + self.spread * exposure**2
+        return self.noise * _of_pixels(noise) + self.spread * exposure**2
 
     @override
     def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -136,4 +205,4 @@ class ValueRate(OneRate):
     ) -> tuple[np.ndarray, np.ndarray]:
         first, second = rng.standard_normal((2, n_draws, exposure.shape[0]))
         expected = self.rate * exposure + np.sqrt(self.spread) * exposure * first
-        return expected, expected + np.sqrt(self.noise * noise) * second
+        return expected, expected + np.sqrt(self.noise * _of_pixels(noise)) * second

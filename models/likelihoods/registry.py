@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from models.core.errors import ParameterError
-from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.beta_binomial import BetaBinomial
 from models.likelihoods.binomial import Binomial
 from models.likelihoods.exponential import Exponential
+from models.likelihoods.gamma import Gamma
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS
 from models.likelihoods.negative_binomial import NegativeBinomial
@@ -41,7 +41,7 @@ def unregister(name: str) -> None:
 
 
 def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
-    """Return the likelihood of that name, with a log-normal effect of each area if wanted.
+    """Return the likelihood of that name, with an effect of each area if wanted.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
         raise ParameterError(msg)
     base = LIKELIHOODS[name]
     if area_effect and not base.takes_area_effect:
-        msg = f"area_effect: {name} responses cannot have a factor a bag; leave it out"
+        msg = f"area_effect: {name} responses cannot have an effect of each bag; leave it out"
         raise ParameterError(msg)
-    return AreaEffect(base) if area_effect else base
+    return base.with_area_effect() if area_effect else base
 
 
 for _likelihood in (
@@ -63,6 +63,7 @@ for _likelihood in (
     NegativeBinomial(),
     Normal(),
     Exponential(),
+    Gamma(),
     Binomial(),
     BetaBinomial(),
 ):

@@ -30,6 +30,11 @@ def block_arrays(block: BagBlock) -> Arrays:
 class FewPixels:
     """Sums over all bags, each of few pixels.
 
+    Attributes
+    ----------
+    bags : BagBlock
+        All of them, in the order of their numbers.
+
     Parameters
     ----------
     model : Model
@@ -50,7 +55,8 @@ class FewPixels:
         executor.sum(ask, blocks, {}, found, ())
         bags = BagBlock.join([_block(found[number]) for number in blocks])
         # By number: the same blocks from any cut of the source.
-        source: Any = _Pieces(bags.at(np.argsort(bags.bag, kind="stable")))
+        self.bags = bags.at(np.argsort(bags.bag, kind="stable"))
+        source: Any = _Pieces(self.bags)
         self._model, self.cap = model, cap
         self._all = list(range(len(source.block_bags)))
         threads = min(len(os.sched_getaffinity(0)), len(self._all))
@@ -107,11 +113,18 @@ class WholeSums:
         if not cap:
             found = self._executor.sum(asked(self._model, state, slopes=slopes), self._blocks)
         else:
-            if cap not in self._few:
-                self._few[cap] = FewPixels(self._model, self._executor, self._blocks, state, cap)
-            found = self._few[cap].sum(state, slopes=slopes)
+            found = self._brought(state, cap).sum(state, slopes=slopes)
         self.on_pass()
         return found
+
+    def bags(self, state: State, cap: int) -> BagBlock:
+        """Return all bags, of at most ``cap`` pixels each."""
+        return self._brought(state, cap).bags
+
+    def _brought(self, state: State, cap: int) -> FewPixels:
+        if cap not in self._few:
+            self._few[cap] = FewPixels(self._model, self._executor, self._blocks, state, cap)
+        return self._few[cap]
 
 
 def asked(model: Model, state: State, *, slopes: bool) -> Arrays:

@@ -50,7 +50,7 @@ class Counts(Section):
     of: Literal["total", "average"] | None = Field(
         None,
         description="what a value is: the total of its area, or the average over its exposure; by "
-        "default average for normal and exponential values with a weight, else total",
+        "default average for values (normal, gamma, exponential) with a weight, else total",
     )
     unit: str | None = Field(
         None, description="unit of the values, such as t; by default cases, positives or value"

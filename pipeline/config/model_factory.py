@@ -9,7 +9,7 @@ from pipeline.config.catalogue import (
     constructor_names,
     model_class,
 )
-from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, UNSIZED, WARM_KINDS, is_changed
+from pipeline.config.model_schema import FIT_KEYS, MODEL_KEYS, UNSIZED, is_changed
 
 if TYPE_CHECKING:
     from models.training.estimator import Estimator
@@ -33,12 +33,8 @@ def new_model(config: Config) -> Estimator:
             use_default = spec.responses == "counts" or key == "seed"
             if name in known and (use_default or is_changed(section, key)):
                 value = getattr(section, key)
-                keeps = key == "inducing" and spec.kind in WARM_KINDS
-                settings[name] = UNSIZED.get(key, value) if value == "auto" and not keeps else value
-    if "area_effect" in settings:
-        settings["area_effect"] = spec.has_area_effect
-    if settings.get("kernel") == "auto":
-        settings["kernel"] = "smooth_additive" if spec.kind in WARM_KINDS else "additive"
+                sized = value == "auto" and key in UNSIZED and key != "inducing"
+                settings[name] = UNSIZED[key] if sized else value
     return model_class(spec.kind)(**{**settings, **spec.options})
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from models.aggregate.vbagg import VBAgg
+from models.core.errors import ParameterError
+from models.gp.inducing_points import POINTS
+from models.gp.kernel_text import parse_kernel
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.links import LINKS
+from models.likelihoods.registry import LIKELIHOODS
+from models.training.registry import kinds
 from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.catalogue import (
     CONSTRUCTOR_NAMES,
@@ -19,16 +27,10 @@ from pipeline.config.catalogue import (
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import Number, Seed, Whole, whole_or
 
-if TYPE_CHECKING:
-    from models.likelihoods.likelihood import Likelihood
-
 
 def _kernel(value: str) -> str:
     if value == "auto":
         return value
-    from models.core.errors import ParameterError
-    from models.gp.kernel_text import parse_kernel
-
     try:
         # The number of covariates does not affect the syntax.
         parse_kernel(value, 1, has_coords=True)
@@ -46,20 +48,14 @@ def _chosen(value: str, choices: Iterable[str]) -> str:
 
 
 def _likelihood(value: str) -> str:
-    from models.likelihoods.registry import LIKELIHOODS
-
     return _chosen(value, LIKELIHOODS)
 
 
 def _link(value: str) -> str:
-    from models.likelihoods.links import LINKS
-
     return _chosen(value, ("auto", *LINKS))
 
 
 def _kind(value: str) -> str:
-    from models.training.registry import kinds
-
     return _chosen(value, kinds())
 
 
@@ -67,50 +63,53 @@ class ModelSpec(Section):
     """``model``: kind and structure of the model."""
 
     kind: Annotated[str, AfterValidator(_kind)] = Field(
-        "vbagg",
+        VBAgg.kind,
         description="the model: vbagg and its baselines learn from counts, others from labels; "
         "`disagg models` lists them",
     )
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
-        "poisson",
+        VBAgg.likelihood,
         description="distribution of the responses around their mean: poisson or negative_binomial "
-        "counts, beta_binomial or binomial positives of tested, normal or exponential values",
+        "counts, beta_binomial or binomial positives of tested, normal, exponential "
+        "or gamma values",
     )
     link: Annotated[str, AfterValidator(_link)] = Field(
-        "auto",
+        VBAgg.link,
         description="from the latent field to a rate; auto: the likelihood's default",
     )
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
-        "auto",
+        VBAgg.estimator,
         description="of the expected log likelihood; 'bound': Law et al. 2018",
     )
     area_effect: bool | Literal["auto"] = Field(
-        "auto",
-        description="log-normal random effect of each area, for overdispersed counts; auto: "
-        "with the poisson likelihood",
+        VBAgg.area_effect,
+        description="random effect of each area, for what areas of equal covariates differ by: a "
+        "log-normal factor, or noise between areas (normal); auto: with the poisson, normal and "
+        "exponential likelihoods, unless the estimator is the bound",
     )
     inducing: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
-        "auto",
+        VBAgg.n_inducing,
         description="number of inducing points; auto of vbagg: the averages of up to 400 areas, "
         "else 400 points; of others: 200",
     )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
-        "auto",
-        description="covariance: 'smooth_additive', 'flexible', 'additive', 'ard', or a sum such "
-        "as 'ridge + matern32(space)'; auto is smooth_additive for vbagg (linear and smooth "
-        "effects of each covariate, and space; flexible has interactions as well), additive for "
-        "other models of counts, the model's own choice for labels",
+        VBAgg.kernel,
+        description="covariance: 'smooth_joint', 'smooth_additive', 'flexible', 'additive', 'ard', "
+        "or a sum such as 'ridge + matern32(space)'; auto is smooth_joint for vbagg (linear and "
+        "smooth effects of each covariate, one of all together, and space; smooth_additive leaves "
+        "out that of all together), additive for other models of counts, the model's own choice "
+        "for labels",
     )
     integrate: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=2)] = Field(
-        "auto",
+        VBAgg.integrate,
         description="draws of the hyperparameters that maps and areas are averaged over (even); "
         "none: their optimum alone; auto: 10",
     )
     priors: Literal["weak", "none"] = Field(
-        "weak", description="priors of the kernel's and the likelihood's parameters"
+        VBAgg.priors, description="priors of the kernel's and the likelihood's parameters"
     )
     learn_inducing: bool = Field(
-        False,
+        VBAgg.learn_inducing,
         description="optimise the positions of the inducing points, where fits take mini-batches",
     )
     pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
@@ -141,14 +140,12 @@ class ModelSpec(Section):
     def has_area_effect(self) -> bool:
         """``area_effect``, with ``auto`` resolved."""
         if self.area_effect == "auto":
-            return self.response.area_effect_by_default
+            return self.response.area_effect_by_default and self.estimator != "bound"
         return self.area_effect
 
     @property
     def response(self) -> Likelihood:
         """The likelihood of an area's response."""
-        from models.likelihoods.registry import LIKELIHOODS
-
         return LIKELIHOODS[self.likelihood]
 
     @model_validator(mode="after")
@@ -168,7 +165,11 @@ class ModelSpec(Section):
 AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
 """Pixels of an area, ``all`` of them, or ``auto``."""
 
-UNSIZED: Mapping[str, Any] = {"inducing": 200, "pair_pixels": 64, "precision": "float64"}
+UNSIZED: Mapping[str, Any] = {
+    "inducing": POINTS,
+    "pair_pixels": VBAgg.pair_pixels,
+    "precision": VBAgg.dtype,
+}
 """What ``auto`` stands for in ``model`` where the size asks for nothing else."""
 
 
@@ -183,13 +184,11 @@ def _refused(spec: ModelSpec, reported: set[str]) -> list[tuple[str, str, str]]:
 
     A model reports the first only: that one gets its default, and the model is asked again.
     """
-    from models.core.errors import ParameterError
-
     chosen = {
         "likelihood": spec.likelihood,
         "link": spec.link,
         "estimator": spec.estimator,
-        "area_effect": spec.has_area_effect,
+        "area_effect": spec.area_effect,
     }
     if spec.kernel != "auto":
         chosen["kernel"] = spec.kernel
@@ -220,24 +219,26 @@ def _refused(spec: ModelSpec, reported: set[str]) -> list[tuple[str, str, str]]:
 class Fit(Section):
     """``fit``: how the model is trained."""
 
-    batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
+    batch_areas: Annotated[Whole, Field(ge=1)] = Field(
+        VBAgg.batch_bags, description="areas in a mini-batch"
+    )
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
-        300, description="maximum number of steps (vbagg), or of passes over all areas"
+        VBAgg.max_epochs, description="maximum number of steps (vbagg), or of passes over all areas"
     )
     nats_left: Annotated[Number, Field(gt=0)] = Field(
-        0.05,
+        VBAgg.nats_left,
         description="most that the bound of all areas may be below its optimum, nats, for a fit "
         "of vbagg to have converged",
     )
     learning_rate: Annotated[Number, Field(gt=0, le=1)] = Field(
-        0.05, description="Adam's step, in fits by mini-batches"
+        VBAgg.learning_rate, description="Adam's step, in fits by mini-batches"
     )
     tolerance: Annotated[Number, Field(gt=0)] = Field(
-        0.01,
+        VBAgg.tolerance,
         description="rise of the bound, nats an area and epoch, below which a fit by mini-batches "
         "stops",
     )
-    seed: Seed = Field(0, description="seed of the fit")
+    seed: Seed = Field(VBAgg.seed, description="seed of the fit")
     area_pixels: AreaPixels = Field(
         "auto",
         description="pixels that represent an area in the fit, one from each of as many parts of "

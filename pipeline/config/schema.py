@@ -414,7 +414,7 @@ def _wrong_weight(config: Config) -> Wrong | None:
         return "", f"counts.{given[0]} with counts.tested", remedy
     if counts.of == "average" and response.counts:
         found = f"counts.of: average under the {response} likelihood, which is of counts"
-        return "", found, "give totals, or likelihood: normal or exponential"
+        return "", found, "give totals, or likelihood: normal, gamma or exponential"
     if counts.weight_unit is not None and counts.weight is None:
         return "", "counts.weight_unit without counts.weight", "give both, or neither"
     if config.averages and config.output.rate_per != 1:

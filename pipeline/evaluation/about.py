@@ -26,6 +26,8 @@ _ABOUT_TRUST = {
     "expected; `moran` is Moran's I of the residuals",
     "support": "shares of the mapped pixels and their people; `extrapolating`: a covariate is "
     "outside its range over the fitted areas; `prior`: data_support.tif is below `below`",
+    "overdispersion": "why counts vary between areas by more than chance: `modes` of the posterior "
+    "of the hyperparameters with their weights; `decided`: one has more than 0.9",
     "prior_sensitivity": "means under priors raised to `powers`; `shift`: change for twice the "
     "power, posterior standard deviations; strong from 0.3 on",
 }

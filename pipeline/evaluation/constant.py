@@ -27,7 +27,7 @@ class Areas:
         People at risk, or km2 without a population.
     tested : (n_bag,) float64 array
         Numbers tested; NaN under a likelihood without trials.
-    noise : (n_bag,) float64 array
+    noise : (n_bag, ...) float64 array
         What the likelihood's ``bag_data`` returns.
     """
 
@@ -47,7 +47,10 @@ class Areas:
         elif type(likelihood).bag_data is not Likelihood.bag_data:
             for block in store.blocks():
                 weight = block.weight.astype(np.float64)
-                noise[block.bag] = likelihood.bag_data(weight, block.offsets, None)
+                own = likelihood.bag_data(weight, block.offsets, None)
+                if own.ndim > noise.ndim:
+                    noise = np.ones((*people.shape, *own.shape[1:]))
+                noise[block.bag] = own
         return cls(np.asarray(store.y, dtype=np.float64), people, tested, noise)
 
     @property

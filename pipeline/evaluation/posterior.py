@@ -137,7 +137,7 @@ def draw_posterior(
             log_density=np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0])),
             tested=np.full(weight.shape, np.nan) if tested is None else tested,
             log_lik=each,
-            bag_data=np.broadcast_to(np.asarray(found.bag_data, np.float64), y.shape).copy(),
+            bag_data=np.array(found.bag_data, np.float64),
             centre=block_centres(part).T,
         )
 

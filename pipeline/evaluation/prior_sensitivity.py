@@ -154,7 +154,7 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
         By the names in ``PRIORS``; those that the model lacks, or that are flat, are left out.
     """
     state = model.fitted_state()
-    kernel, mode = kernel_of(model.kernel, state.fixed), state.params["theta"]
+    kernel, mode = kernel_of(model.kernel_text(state.fixed), state.fixed), state.params["theta"]
     side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
 
     def density(theta: np.ndarray) -> float:
@@ -170,7 +170,9 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
         {name: state.members[name][k] for name in likelihood.parameters}
         for k in range(_weight(model).shape[0])
     ]
-    found["area_effect"] = np.array([log_prior_noise(likelihood, each)[0] for each in own])
+    found["area_effect"] = np.array(
+        [log_prior_noise(likelihood, each, state.fixed)[0] for each in own]
+    )
     return {name: value for name, value in found.items() if np.ptp(value) > 0}
 
 
@@ -221,7 +223,9 @@ def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) 
     each, one = list(_member_models(model)), np.arange(weight.shape[0])
     named = [own.named_hyperparameters() for own in each]
     for name in named[0]:
-        if name in ("area_sd", "size") or ("_space" in name and ".lengthscale" in name):
+        if name in ("area_sd", "area_noise", "size") or (
+            "_space" in name and ".lengthscale" in name
+        ):
             yield Figure(name, np.array([values[name] for values in named]), weight, one)
     slopes = [own.coefficients_ for own in each] if hasattr(model, "coefficients_") else []
     for same in zip(*slopes, strict=True):

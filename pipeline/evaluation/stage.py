@@ -35,6 +35,7 @@ from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
 from pipeline.store.thinning import thinned_store
+from pipeline.training.modes import told_modes
 
 
 def evaluate_stage(context: StageContext) -> dict[str, Any]:
@@ -79,6 +80,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         "model": model_settings(config, model),
         "response": ResponseWords.of(config).placeholders,
         **named_choices(model),
+        **told_modes(model, config),
         "n_areas": store.n_bag,
         "n_draws": config.output.draws,
         "in_sample": evaluation.score(seen),

@@ -118,7 +118,7 @@ class CountTask:
 
     @cached_property
     def _areas(self) -> Areas:
-        return Areas.of(self.store, self.config.model.response)
+        return Areas.of(self.store, self._likelihood)
 
     @property
     def _counts(self) -> bool:

@@ -53,7 +53,7 @@ def count_suspicions(
         return []
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
     found = []
-    if not (y > 0).any():
+    if (y == 0).any() and not (y > 0).any():
         text = f"column {spec.value!r} is 0 for every area: the map tells how high rates may be"
         remedy = "give the column of the cases, if this is another"
         return [Suspicion("zeros", place, text, remedy)]

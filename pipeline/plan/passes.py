@@ -56,7 +56,7 @@ class FitPasses:
 def n_nodes(config: Config, sizes: Sizes) -> int:
     """Return the points that the inducing variables of a model are made of, nearly."""
     model: Any = new_model(config)
-    if not climbs(model) or model.n_inducing != "auto":
+    if not climbs(model) or model.wanted_points is not None:
         return int(resolved(config, "inducing"))
     if sizes.n_areas > MOST_AREAS:
         return MOST_AREAS

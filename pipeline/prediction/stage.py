@@ -149,7 +149,17 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         describe_areas(config, staging)
         render_preview(config, staging)
         files = _publish(staging, out)
-    balance = _balance(config, store, model, mapped, draws, factors, uncounted, progress)
+    balance = _balance(
+        config,
+        store,
+        model,
+        mapped,
+        draws,
+        factors,
+        getattr(functions, "clusters", None),
+        uncounted,
+        progress,
+    )
     if balance is not None:
         write_balance(out, store, balance)
     if support is not None:
@@ -179,6 +189,7 @@ def _balance(
     mapped: dict[str, float | None] | None,
     draws: AreaDraws | None,
     factors: AreaFactors | None,
+    clusters: np.ndarray | None,
     uncounted: dict[str, Any],
     progress: Progress,
 ) -> Balance | None:
@@ -190,7 +201,7 @@ def _balance(
         if factors is not None and mapped is not None and config.has_cases:  # means of the rasters
             deviations = factors.deviations(draws)[:, counted]
         draws = draws.select(counted)
-        total = fitted_total(draws, config.output.interval, deviations)
+        total = fitted_total(draws, config.output.interval, deviations, clusters)
         why = explain_difference(total, draws, list(store.ids), model)
         if why is not None:
             progress.log(f"predict: warning: {why}")

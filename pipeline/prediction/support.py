@@ -45,7 +45,7 @@ def data_support(model: Any, prediction: Any, x: Any, coords: Any) -> Any:
         Where hyperparameters are integrated, the average over their draws.
     """
     state = model.fitted_state()
-    kernel = kernel_of(model.kernel, state.fixed)
+    kernel = kernel_of(model.kernel_text(state.fixed), state.fixed)
     z = scaled_inputs(state.fixed, x, coords, np.float64)
     least = (SMALL_SD * find_link(prediction.link).large_sd) ** 2
     xp = namespace(z)

@@ -13,6 +13,7 @@ from geo.errors import name_first
 from geo.grid import Grid
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.areas import AreaDraws
+from pipeline.prediction.monte_carlo import standard_error
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 
 N_NAMED = 3  # areas that differ most
@@ -86,7 +87,10 @@ def mapped_totals(
 
 
 def fitted_total(
-    draws: AreaDraws, interval: float, deviations: np.ndarray | None = None
+    draws: AreaDraws,
+    interval: float,
+    deviations: np.ndarray | None = None,
+    clusters: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Return the total over areas of the table, with its uncertainty, from joint draws.
 
@@ -99,6 +103,8 @@ def fitted_total(
     deviations : (n_draws, n_bag) array, optional
         Of the draws from ``draws.mean``, where that is more exact than the mean of the draws: see
         :meth:`pipeline.prediction.area_factors.AreaFactors.deviations`.
+    clusters : (n_draws, 2) int array, optional
+        Draws that share what, see :func:`pipeline.prediction.monte_carlo.standard_error`.
 
     Returns
     -------
@@ -116,7 +122,7 @@ def fitted_total(
     spread = expected if deviations is None else deviations.sum(axis=1)
     return {
         "mean": float(draws.mean.sum()),
-        "monte_carlo_se": float(spread.std(ddof=1) / np.sqrt(spread.size)),
+        "monte_carlo_se": standard_error(spread, clusters),
         "interval": interval,
         "lower": float(lower),
         "upper": float(upper),

@@ -106,7 +106,7 @@ def _model(config: Config) -> str:
     text = model.kind
     if config.labels is None:
         text += f", {model.likelihood.replace('_', ' ')} likelihood, {model.link} link"
-        text += ", with an effect of each area" if model.area_effect else ""
+        text += ", with an effect of each area" if model.has_area_effect else ""
     return f"{text}; seed {config.fit.seed}"
 
 

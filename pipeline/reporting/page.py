@@ -19,6 +19,7 @@ from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY as VERDICT
 from pipeline.prediction.products import rate_unit
 from pipeline.reporting import asked
+from pipeline.reporting.effects import effects
 from pipeline.reporting.tables import Cell, Sheet, balance_sheet, cell, name_column
 from pipeline.reporting.words import (
     answers,
@@ -28,9 +29,9 @@ from pipeline.reporting.words import (
     number,
     percent,
     sentence,
-    slopes,
 )
 from pipeline.store.balance import balance_rows
+from pipeline.training.modes import KEY as OVERDISPERSION
 
 PART = "\u2013 "  # before rows that are parts of the row above
 N_FIRST = 4  # cautions of the first screen
@@ -74,7 +75,7 @@ def page_content(found: Found) -> dict[str, Any]:
     one = "one probability" if labels else "one rate"
     totals = "labels" if labels else words.totals
     fit = found.record.get("fit", {}).get("summary", {})
-    link = None if labels else config.model.link
+    link = None if labels else _link(config)
     unit = "" if labels else f", {rate_unit(config)},"
     warnings = cautions(evaluation, fit, found.balance, one)
     scaled = found.record.get("predict", {}).get("summary", {}).get("reconciled") or {}
@@ -110,7 +111,8 @@ def page_content(found: Found) -> dict[str, Any]:
         else [sentence(each) for each in trust_lines(evaluation)],
         "calibration": calibration_words(evaluation),
         "limit": sentence(LIMIT),
-        "slopes": slopes(fit, link, words.quantity),
+        "effects": effects(fit, words, config.output.rate_per),
+        "overdispersion": (fit.get(OVERDISPERSION) or {}).get("sentence"),
         "hyperparameters": hyperparameters(fit, link),
         "influence": influenced,
         "groups": groups,
@@ -120,6 +122,12 @@ def page_content(found: Found) -> dict[str, Any]:
         "fingerprints": asked.fingerprints(found.record, config),
         "evaluated": evaluation is not None,
     }
+
+
+def _link(config: Config) -> str:
+    """Return the link, ``auto`` resolved."""
+    given = config.model.link
+    return config.model.response.links[0] if given == "auto" else given
 
 
 def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:

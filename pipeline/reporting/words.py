@@ -1,4 +1,4 @@
-"""What an evaluation and a fit say, in sentences: the answer, the cautions, the slopes."""
+"""What an evaluation and a fit say, in sentences: the answer, the cautions, hyperparameters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY as VERDICT
+from pipeline.training.modes import KEY as OVERDISPERSION
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
 TRUTH_SHORT = 0.05  # by which intervals may miss known true rates without a caution
-Z90 = 1.6448536269514722
 _SCHEMES = {
     "area": ("By area", "areas here and there are hidden from the fit"),
     "block": ("By region", "whole regions are hidden from the fit"),
@@ -108,6 +108,9 @@ def cautions(
         said += _of_verdict(evaluation, one)
     if fit.get("converged") is False:
         said.append("The fit stopped before it converged. A longer fit may change the map.")
+    found = fit.get(OVERDISPERSION) or {}
+    if found.get("decided") is False:
+        said.append(found["sentence"])
     said += list(_of_evaluation(evaluation or {}))
     said += list(_of_balance(balance))
     if technical:
@@ -230,26 +233,6 @@ def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{len(areas)} areas are not in the fit: {first}"
 
 
-def slopes(fit: Mapping[str, Any], link: str | None, quantity: str) -> list[Row]:
-    """Return the slope of each covariate, with what it means where the link is the exponential."""
-    rows = []
-    for name, each in (fit.get("coefficients") or {}).items():
-        mean, sd = each["mean"], each["sd"]
-        low, high = mean - Z90 * sd, mean + Z90 * sd
-        meaning = ""
-        if link == "exp":
-            low_p, mid_p, high_p = (math.expm1(value) for value in (low, mean, high))
-            change = "higher" if mid_p >= 0 else "lower"
-            sure = "" if low > 0 or high < 0 else " The interval includes no change."
-            meaning = (
-                f"Where {name} is one standard deviation larger, the {quantity} is about "
-                f"{percent(abs(mid_p))} {change} ({signed(low_p)} to {signed(high_p)}), all else "
-                f"equal.{sure}"
-            )
-        rows.append(Row(name, number(mean), f"{number(low)} to {number(high)}", meaning))
-    return rows
-
-
 def hyperparameters(fit: Mapping[str, Any], link: str | None) -> list[Row]:
     """Return the hyperparameters of a fit, with what the common ones mean."""
     intervals = fit.get("hyperparameter_intervals") or {}
@@ -266,12 +249,12 @@ def _explained(name: str, value: float, link: str | None) -> str:
     own = _COVARIATE.match(name)
     covariate = None if own is None else own[2]
     if name == "area_sd":
-        said = "Areas differ beyond the map"
-        return (
-            f"{said} by a factor of about {number(math.exp(value))}."
-            if link == "exp"
-            else f"{said}."
-        )
+        # The effect is a factor of the area's total, whatever the link; of values of either sign,
+        # whose link is the identity, none is known.
+        by = "" if link == "identity" else f" by a factor of about {number(math.exp(value))}"
+        return f"Areas differ beyond the map{by}."
+    if name == "area_noise":
+        return f"Areas of equal covariates differ by about {number(value)} per unit of weight."
     if name == "mean":
         return "Level of the surface before the link."
     if "lengthscale" in name:

@@ -16,7 +16,10 @@ from pipeline.config.schema import work_dir
 from pipeline.config.size_defaults import settings, sized
 from pipeline.store.bag_store import BagStore
 from pipeline.store.thinning import thinned_store
+from pipeline.training.effects import told_effects
 from pipeline.training.fit import fit
+from pipeline.training.modes import KEY as OVERDISPERSION
+from pipeline.training.modes import told_modes
 
 Found = TypeVar("Found")
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
@@ -36,7 +39,9 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         ``convergence`` (:func:`convergence_of`), the fitted ``hyperparameters`` by name, and
         ``hyperparameter_intervals`` where they are integrated (``mean``, ``lower`` and ``upper`` of
         the central 90 %); the ``coefficients`` of the kernel's linear part with their posterior
-        standard deviations;
+        standard deviations, and the ``effects`` of the covariates
+        (:func:`pipeline.training.effects.told_effects`); which explanation of ``overdispersion``
+        the data preferred, where the model knows (:func:`pipeline.training.modes.overdispersion`);
         ``n_pixels`` fitted to, and the ``settings`` that ``auto`` stands for.
     """
     progress = context.progress
@@ -72,7 +77,13 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         listed = ", ".join(
             f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
         )
-        progress.log(f"fit: slopes for a standard deviation of each covariate: {listed}")
+        progress.log(
+            "fit: slopes of the kernel's linear part, for a standard deviation of each covariate: "
+            f"{listed}"
+        )
+    modes = told_modes(model, config)
+    if modes:
+        progress.log(f"fit: {modes[OVERDISPERSION]['sentence']}")
     return {
         "bound": model.bound_,
         "epochs": training.epoch,
@@ -82,6 +93,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
         "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
+        "effects": told_effects(model, store, config),
+        **modes,
         "n_pixels": store.n_pix,
         "settings": settings(config),
     }

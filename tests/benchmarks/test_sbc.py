@@ -65,7 +65,7 @@ def test_fields_have_the_covariance_of_an_independent_kernel():
     model = sbc.make_model("poisson")
     bags = make_geometry(Design(n_side=5, n_area=4), np.random.default_rng(3))
     fixed = starting_state(model, bags).fixed
-    kernel = kernel_of(model.kernel, fixed)
+    kernel = kernel_of(model.kernel_text(fixed), fixed)
     theta = kernel.start(1.0) + 0.3
     z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
     rng = np.random.default_rng(4)

@@ -19,6 +19,7 @@ import models
 from models import Bags, VBAgg
 from pipeline import BagStore, fit
 from pipeline.cli.main import main
+from tests.plain import plain
 from tests.progress import Notes
 
 ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
@@ -72,10 +73,10 @@ def test_the_checkpoint_of_a_fit_by_other_steps_is_left_aside(earlier: Path) -> 
     """Fits have gone by mini-batches then: to go on by other steps would end nowhere."""
     store = BagStore.open(earlier / "country" / "out" / "work" / "bags.zarr")
     settings = {"n_inducing": 6, "kernel": "additive", "max_epochs": 6, "batch_bags": 4, "seed": 4}
-    model, log = VBAgg(**settings), Notes()
+    model, log = plain(VBAgg, **settings), Notes()
     fit(model, store, checkpoint=earlier / "checkpoint", n_thread=1, progress=log)
     assert not any("resumes" in line for line in log.lines)
-    alone = VBAgg(**settings)
+    alone = plain(VBAgg, **settings)
     fit(alone, store, n_thread=1)
     for name, array in alone.state_.params.items():
         np.testing.assert_array_equal(model.state_.params[name], array)

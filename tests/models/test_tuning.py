@@ -10,6 +10,7 @@ import pytest
 from models import Bags, Constant, Network, Nystrom, VBAgg
 from models.core.errors import NumericalError, ParameterError
 from models.tuning import fit_watched, four_way_split, log_score, tune
+from tests.plain import plain
 
 
 def _parts(split):
@@ -29,15 +30,15 @@ def test_tuning_prefers_what_predicts_better(make_bags):
     bags = make_bags(n_bag=60, awkward=False, rate=2.0)
     split = four_way_split(60, (36, 8, 8, 8), seed=0)
     candidates = [
-        VBAgg(kernel="rbf(x)", n_inducing=10, max_epochs=20),
-        Constant(),
+        plain(VBAgg, kernel="rbf(x)", n_inducing=10, max_epochs=20),
+        plain(Constant),
     ]
     found = tune(candidates, bags, "validation", split=split)
     assert found.best == 0
     assert found.scores[0] > found.scores[1]
     assert not hasattr(candidates[0], "state_")
     by_bound = tune([candidates[0]], bags, n_starts=2)
-    alone = [VBAgg(kernel="rbf(x)", n_inducing=10, max_epochs=20, seed=s) for s in (0, 1)]
+    alone = [plain(VBAgg, kernel="rbf(x)", n_inducing=10, max_epochs=20, seed=s) for s in (0, 1)]
     assert by_bound.scores[0] == max(model.fit(bags).bound_ for model in alone)
     with pytest.raises(ParameterError, match="needs a split"):
         tune(candidates, bags, "validation")
@@ -82,14 +83,14 @@ def test_a_balanced_split_spreads_the_responses_alike():
 def test_early_stopping_keeps_the_best_epoch(make_bags):
     bags = make_bags(n_bag=40, awkward=False, rate=2.0)
     split = four_way_split(40, (20, 20, 0, 0), seed=0)
-    model = Network(n_hidden=30, weight_decay=1e-3, learning_rate=0.1, max_epochs=120)
+    model = plain(Network, n_hidden=30, weight_decay=1e-3, learning_rate=0.1, max_epochs=120)
     training, watched = bags.select(split.train), bags.select(split.early_stop)
     stopped = fit_watched(model, training, watched)
     epochs = len(stopped.history_)
     scores = []
     for n_epoch in (epochs, epochs + 5, epochs + 10):
         params = {**model.get_params(), "max_epochs": n_epoch}
-        alone = Network(**params).fit(training)
+        alone = plain(Network, **params).fit(training)
         scores.append(log_score(alone, watched))
     # The same numbers as a fit that was told where to stop; later ones are worse.
     assert log_score(stopped, watched) == scores[0]
@@ -122,7 +123,7 @@ def _block(bags):
 def test_vbagg_ignores_the_early_stop_set(make_bags):
     bags = make_bags(n_bag=40)
     split = four_way_split(40, (20, 10, 10, 0), seed=0)
-    model = VBAgg(kernel="rbf(x)", n_inducing=6, max_epochs=25)
+    model = plain(VBAgg, kernel="rbf(x)", n_inducing=6, max_epochs=25)
     found = tune([model], bags, "validation", split=split)
     alone = VBAgg(**model.get_params()).fit(bags.select(split.train))
     assert found.model.history_[-1]["bound"] == alone.history_[-1]["bound"]
@@ -141,7 +142,7 @@ def test_nothing_of_validation_or_test_bags_reaches_a_fit(make_bags):
         bags.coords,
     )
     one, other = (
-        tune([Nystrom(n_inducing=5, max_epochs=10)], b, "validation", split=split)
+        tune([plain(Nystrom, n_inducing=5, max_epochs=10)], b, "validation", split=split)
         for b in (bags, spoilt)
     )
     for name, value in one.model.state_.params.items():

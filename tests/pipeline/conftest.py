@@ -22,6 +22,7 @@ from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from tests.plain import plain
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -115,7 +116,9 @@ def make_world(directory: Path) -> World:
     store = BagStore.open(work / "bags.zarr")
     everything = store.read_rows(0, store.n_pix)
     bags = Bags(everything.x, store.offsets, store.y, everything.weight, everything.coords)
-    model = VBAgg(n_inducing=15, kernel="additive", link="exp", max_epochs=30, learning_rate=0.05)
+    model = plain(
+        VBAgg, n_inducing=15, kernel="additive", link="exp", max_epochs=30, learning_rate=0.05
+    )
     model.fit(bags, n_thread=1).save(work / "model")
     config = Config.model_validate(
         {

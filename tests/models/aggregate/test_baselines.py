@@ -18,6 +18,7 @@ from models.core.errors import ParameterError
 from models.training.executor import BagsSource
 from models.training.loop import start_training
 from models.tuning import log_score
+from tests.plain import plain
 
 PAIRS = [
     ("poisson", "exp"),
@@ -31,10 +32,18 @@ PAIRS = [
     ("exponential", "square"),
 ]
 MODELS = {
-    "constant": lambda **k: Constant(**k),
-    "network": lambda **k: Network(n_hidden=4, manifold=3.0, bag_manifold=2.0, **k),
-    "nystrom": lambda **k: Nystrom(
-        n_inducing=5, kernel="additive", learn_inducing=True, manifold=3.0, bag_manifold=2.0, **k
+    "constant": lambda **k: plain(Constant, **k),
+    "network": lambda **k: plain(
+        Network, learning_rate=0.01, n_hidden=4, manifold=3.0, bag_manifold=2.0, **k
+    ),
+    "nystrom": lambda **k: plain(
+        Nystrom,
+        n_inducing=5,
+        kernel="additive",
+        learn_inducing=True,
+        manifold=3.0,
+        bag_manifold=2.0,
+        **k,
     ),
 }
 
@@ -96,6 +105,7 @@ SCIPY_LAWS = {
     ),
     "normal": lambda y, p, n, w2, rate, own: stats.norm.logpdf(y, p * rate, np.sqrt(own * w2)),
     "exponential": lambda y, p, n, w2, rate, own: stats.expon.logpdf(y, scale=p * rate),
+    "gamma": lambda y, p, n, w2, rate, own: stats.gamma.logpdf(y, own, scale=p * rate / own),
     "binomial": lambda y, p, n, w2, rate, own: stats.binom.logpmf(y, n, rate),
     "beta_binomial": lambda y, p, n, w2, rate, own: stats.betabinom.logpmf(
         y, n.astype(int), rate / own, (1 - rate) / own
@@ -111,6 +121,7 @@ GRID = np.linspace(-7, 7, 141)
 OWN = {
     "negative_binomial": "size",
     "normal": "noise",
+    "gamma": "shape",
     "area_effect": "area_sd",
     "beta_binomial": "overdispersion",
 }
@@ -119,13 +130,13 @@ OWN = {
 @pytest.mark.parametrize("case", SCIPY_LAWS)
 def test_constant_has_the_highest_likelihood(case, make_bags):
     bags = make_bags(n_bag=40, awkward=False)
-    y = bags.y + (case == "exponential")
+    y = bags.y + (case in ("exponential", "gamma"))
     if case == "beta_binomial":  # the others' are even: their overdispersion would be 0
         rng = np.random.default_rng(2)
         y = rng.binomial(bags.trials.astype(int), rng.beta(2.0, 5.0, bags.n_bag)).astype(float)
     bags = Bags(bags.x, bags.offsets, y, bags.weight, trials=bags.trials)
     likelihood, area_effect = ("poisson", True) if case == "area_effect" else (case, False)
-    model = Constant(likelihood=likelihood, area_effect=area_effect).fit(bags)
+    model = plain(Constant, likelihood=likelihood, area_effect=area_effect).fit(bags)
     people, squares = (np.add.reduceat(bags.weight**k, bags.offsets[:-1]) for k in (1, 2))
     rate = model.predict_pixels(bags.x).mean[0]
     own = model.named_hyperparameters().get(OWN.get(case), 1.0)
@@ -149,16 +160,19 @@ def test_constant_knows_when_counts_are_no_wilder_than_poisson(make_bags):
     bags = make_bags(n_bag=40, awkward=False)
     people = np.add.reduceat(bags.weight, bags.offsets[:-1])
     tame = Bags(bags.x, bags.offsets, np.round(0.1 * people), bags.weight)
-    rate = Constant().fit(tame).predict_pixels(tame.x).mean
+    rate = plain(Constant).fit(tame).predict_pixels(tame.x).mean
     for likelihood, area_effect in (("negative_binomial", False), ("poisson", True)):
-        model = Constant(likelihood=likelihood, area_effect=area_effect, tolerance=1e-9).fit(tame)
+        model = plain(Constant, likelihood=likelihood, area_effect=area_effect, tolerance=1e-9).fit(
+            tame
+        )
         np.testing.assert_allclose(model.predict_pixels(tame.x).mean, rate, rtol=1e-4)
 
 
 def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     made = make_bags(n_bag=15, largest=6, awkward=False, rate=2.0)
-    bags = Bags(made.x[:, :2], made.offsets, made.y, made.weight)
-    model = Nystrom(
+    bags = Bags(made.x[:, :1], made.offsets, made.y, made.weight)
+    model = plain(
+        Nystrom,
         n_inducing=4,
         kernel="rbf(x)",
         prior_sd=0.7,
@@ -187,9 +201,10 @@ def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     def loss(at):
         mean = np.add.reduceat(people * np.exp(surface(at)), bags.offsets[:-1])
         sd, length = np.exp(0.5 * at[1]), np.exp(at[2])
-        # p(sd) = r e^{-r sd}, P(sd > 1) = 0.1; two columns: p(l) = r l^-2 e^{-r / l}, P(l < 0.5) =
+        # p(sd) = r e^{-r sd}, P(sd > 1) = 0.1; p(l) = r / 2 l^{-3/2} e^{-r / sqrt(l)}, P(l < 0.5) =
         # 0.1; times sd and l, since theta holds logarithms.
-        prior = 0.5 * at[1] + np.log(0.1) * sd - at[2] + 0.5 * np.log(0.1) / length
+        prior = 0.5 * at[1] + np.log(0.1) * sd
+        prior += -0.5 * at[2] + np.sqrt(0.5) * np.log(0.1) / np.sqrt(length)
         likelihood = (bags.y * np.log(mean) - mean - gammaln(bags.y + 1)).sum()
         return -(likelihood + prior - 0.5 * (at[3:] @ at[3:]) / 0.7**2)
 
@@ -210,7 +225,7 @@ def test_shared_out_counts_are_jensens_bound_of_the_bags_likelihood(make_bags):
     bags = make_bags()
     # What is expected of that, exactly: Lemma 1 of one pixel. The default estimator integrates
     # out of each pixel's response what its posterior does not follow.
-    model = Dasymetric(kernel="additive", n_inducing=6, estimator="bound")
+    model = plain(Dasymetric, kernel="additive", n_inducing=6, estimator="bound")
     state = start_training(model, BagsSource(bags, 0), seed=0, learning_rate=1, tolerance=1).state
     v_mean = np.random.default_rng(0).normal(size=6)
     params = model.block_params(replace(state, params={**state.params, "v_mean": v_mean}))
@@ -250,7 +265,7 @@ def test_a_collapsed_normal_bag_has_the_papers_variance():
     weight = rng.uniform(1, 2, 400)
     y = np.add.reduceat(weight, offsets[:-1]) * rng.normal(5, 3, 20)
     bags = Bags(rng.normal(size=(400, 2)), offsets, y, weight)
-    model = BagPixel(likelihood="normal", n_inducing=5)
+    model = plain(BagPixel, likelihood="normal", n_inducing=5)
     state = start_training(model, BagsSource(bags, 0), seed=0, learning_rate=1, tolerance=1).state
     tau = np.exp(state.params["log_noise"][0])
     total = np.add.reduceat(weight, offsets[:-1])
@@ -262,7 +277,9 @@ def test_a_collapsed_normal_bag_has_the_papers_variance():
 
 def test_network_is_the_function_that_its_weights_say(make_bags):
     bags = make_bags(n_bag=30)
-    model = Network(n_hidden=5, max_epochs=10, likelihood="negative_binomial").fit(bags)
+    model = plain(
+        Network, learning_rate=0.01, n_hidden=5, max_epochs=10, likelihood="negative_binomial"
+    ).fit(bags)
     params, fixed = model.state_.params, model.state_.fixed
     place = (bags.coords - fixed["coord_mean"]) / fixed["coord_scale"]
     z = np.hstack([(bags.x - fixed["x_mean"]) / fixed["x_sd"], place])
@@ -282,7 +299,7 @@ def test_network_learns_a_kink_from_bags_alone():
     x = np.repeat(rng.uniform(-2, 2, 200), 10)[:, None] + 0.3 * rng.normal(size=(2000, 1))
     f = np.maximum(x[:, 0], 0.0)
     y = rng.poisson(np.add.reduceat(20 * np.exp(f), offsets[:-1])).astype(float)
-    model = Network(n_hidden=20, weight_decay=0.1, learning_rate=0.02).fit(
+    model = plain(Network, n_hidden=20, weight_decay=0.1, learning_rate=0.02).fit(
         Bags(x, offsets, y, np.full(2000, 20.0))
     )
     off = np.log(model.predict_pixels(x).mean) - f
@@ -294,7 +311,7 @@ def test_the_penalty_draws_neighbours_together(make_bags):
     bags = make_bags(n_bag=40, awkward=False, rate=2.0)
 
     def spread(**strength):
-        model = Network(n_hidden=8, max_epochs=60, **strength).fit(bags)
+        model = plain(Network, learning_rate=0.01, n_hidden=8, max_epochs=60, **strength).fit(bags)
         return model.predict_pixels(bags.x, bags.coords).m.std()
 
     free = spread()
@@ -331,7 +348,7 @@ def test_a_point_estimate_answers_like_a_posterior(name, make_bags):
     [
         (Constant(likelihood="cauchy"), "likelihood"),
         (Constant(link="identity"), "link.*use exp or square"),
-        (Constant(likelihood="normal", area_effect=True), "area_effect.*leave it out"),
+        (Constant(likelihood="binomial", area_effect=True), "area_effect.*leave it out"),
         (Network(n_hidden=0), "n_hidden"),
         (Network(weight_decay=-1.0), "weight_decay"),
         (Network(manifold=-1.0), "manifold"),
@@ -357,10 +374,10 @@ def test_collapsed_bags_are_weighted_means(bags):
 
 def test_baselines_learn_a_surface_that_a_constant_cannot(make_bags):
     bags = make_bags(n_bag=60, awkward=False, rate=2.0)
-    constant = log_score(Constant().fit(bags), bags)
+    constant = log_score(plain(Constant).fit(bags), bags)
     for model in (
-        Network(n_hidden=8, weight_decay=0.1, max_epochs=150),
-        Nystrom(n_inducing=20, kernel="ard(x)", max_epochs=150),
+        plain(Network, learning_rate=0.01, n_hidden=8, weight_decay=0.1, max_epochs=150),
+        plain(Nystrom, n_inducing=20, kernel="ard(x)", max_epochs=150),
     ):
         assert log_score(model.fit(bags), bags) > constant + 1.0
 
@@ -369,6 +386,6 @@ def test_proportions_need_the_numbers_tested(make_bags):
     bags = make_bags()
     bare = Bags(bags.x, bags.offsets, bags.y, bags.weight, bags.coords)
     with pytest.raises(ValueError, match="number tested"):
-        VBAgg(likelihood="binomial").fit(bare)
+        plain(VBAgg, likelihood="binomial").fit(bare)
     with pytest.raises(ValueError, match="positives of"):
         Bags(bags.x, bags.offsets, bags.y, bags.weight, trials=bags.y - 1)

@@ -22,6 +22,7 @@ from models.likelihoods.registry import LIKELIHOODS
 from models.training.executor import BagsSource
 from models.training.loop import start_training
 from tests.models.aggregate.country import widened
+from tests.plain import plain
 
 
 def _log_poisson(y, rate):
@@ -140,7 +141,7 @@ def test_one_pixel_bags_are_the_ordinary_sparse_gp(make_bags):
     # sparse GP's expected log-likelihood, here by quadrature.
     made = make_bags(n_bag=20, largest=2, awkward=False)
     bags = Bags(made.x, made.offsets, made.y + 0.3, made.weight, made.coords)
-    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=6)
+    model = plain(VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=6)
     state = _started(model, bags)
     stats, _ = model.block_stats(model.block_params(state), bags, None)
     pixels = model.predict_block(model.block_params(state), bags.x, bags.coords)
@@ -187,7 +188,7 @@ def test_kl_is_that_of_two_gaussians():
 @pytest.mark.parametrize("link", ["exp", "square", "identity", "probit"])
 def test_bag_variance_in_tiles_equals_dense_matrices(link, pairs, monkeypatch, bags):
     monkeypatch.setattr(bag_variance, "PAIRS", pairs)
-    model = VBAgg(kernel="additive", n_inducing=6)
+    model = plain(VBAgg, kernel="additive", n_inducing=6)
     state = _started(model, bags)
     params = model.block_params(state)
     fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
@@ -221,7 +222,7 @@ def test_sampled_pairs_are_unbiased_and_near_all_pairs(link):
     x = np.sort(rng.normal(size=(n, 2)), axis=0)
     weight = np.exp(1.5 * rng.normal(size=n))
     bags = Bags(x, [0, n], [50.0], weight)
-    model = VBAgg(kernel="rbf", n_inducing=12)
+    model = plain(VBAgg, kernel="rbf", n_inducing=12)
     params = model.block_params(widened(_started(model, bags)))
     fwd = model._pass(params, model._scaled(params, bags.x, None), learn=True)
 
@@ -240,7 +241,7 @@ def test_a_bag_whose_weight_is_in_one_pixel_has_that_pixels_variance(bags):
     weight = np.full(bags.n_pix, 1e-9)
     weight[bags.offsets[:-1]] = 1.0
     heavy = Bags(bags.x, bags.offsets, bags.y, weight, bags.coords)
-    model = VBAgg(kernel="additive", n_inducing=6)
+    model = plain(VBAgg, kernel="additive", n_inducing=6)
     params = model.block_params(_started(model, heavy))
     fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     found = bag_variance.bag_variance(
@@ -261,7 +262,8 @@ def test_normal_limit_reproduces_the_exact_gp():
     p = np.full(n, 4000.0)
     y = rng.poisson(p * (1 + 0.3 * np.sin(2 * x[:, 0])) ** 2).astype(float)
     bags = Bags(x, np.arange(n + 1), y, p)
-    model = VBAgg(
+    model = plain(
+        VBAgg,
         link="square",
         kernel="rbf",
         n_inducing=n,
@@ -296,7 +298,8 @@ def test_normal_law_equals_exact_regression_on_bags():
     x, w = rng.normal(size=(n, 2)), rng.uniform(0.5, 2, n)
     y = np.add.reduceat(w * np.sin(x[:, 0]), offsets[:-1]) + 0.1 * rng.normal(size=10)
     bags = Bags(x, offsets, y, w)
-    model = VBAgg(
+    model = plain(
+        VBAgg,
         likelihood="normal",
         kernel="rbf",
         n_inducing=n,

@@ -15,28 +15,37 @@ from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
 from models.core.errors import BagsError, FormatError, NotFittedError, ParameterError
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
+from tests.plain import plain
 
 MODELS = {
-    "vbagg-square": lambda **k: VBAgg(
-        link="square", kernel="additive", n_inducing=8, max_epochs=4, **k
+    "vbagg-square": lambda **k: plain(
+        VBAgg, link="square", kernel="additive", n_inducing=8, max_epochs=4, **k
     ),
-    "vbagg-exp": lambda **k: VBAgg(link="exp", kernel="additive", n_inducing=8, max_epochs=4, **k),
-    "vbagg-adam": lambda **k: VBAgg(n_inducing=8, max_epochs=4, posterior_steps="adam", **k),
-    "vbagg-fixed": lambda **k: VBAgg(
-        kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=False, **k
+    "vbagg-exp": lambda **k: plain(
+        VBAgg, link="exp", kernel="additive", n_inducing=8, max_epochs=4, **k
     ),
-    "vbagg-area": lambda **k: VBAgg(
-        area_effect=True, priors="weak", kernel="linear + additive", n_inducing=8, max_epochs=4, **k
+    "vbagg-adam": lambda **k: plain(VBAgg, n_inducing=8, max_epochs=4, posterior_steps="adam", **k),
+    "vbagg-fixed": lambda **k: plain(
+        VBAgg, kernel="additive", n_inducing=8, max_epochs=4, learn_inducing=False, **k
     ),
-    "vbagg-paths": lambda **k: VBAgg(
-        estimator="monte_carlo", n_inducing=8, n_paths=4, n_features=32, max_epochs=4, **k
+    "vbagg-area": lambda **k: plain(
+        VBAgg,
+        area_effect=True,
+        priors="weak",
+        kernel="linear + additive",
+        n_inducing=8,
+        max_epochs=4,
+        **k,
     ),
-    "bag-pixel": lambda **k: BagPixel(kernel="additive", n_inducing=8, max_epochs=4, **k),
-    "nystrom": lambda **k: Nystrom(kernel="additive", n_inducing=8, max_epochs=4, **k),
-    "network": lambda **k: Network(n_hidden=4, max_epochs=4, **k),
-    "constant": lambda **k: Constant(likelihood="negative_binomial", max_epochs=4, **k),
-    "vbagg-nb": lambda **k: VBAgg(
-        likelihood="negative_binomial", kernel="additive", n_inducing=8, max_epochs=4, **k
+    "vbagg-paths": lambda **k: plain(
+        VBAgg, estimator="monte_carlo", n_inducing=8, n_paths=4, n_features=32, max_epochs=4, **k
+    ),
+    "bag-pixel": lambda **k: plain(BagPixel, kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "nystrom": lambda **k: plain(Nystrom, kernel="additive", n_inducing=8, max_epochs=4, **k),
+    "network": lambda **k: plain(Network, learning_rate=0.01, n_hidden=4, max_epochs=4, **k),
+    "constant": lambda **k: plain(Constant, likelihood="negative_binomial", max_epochs=4, **k),
+    "vbagg-nb": lambda **k: plain(
+        VBAgg, likelihood="negative_binomial", kernel="additive", n_inducing=8, max_epochs=4, **k
     ),
 }
 
@@ -175,7 +184,8 @@ def test_values_of_zero_alone_are_refused(bags):
         ({"likelihood": "cauchy"}, "likelihood"),
         ({"likelihood": "normal", "link": "exp"}, "link.*use identity"),
         ({"likelihood": "binomial", "estimator": "bound"}, "estimator.*use second_order"),
-        ({"likelihood": "normal", "area_effect": True}, "area_effect.*leave it out"),
+        ({"likelihood": "binomial", "area_effect": True}, "area_effect.*leave it out"),
+        ({"area_effect": "some"}, "area_effect"),
         ({"n_inducing": 0}, "n_inducing"),
         ({"learning_rate": 0}, "learning_rate"),
         ({"dtype": "int8"}, "dtype"),
@@ -184,7 +194,7 @@ def test_values_of_zero_alone_are_refused(bags):
 )
 def test_impossible_parameters_are_refused(change, says, bags):
     with pytest.raises(ParameterError, match=says):
-        VBAgg(**change).fit(bags)
+        plain(VBAgg, **change).fit(bags)
 
 
 def test_large_and_single_bags_are_finite_and_weightless_ones_refused():
@@ -198,8 +208,8 @@ def test_large_and_single_bags_are_finite_and_weightless_ones_refused():
     nobody = np.where(np.repeat(np.arange(4), sizes) == 2, 0.0, weight)
     for link in ("exp", "square"):
         with pytest.raises(BagsError, match="weight is 0 in all pixels of bag 2"):
-            VBAgg(link=link, n_inducing=10, max_epochs=3).fit(Bags(x, offsets, y, nobody))
-        model = VBAgg(link=link, n_inducing=10, max_epochs=3).fit(bags)
+            plain(VBAgg, link=link, n_inducing=10, max_epochs=3).fit(Bags(x, offsets, y, nobody))
+        model = plain(VBAgg, link=link, n_inducing=10, max_epochs=3).fit(bags)
         assert np.isfinite(model.bound_)
         assert np.isfinite(model.predict_pixels(bags.x).quantile(0.95)).all()
 

@@ -14,6 +14,7 @@ from models.aggregate.profile_bound import ProfileBound
 from models.training.executor import BagsSource
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import Dense, country, matern32
+from tests.plain import plain
 
 KERNEL = "ridge + matern32(space)"
 # Variance of the slope and of the field, its range in pixels of a grid of 24: areas are 6 wide.
@@ -29,7 +30,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def setting():
     bags = country()
-    model = VBAgg(kernel=KERNEL, link="exp", pair_pixels=10**6, integrate="none")
+    model = plain(VBAgg, kernel=KERNEL, link="exp", pair_pixels=10**6, integrate="none")
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
     profile = ProfileBound(

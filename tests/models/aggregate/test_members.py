@@ -10,6 +10,7 @@ import pytest
 from models import VBAgg, load
 from models.aggregate.members import allocate, member_states, weighted_quantile
 from models.likelihoods.prediction import Prediction
+from tests.plain import plain
 
 WEIGHT = np.array([0.5, 0.3, 0.2])
 
@@ -50,7 +51,7 @@ def alone(model):
 def _fitted(make_bags, **parameters):
     bags = make_bags(n_bag=14, awkward=False)
     given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 25}
-    return with_members(VBAgg(**{**given, **parameters}).fit(bags, n_thread=1)), bags
+    return with_members(plain(VBAgg, **{**given, **parameters}).fit(bags, n_thread=1)), bags
 
 
 CASES = {

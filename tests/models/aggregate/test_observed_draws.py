@@ -13,6 +13,7 @@ from models.aggregate import observed_draws
 from models.likelihoods.area_effect import AreaEffect
 from tests.models.aggregate.country import country
 from tests.models.aggregate.test_members import with_members
+from tests.plain import plain
 
 CASES = {
     "poisson": {},
@@ -23,9 +24,9 @@ CASES = {
 
 def _fitted(make_bags, **parameters):
     bags = make_bags(n_bag=14, awkward=False)
-    return VBAgg(kernel="linear + matern32(space)", link="exp", integrate="none", **parameters).fit(
-        bags, n_thread=1
-    ), bags
+    return plain(
+        VBAgg, kernel="linear + matern32(space)", link="exp", integrate="none", **parameters
+    ).fit(bags, n_thread=1), bags
 
 
 def _log_density(likelihood, own, y, log_eta):
@@ -86,7 +87,7 @@ def test_a_precise_response_rules_its_aggregate(make_bags):
 
 def test_few_pixels_of_large_areas_say_the_same(monkeypatch):
     bags = country(side=48, n_area=6, cases=200.0)
-    model = VBAgg(kernel="linear + matern32(space)", integrate="none").fit(bags, n_thread=1)
+    model = plain(VBAgg, kernel="linear + matern32(space)", integrate="none").fit(bags, n_thread=1)
     functions = model.sample_functions(300, np.random.default_rng(3))
     drawn = functions.bag_counts(bags)
     exact = drawn * functions.observed_factors(bags, drawn)
@@ -108,7 +109,7 @@ def test_areas_without_a_response_and_other_estimators_keep_their_draws(make_bag
     np.testing.assert_array_equal(found[:, 3], raw[:, 3])
     assert np.isfinite(found).all()
     assert (found[:, 4] != raw[:, 4]).any()
-    square = VBAgg(link="square", n_inducing=10, max_epochs=5).fit(bags, n_thread=1)
+    square = plain(VBAgg, link="square", n_inducing=10, max_epochs=5).fit(bags, n_thread=1)
     functions = square.sample_functions(50, np.random.default_rng(1))
     np.testing.assert_array_equal(
         square.predict_bags(bags, draws=functions, observed=True).draws,

@@ -17,6 +17,7 @@ from models.gp.priors import log_prior, log_prior_level
 from models.training.executor import BagsSource
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import country
+from tests.plain import plain
 
 SETTINGS = {
     "field": {"kernel": "ridge + matern32(space)"},
@@ -29,7 +30,7 @@ EXACT = 1e-12  # nats left to q: a gradient errs by the root of it
 
 def _profile(bags=None, **settings):
     bags = bags or country(side=14, n_area=10, cases=40.0, range_=4.0)
-    model = VBAgg(**{"link": "exp", "priors": "weak", "integrate": "none", **settings})
+    model = plain(VBAgg, **{"link": "exp", "priors": "weak", "integrate": "none", **settings})
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
     profile = ProfileBound(

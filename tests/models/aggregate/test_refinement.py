@@ -24,6 +24,7 @@ from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
 from tests.models.aggregate.country import country
+from tests.plain import plain
 
 KERNEL = "ridge + matern32(space)"
 
@@ -35,7 +36,7 @@ def bags():
 
 def _model(**settings):
     fixed = {"kernel": KERNEL, "link": "exp", "priors": "weak", "integrate": "none"}
-    return VBAgg(**{**fixed, **settings})
+    return plain(VBAgg, **{**fixed, **settings})
 
 
 def _profile(model, bags):
@@ -93,8 +94,9 @@ def test_a_fit_ends_at_the_optimum_that_another_optimiser_finds(area_effect, bag
         assert -1e-3 < best - found < 1.5 * left + 0.01
 
 
-def test_members_are_spread_about_the_optimum_as_the_curvature_says(bags):
-    model = _model(integrate=6)
+@pytest.mark.parametrize("priors", ["weak", "none"])
+def test_members_stand_where_hyperparameters_were_drawn(priors, bags):
+    model = _model(integrate=6, priors=priors)
     training = _fitted_from(model, bags, _start(model, bags))
     members, memory = training.state.members, training.state.memory
     assert members["weight"] == pytest.approx(np.full(6, 1 / 6))
@@ -104,12 +106,13 @@ def test_members_are_spread_about_the_optimum_as_the_curvature_says(bags):
         profile.pack({**training.state.params, **{k: v[n] for k, v in members.items()}})
         for n in range(6)
     ]
-    offsets = np.array(rows) - mode
-    wanted = member_offsets(memory["inverse"], 6, model.seed)
-    for own, aim in zip(offsets, wanted, strict=True):
-        # Along what was drawn, shorter where the bound falls faster than its parabola.
-        share = (own @ aim) / (aim @ aim)
-        np.testing.assert_allclose(own, share * aim, atol=1e-10)
+    if priors == "none":  # without a posterior that integrates: by the curvature alone
+        wanted = mode + member_offsets(memory["inverse"], 6, model.seed)
+        np.testing.assert_array_equal(memory["draws"], wanted)
+    for own, draw in zip(np.array(rows) - mode, memory["draws"] - mode, strict=True):
+        # There, or nearer where the bound falls faster than was promised.
+        share = (own @ draw) / (draw @ draw)
+        np.testing.assert_allclose(own, share * draw, atol=1e-10)
         assert 0.0 < share <= 1.0 + 1e-10
     for number in range(6):
         params = {name: members[name][number] for name in members if name != "weight"}

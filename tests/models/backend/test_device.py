@@ -24,6 +24,7 @@ from models.gp import bag_variance, evidence_pass, pathwise, pixel_pass
 from models.training.executor import BagsSource
 from models.training.loop import start_training
 from tests.models.backend import strict_cupy as strict
+from tests.plain import plain
 
 KERNELS = (
     "additive",
@@ -118,14 +119,15 @@ def _check(cupy, model, bags, tolerance=1e-10, state=None):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("estimator", ["bound", "log_normal"])
 def test_value_and_gradients_of_every_kernel(text, dtype, estimator, cupy, make_bags):
-    model = VBAgg(link="exp", estimator=estimator, kernel=text, n_inducing=7, dtype=dtype)
+    model = plain(VBAgg, link="exp", estimator=estimator, kernel=text, n_inducing=7, dtype=dtype)
     _check(cupy, model, make_bags(largest=40), 1e-10 if dtype == "float64" else 1e-3)
 
 
 @pytest.mark.parametrize("area_effect", [False, True])
 @pytest.mark.parametrize(("likelihood", "link", "estimator"), COMBINATIONS)
 def test_every_law_link_and_estimator(likelihood, link, estimator, area_effect, cupy, make_bags):
-    model = VBAgg(
+    model = plain(
+        VBAgg,
         likelihood=likelihood,
         link=link,
         estimator=estimator,
@@ -151,7 +153,9 @@ def test_predictions_stay_on_the_device_and_are_the_hosts(
     likelihood, link, dtype, members, cupy, make_bags
 ):
     bags = make_bags()
-    model = VBAgg(likelihood=likelihood, link=link, n_inducing=6, kernel="additive", dtype=dtype)
+    model = plain(
+        VBAgg, likelihood=likelihood, link=link, n_inducing=6, kernel="additive", dtype=dtype
+    )
     state = _disturbed(model, bags)
     if members:
         moved = {
@@ -179,16 +183,18 @@ def test_predictions_stay_on_the_device_and_are_the_hosts(
 
 
 POINT = {
-    "constant": lambda **k: models.Constant(**k),
-    "nystrom": lambda **k: models.Nystrom(n_inducing=6, kernel="additive", **k),
-    "nystrom that moves": lambda **k: models.Nystrom(n_inducing=6, learn_inducing=True, **k),
-    "nystrom, smooth": lambda **k: models.Nystrom(
-        n_inducing=6, manifold=0.5, bag_manifold=0.3, **k
+    "constant": lambda **k: plain(models.Constant, **k),
+    "nystrom": lambda **k: plain(models.Nystrom, n_inducing=6, kernel="additive", **k),
+    "nystrom that moves": lambda **k: plain(models.Nystrom, n_inducing=6, learn_inducing=True, **k),
+    "nystrom, smooth": lambda **k: plain(
+        models.Nystrom, n_inducing=6, manifold=0.5, bag_manifold=0.3, **k
     ),
-    "network": lambda **k: models.Network(n_hidden=5, **k),
-    "network, smooth": lambda **k: models.Network(n_hidden=5, manifold=0.5, bag_manifold=0.3, **k),
-    "bag_pixel": lambda **k: BagPixel(n_inducing=6, **k),
-    "dasymetric": lambda **k: Dasymetric(n_inducing=6, **k),
+    "network": lambda **k: plain(models.Network, learning_rate=0.01, n_hidden=5, **k),
+    "network, smooth": lambda **k: plain(
+        models.Network, learning_rate=0.01, n_hidden=5, manifold=0.5, bag_manifold=0.3, **k
+    ),
+    "bag_pixel": lambda **k: plain(BagPixel, n_inducing=6, **k),
+    "dasymetric": lambda **k: plain(Dasymetric, n_inducing=6, **k),
 }
 
 
@@ -324,7 +330,7 @@ def test_a_matrix_that_is_not_positive_definite_is_noticed(cupy):
 
 def test_a_fit_that_diverged_is_noticed(cupy, make_bags):
     bags = make_bags()
-    model = VBAgg(link="exp", estimator="bound", n_inducing=5)
+    model = plain(VBAgg, link="exp", estimator="bound", n_inducing=5)
     state = _disturbed(model, bags)
     state = replace(state, params={**state.params, "mean": np.array([1e4])})
     with np.errstate(all="ignore"), pytest.raises(NumericalError, match="diverged"):

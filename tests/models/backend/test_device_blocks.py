@@ -26,6 +26,7 @@ from models.training.device import (
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training
 from tests.models.backend import strict_cupy as strict
+from tests.plain import plain
 
 ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devices() else [])]
 
@@ -48,7 +49,9 @@ def slow_copies(monkeypatch):
 @pytest.fixture
 def setting(make_bags):
     bags = make_bags(n_bag=60, largest=40)
-    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=7, batch_bags=20)
+    model = plain(
+        VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=7, batch_bags=20
+    )
     source = BagsSource(bags, 0, block_pixels=150)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     return model, source, model.block_params(state)
@@ -175,8 +178,8 @@ def test_blocks_are_joined_to_what_a_device_needs_and_a_step_allows(batch):
 def test_a_whole_fit_on_the_device_is_the_hosts(gpu, make_bags):
     bags = make_bags(n_bag=40)
     how = {"link": "exp", "kernel": "additive", "n_inducing": 6, "max_epochs": 3, "seed": 2}
-    here = VBAgg(**how, batch_bags=40).fit(bags, n_thread=1)
-    there = VBAgg(**how, batch_bags=40).fit(bags, device="gpu")
+    here = plain(VBAgg, **how, batch_bags=40).fit(bags, n_thread=1)
+    there = plain(VBAgg, **how, batch_bags=40).fit(bags, device="gpu")
     assert there.bound_ == pytest.approx(here.bound_, rel=1e-8)
     for name, value in here.state_.params.items():
         assert type(there.state_.params[name]) is np.ndarray

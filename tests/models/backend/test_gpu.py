@@ -16,6 +16,7 @@ from models.backend import arrays as xp
 from models.training.device import block_executor, find_device, placed
 from models.training.executor import BagsSource
 from models.training.loop import start_training
+from tests.plain import plain
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,7 +26,9 @@ pytestmark = [
 
 def _problem(dtype):
     bags = speed.make_bags(40_000)
-    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=200, dtype=dtype)
+    model = plain(
+        VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=200, dtype=dtype
+    )
     source = BagsSource(bags, 0, block_pixels=20_000, block_bags=bags.n_bag)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     rng = np.random.default_rng(1)

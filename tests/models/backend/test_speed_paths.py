@@ -16,6 +16,7 @@ from models.gp import pixel_pass
 from models.gp.kernel_text import parse_kernel
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training
+from tests.plain import plain
 
 KERNELS = (
     "additive",
@@ -118,7 +119,9 @@ def test_predictions_on_kept_buffers_equal_those_on_new_ones(text, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_blocks_on_any_number_of_threads_give_the_same_bits(dtype, make_bags):
     bags = make_bags(n_bag=40, largest=60)
-    model = VBAgg(link="exp", estimator="bound", kernel="additive", n_inducing=25, dtype=dtype)
+    model = plain(
+        VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=25, dtype=dtype
+    )
     source = BagsSource(bags, 0, block_pixels=150)
     n_block = len(source.block_bags)
     assert n_block > 4

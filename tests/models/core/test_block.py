@@ -10,6 +10,7 @@ import pytest
 from models import Bags, Constant, Nystrom, VBAgg
 from models.core.block import BagBlock, refuse_missing, refuse_weightless
 from models.core.errors import BagsError
+from tests.plain import plain
 
 
 def parts(**changes: Any) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def test_missing_covariates_are_a_choice() -> None:
 def test_bags_without_exposure_are_refused_by_a_fit_in_one_line() -> None:
     weightless = Bags(**parts(weight=[1, 1, 0, 0, 0], y=[1.0, 0.0], trials=None))
     says = "weight is 0 in all pixels of bag 1; drop bags without exposure from the fit"
-    for model in (VBAgg(kernel="ard"), Nystrom(), Constant()):
+    for model in (plain(VBAgg, kernel="ard"), plain(Nystrom), plain(Constant)):
         with pytest.raises(BagsError, match=says):
             model.fit(weightless)
     with pytest.raises(BagsError, match="of bag 0 and 2 more;"):

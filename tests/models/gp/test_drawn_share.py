@@ -8,11 +8,14 @@ from models import VBAgg
 from models.gp import bag_variance
 from models.training.executor import BagsSource
 from tests.models.aggregate.country import country, widened
+from tests.plain import plain
 
 
 def _bounds(most, seeds):
     bags = country(side=20, n_area=4, cases=60.0, range_=4.0)
-    model = VBAgg(kernel="ridge + matern32(space)", link="exp", integrate="none", nats_left=1e-3)
+    model = plain(
+        VBAgg, kernel="ridge + matern32(space)", link="exp", integrate="none", nats_left=1e-3
+    )
     model.fit(bags)
     model.pair_pixels = most
     params = model.block_params(model.state_)
@@ -47,8 +50,13 @@ def test_without_it_they_are_not(monkeypatch):
 
 def test_derivatives_are_those_of_finite_differences():
     bags = country(side=12, n_area=3, cases=40.0, range_=4.0)
-    model = VBAgg(
-        kernel="ridge + matern32(space)", link="exp", integrate="none", pair_pixels=7, priors="none"
+    model = plain(
+        VBAgg,
+        kernel="ridge + matern32(space)",
+        link="exp",
+        integrate="none",
+        pair_pixels=7,
+        priors="none",
     )
     rng = np.random.default_rng(0)
     state = model.init(BagsSource(bags, 0).summary(rng), rng)

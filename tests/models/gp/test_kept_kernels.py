@@ -10,12 +10,13 @@ from models.gp.kept_kernels import KeptBlock, KeptKernels
 from models.training.executor import BagsSource
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import country
+from tests.plain import plain
 
 
 @pytest.mark.parametrize("most", [6, 10**6])
 def test_kept_matrices_give_the_same_sums_to_the_last_bit(most):
     bags = country(side=10, n_area=6, cases=40.0, range_=4.0)
-    model = VBAgg(kernel="smooth_additive", link="exp", priors="weak", pair_pixels=most)
+    model = plain(VBAgg, kernel="smooth_additive", link="exp", priors="weak", pair_pixels=most)
     rng = np.random.default_rng(0)
     state = model.init(BagsSource(bags, 0).summary(rng), rng)
     fresh, _ = model.block_stats(model.block_params(state), bags, None)

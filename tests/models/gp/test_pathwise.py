@@ -14,6 +14,7 @@ from models.gp.scaling import scaled_inputs
 from models.likelihoods.observation import Observation
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
+from tests.plain import plain
 
 COMBINATIONS = [
     ("poisson", "exp", False),
@@ -47,7 +48,7 @@ def _state(model, bags, seed=1, size=0.1):
 
 def _model(likelihood="poisson", link="exp", **changed):
     given = {"n_inducing": 5, "n_paths": 4, "n_features": 12, "kernel": "additive", **changed}
-    return VBAgg(likelihood=likelihood, link=link, estimator="monte_carlo", **given)
+    return plain(VBAgg, likelihood=likelihood, link=link, estimator="monte_carlo", **given)
 
 
 def _objective(model, state, bags):
@@ -220,10 +221,10 @@ def test_a_fit_by_draws_ends_near_the_deterministic_one(link, make_bags):
     # Adam for q, too: under natural steps the deterministic fit has inducing variables by terms,
     # which draws do not have.
     settings |= {"posterior_steps": "adam"}
-    judge = VBAgg(estimator="monte_carlo", n_paths=256, **settings)
+    judge = plain(VBAgg, estimator="monte_carlo", n_paths=256, **settings)
     source, ends = BagsSource(bags, 0), []
     for estimator in ("monte_carlo", "log_normal"):
-        model = VBAgg(estimator=estimator, **settings)
+        model = plain(VBAgg, estimator=estimator, **settings)
         # No tolerance: the schedule, which reacts to noise, keeps out of the comparison.
         training = start_training(model, source, seed=0, learning_rate=0.05, tolerance=-np.inf)
         with ThreadExecutor(model, source, 1) as executor:

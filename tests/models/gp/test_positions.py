@@ -8,6 +8,7 @@ from models.core.errors import BagsError
 from models.core.protocol import Summary
 from models.gp.priors import log_prior
 from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
+from tests.plain import plain
 
 
 def test_a_flat_third_axis_changes_nothing():
@@ -30,6 +31,6 @@ def test_positions_with_other_axes_are_refused():
     rng = np.random.default_rng(1)
     x, coords = rng.normal(size=(40, 2)), 50 * rng.normal(size=(40, 2))
     bags = Bags(x, [0, 10, 20, 30, 40], [3.0, 1.0, 4.0, 2.0], coords=coords)
-    model = VBAgg(n_inducing=4, kernel="additive", max_epochs=1).fit(bags, n_thread=1)
+    model = plain(VBAgg, n_inducing=4, kernel="additive", max_epochs=1).fit(bags, n_thread=1)
     with pytest.raises(BagsError, match="fitted with 2 columns"):
         model.predict_pixels(x, np.column_stack([coords, np.zeros(40)]))

@@ -15,6 +15,7 @@ from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.links import LINKS
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
+from tests.plain import plain
 
 NODE, WEIGHT = roots_hermitenorm(120)
 WEIGHT = WEIGHT / np.sqrt(2 * np.pi)
@@ -73,12 +74,15 @@ def _cases(likelihood):
         eta, bag_data = np.array([0.1, 0.5, 0.9, 0.2, 0.4]), np.array([5.0, 7.0, 1000.0, 9.0, 20.0])
     if not likelihood.counts:
         y = y + 1e-3
+    if str(likelihood) == "normal+area_effect":
+        bag_data = np.array([[1.0, 4.0], [2.0, 2.0], [900.0, 8e4], [1.0, 7.0], [0.2, 0.9]])
     return y, eta, bag_data, {name: value + 0.1 for name, value in likelihood.start().items()}
 
 
 LIKELIHOOD_CASES = [
     *LIKELIHOODS.values(),
     *(AreaEffect(LIKELIHOODS[n]) for n in ("poisson", "negative_binomial", "exponential")),
+    LIKELIHOODS["normal"].with_area_effect(),
 ]
 
 
@@ -166,6 +170,11 @@ def test_likelihoods_are_those_of_scipy():
     np.testing.assert_allclose(found, stats.norm(eta, np.sqrt(1.4)).logpdf(y), rtol=1e-10)
     found = LIKELIHOODS["exponential"].terms(y, eta, own, np.ones(3)).value
     np.testing.assert_allclose(found, stats.expon(scale=eta).logpdf(y), rtol=1e-10)
+    found = LIKELIHOODS["gamma"].terms(y[1:], eta[1:], {"log_shape": np.log(6.0)}, 1.0).value
+    theirs = stats.gamma(6.0, scale=eta[1:] / 6.0).logpdf(y[1:])
+    np.testing.assert_allclose(found, theirs, rtol=1e-10)
+    alone = LIKELIHOODS["gamma"].terms(y[1:], eta[1:], {"log_shape": 0.0}, 1.0).value
+    np.testing.assert_allclose(alone, stats.expon(scale=eta[1:]).logpdf(y[1:]), rtol=1e-10)
     p, tested = np.array([0.1, 0.5, 0.8]), np.array([4.0, 9.0, 9.0])
     found = LIKELIHOODS["binomial"].terms(y, p, own, tested).value
     np.testing.assert_allclose(found, stats.binom(tested, p).logpmf(y), rtol=1e-10)
@@ -258,14 +267,14 @@ def test_gradient_of_the_priors_agrees_with_finite_differences(kernel):
         assert by[name][0] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
 
 
-def test_prior_of_an_areas_factor_leaves_one_in_a_hundred_above_a_tenth():
+def test_prior_of_an_areas_factor_leaves_one_in_ten_above_a_half():
     likelihood = AreaEffect(LIKELIHOODS["poisson"])
 
     def density(log_sd):
         return np.exp(log_prior_noise(likelihood, {"log_area_sd": np.array([log_sd])})[0])
 
-    whole = quad(density, -20, 3)[0]
-    assert quad(density, np.log(0.1), 3)[0] / whole == pytest.approx(0.01, rel=1e-3)
+    whole = quad(density, -20, 4)[0]
+    assert quad(density, np.log(0.5), 4)[0] / whole == pytest.approx(0.1, rel=1e-3)
 
 
 def test_coefficients_are_those_of_bayesian_regression():
@@ -273,7 +282,8 @@ def test_coefficients_are_those_of_bayesian_regression():
     n = 60
     x = rng.normal(size=(n, 3))
     y = x @ [1.0, -0.5, 0.0] + 0.3 * rng.normal(size=n)
-    model = VBAgg(
+    model = plain(
+        VBAgg,
         likelihood="normal",
         kernel="linear",
         n_inducing=20,

@@ -12,6 +12,7 @@ from models.gp.bag_variance import bag_variance
 from models.likelihoods.links import find_link
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
+from tests.plain import plain
 
 M = np.array([0.0, 0.3, 1.0, -1.2, 3.0])
 S = np.array([0.5, 0.04, 1e-6, 0.3, 2.0])
@@ -51,7 +52,7 @@ def fitted(make_bags):
     bags = make_bags(n_bag=20, awkward=False)
     # One state: mixtures over hyperparameters have their own tests.
     settings = {"kernel": "additive", "n_inducing": 12, "link": "exp", "integrate": "none"}
-    return VBAgg(max_epochs=60, **settings).fit(bags), bags
+    return plain(VBAgg, max_epochs=60, **settings).fit(bags), bags
 
 
 def test_draws_have_the_moments_of_the_pixels(fitted):

@@ -25,6 +25,7 @@ from pipeline.cli.main import main
 from pipeline.config.catalogue import catalogue
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
+from tests.plain import plain
 
 
 class Geometric(Likelihood):
@@ -171,7 +172,7 @@ def test_a_configuration_names_all_three(tmp_path, capsys):
     model = new_model(_config(tmp_path, **CHOSEN, options={"slowness": 4.0}))
     assert type(model) is Stubborn
     assert (model.likelihood, model.kernel, model.slowness) == (*list(CHOSEN.values())[1:], 4.0)
-    assert model.area_effect is False  # by default Poisson's alone
+    assert str(model.resolved_likelihood) == CHOSEN["likelihood"]  # no effect of areas by default
     assert "stubborn" in [each.kind for each in catalogue()]
     assert main(["models", "--json"]) == 0
     assert "VBAgg that learns slowly" in capsys.readouterr().out
@@ -212,5 +213,5 @@ def test_impossible_responses_are_told_by_bag(bags):
     y[7] = -2.0
     wrong = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords)
     with pytest.raises(BagsError, match="bag 7 is -2, and a response of the poisson"):
-        VBAgg(n_inducing=4).fit(wrong)
+        plain(VBAgg, n_inducing=4).fit(wrong)
     assert AreaEffect(Poisson()).parameters["log_area_sd"] == Parameter(np.log(0.3), 1.0)

@@ -23,6 +23,7 @@ from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
 from models.likelihoods.probability import Draws
 from models.mil import bag_trees
+from tests.plain import plain
 from tests.real_data import SHARED
 
 
@@ -328,7 +329,7 @@ def test_missing_values_have_to_be_asked_for():
     infinite = np.where(np.isnan(hidden.x), np.inf, hidden.x)
     with pytest.raises(BagsError, match="infinity, first in pixel"):
         Bags(infinite, hidden.offsets, hidden.y, allow_missing=True)
-    for model in (BLRT(n_trees=2), VBAgg(), VWSGP()):
+    for model in (BLRT(n_trees=2), plain(VBAgg), VWSGP()):
         with pytest.raises(BagsError, match=r"NaN.*missing=True"):
             model.fit(hidden)
     with pytest.raises(BagsError, match="NaN"):

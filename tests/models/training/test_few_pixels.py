@@ -10,12 +10,13 @@ from models.training import few_pixels
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.few_pixels import ALL_PIXELS, WholeSums, asked
 from tests.models.aggregate.country import country
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
 def setting():
     bags = country(side=16, n_area=12, cases=40.0, range_=4.0)
-    model = VBAgg(kernel="ridge + matern32(space)", link="exp", integrate="none")
+    model = plain(VBAgg, kernel="ridge + matern32(space)", link="exp", integrate="none")
     source = BagsSource(bags, 0, block_bags=3)
     state = model.init(source.summary(np.random.default_rng(0)), np.random.default_rng(0))
     return bags, model, source, state

@@ -113,7 +113,11 @@ def _values(files: Any, scale: float, shift: float) -> None:
 
 @pytest.mark.parametrize(
     ("likelihood", "shift", "options"),
-    [("normal", -0.02, {"link": "identity"}), ("exponential", 0.2, {"estimator": "bound"})],
+    [
+        ("normal", -0.02, {"link": "identity"}),
+        ("exponential", 0.2, {"estimator": "bound"}),
+        ("gamma", 0.2, {}),
+    ],
 )
 def test_values_that_are_no_counts_make_maps(likelihood, shift, options, files):
     _values(files, 0.1, shift)

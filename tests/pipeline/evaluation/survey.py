@@ -15,6 +15,7 @@ from geo.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from tests.plain import plain
 
 SIDE = 3  # pixels along an area
 N_ROW, N_COL = 8, 9  # areas
@@ -102,6 +103,6 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
     bags = Bags(
         everything.x, store.offsets, store.y, everything.weight, everything.coords, store.trials
     )
-    model = VBAgg(likelihood="binomial", kernel=KERNEL, n_inducing=15, max_epochs=25)
+    model = plain(VBAgg, likelihood="binomial", kernel=KERNEL, n_inducing=15, max_epochs=25)
     model.fit(bags, n_thread=1).save(work / "model")
     return Survey(config, store, people, tested, positive)

@@ -47,7 +47,7 @@ def test_the_constant_knows_the_training_areas_alone(world):
 def test_constant_and_zero_responses_have_scores(name, y):
     likelihood = LIKELIHOODS[name]
     tested = np.full(6, 9.0) if likelihood.needs_trials else None
-    own = areas(y + (0.1 if name == "exponential" else 0.0), np.full(6, 100.0), tested)
+    own = areas(y + (0.1 if name in ("exponential", "gamma") else 0.0), np.full(6, 100.0), tested)
     draws = hold_out_constant(likelihood, own, np.arange(6) % 2, 50, 0)
     report = jsonable(score(draws, [0.9], counts=likelihood.counts))
     json.dumps(report, allow_nan=False)

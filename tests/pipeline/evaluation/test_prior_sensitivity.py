@@ -102,9 +102,9 @@ def test_densities_of_the_priors_add_up_to_the_models_own(model: VBAgg) -> None:
     whole = np.array(priors)
     parts = found["range"] + found["slopes"] + found["size"]
     assert np.ptp(parts - whole) < 1e-10 * np.abs(whole).max()
-    # That of the area effect: exponential in its deviation, P(sd > 0.1) = 0.01, by its logarithm.
+    # That of the area effect: exponential in its deviation, P(sd > 0.5) = 0.1, by its logarithm.
     log_sd = state.members["log_area_sd"][:, 0]
-    exact = log_sd + np.log(0.01) / 0.1 * np.exp(log_sd)
+    exact = log_sd + np.log(0.1) / 0.5 * np.exp(log_sd)
     assert np.ptp(found["area_effect"] - exact) < 1e-9
 
 

@@ -23,6 +23,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 from pipeline.prediction.products import layers
 from pipeline.prediction.raster import predict_raster
+from tests.plain import plain
 
 GEOD = Geod(ellps="WGS84")
 
@@ -97,7 +98,7 @@ def run(
     (directory / "out" / "work").mkdir(parents=True)
     ingest(StageContext(config, Silent(), ""))
     store = BagStore.open(directory / "out" / "work" / "bags.zarr")
-    model = VBAgg(n_inducing=8, kernel="additive", link="exp", max_epochs=2, seed=1)
+    model = plain(VBAgg, n_inducing=8, kernel="additive", link="exp", max_epochs=2, seed=1)
     fit(model, store, client=None, n_thread=1)
     maps = directory / "maps"
     maps.mkdir()

@@ -13,7 +13,7 @@ import rasterio
 import yaml
 
 from geo.errors import InputError
-from models.likelihoods.registry import LIKELIHOODS
+from models.likelihoods.registry import find_likelihood
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
@@ -100,11 +100,12 @@ def test_counts_with_a_weight_stay_totals(files):
     assert set(store.y) == {7.0}
 
 
+@pytest.mark.parametrize("effect", [False, True])
 @pytest.mark.parametrize("name", ["normal", "exponential"])
-def test_the_likelihood_of_an_average_is_that_of_its_total(name):
+def test_the_likelihood_of_an_average_is_that_of_its_total(name, effect):
     # p(total) d total = p(average) d average: the densities differ by the weight alone, wherever
     # the mean is, so that a fit to totals is one to averages.
-    likelihood = LIKELIHOODS[name]
+    likelihood = find_likelihood(name, area_effect=effect)
     params = dict.fromkeys(likelihood.parameters, 0.3)
     weight, offsets = np.array([1.0, 2.0, 5.0, 0.5]), np.array([0, 3, 4])
     mean, y = np.array([2.0, 0.7]), np.array([2.5, 0.4])

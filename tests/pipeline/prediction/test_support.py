@@ -21,6 +21,7 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support import data_support, rough_variance
 from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def fitted() -> tuple[VBAgg, Bags]:
     x, coords = rng.standard_normal((300, 2)), rng.uniform(0, 50, (300, 2))
     y = rng.normal(20.0, 2.0, 30)
     bags = Bags(x, offsets, y, np.ones(300), coords)
-    model = VBAgg(
+    model = plain(VBAgg,
         likelihood="normal", kernel="linear(x) + rbf(x) + matern32(space)", n_inducing=60,
         max_epochs=40, priors="weak",
     )  # fmt: skip
@@ -63,7 +64,7 @@ def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> Non
     assert len(rough) == 10
     assert min(rough) > 0
     fixed = model.fitted_state().fixed
-    kernel = kernel_of(model.kernel, fixed)
+    kernel = kernel_of(model.kernel_text(fixed), fixed)
     assert isinstance(kernel, TermKernel)  # each term has inducing variables of its own
     floor = (0.1 * 3.0) ** 2  # of the identity link
     expected = sum(
@@ -90,7 +91,7 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
     cross = 2.0 * np.exp(-0.5 * ((x - known.T) / 0.7) ** 2)
     gone = np.einsum("ij,ij->i", cross, np.linalg.solve(k, cross.T).T)
     model = SimpleNamespace(
-        kernel="linear(x) + rbf(x)",
+        kernel_text=lambda _: "linear(x) + rbf(x)",
         fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
     )
     assert rough_variance(kernel, theta, z) == pytest.approx(2.0)
@@ -99,7 +100,7 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
     # Over draws of the hyperparameters: the average.
     half = np.log(np.array([1e-12, 4.0, 0.7]))
     state = SimpleNamespace(fixed=fixed, params={}, members={"theta": np.stack([theta, half])})
-    mixed = SimpleNamespace(kernel=model.kernel, fitted_state=lambda: state)
+    mixed = SimpleNamespace(kernel_text=model.kernel_text, fitted_state=lambda: state)
     parts = SimpleNamespace(link="exp", parts=(p, p), weights=np.array([0.25, 0.75]))
     exact = 0.25 * gone / 2 + 0.75 * np.clip(1 - (2 - gone) / 4, 0, 1)
     np.testing.assert_allclose(data_support(mixed, parts, x, None), exact, atol=1e-10)
@@ -129,7 +130,7 @@ def test_a_rough_part_that_has_vanished_rules_nothing() -> None:
     fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
     theta = np.log(np.array([1.0, 1e-5, 1.0]))
     model: Any = SimpleNamespace(
-        kernel="linear(x) + rbf(x)",
+        kernel_text=lambda _: "linear(x) + rbf(x)",
         fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
     )
     p = Prediction("exp", np.zeros(4), np.full(4, 5e-4), 1.0)

@@ -32,6 +32,7 @@ from pipeline.reporting.rasters import data_uri, pictures
 from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
+from pipeline.training.modes import overdispersion
 from tests.pipeline.reporting.conftest import NASTY, page_data
 
 
@@ -61,6 +62,31 @@ def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
             float(re.findall(r'<td class="number" data-v="([^"]*)"', row)[at - 1]) for row in rows
         ]
         np.testing.assert_allclose(values, table[column], rtol=1e-12)
+
+
+def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion(finished, copied):
+    record = read_record(finished.out)
+    effects = record["fit"]["summary"]["effects"]
+    assert list(effects) == list(finished.config.covariates)
+    said = texts(finished.page(), "td")
+    for name, told in effects.items():
+        # The default kernel has a line and a smooth of each covariate.
+        assert told["percentiles"]
+        assert told["lower"] < told["median"] < told["upper"]
+        (text,) = (each for each in said if each.startswith(f"Where {name} is at its 90th"))
+        assert f"about {100 * abs(told['median']):.3g} %" in text
+        assert text.endswith("all else equal.") or "all else equal. " in text
+    modes = [
+        {"explains": name, "weight": weight, "area_sd": 0.4, "range_km": 9.0, "field_sd": 0.4}
+        for name, weight in (("noise between areas", 0.7), ("a field shorter than an area", 0.3))
+    ]
+    summary = record["fit"]["summary"] | {"overdispersion": overdispersion(modes, "exp")}
+    finished.report(copied, fit=record["fit"] | {"summary": summary})
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    start = "The counts cannot tell noise between areas (weight 70 %)"
+    for tag, first in (("p", "model"), ("li", "warnings")):
+        part = page[page.index(f'id="{first}"') :]
+        assert any(each.startswith(start) for each in texts(part, tag))
 
 
 def test_the_numbers_under_the_pointer_are_those_of_the_csv(finished):

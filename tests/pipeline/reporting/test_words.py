@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pandas as pd
 import pytest
 
+from models.likelihoods.area_effect import AreaEffect
+from models.likelihoods.registry import LIKELIHOODS
 from pipeline.reporting.tables import name_column
-from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number, slopes
+from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
 
 GAIN = {
     "answer": "unclear",
@@ -63,13 +64,15 @@ def test_a_period_without_a_case_is_a_map_of_upper_limits():
     assert not any("any cases" in each for each in some)
 
 
-def test_slopes_are_changes_of_the_rate_under_the_exponential_link():
-    fit = {"coefficients": {"rain": {"mean": math.log(1.5), "sd": 0.1}}}
-    (row,) = slopes(fit, "exp", "rate")
-    low, high = (100 * (1.5 * math.exp(sign * 0.1644854) - 1) for sign in (-1, 1))
-    assert "about 50 % higher" in row.meaning
-    assert f"(+{low:.3g} % to +{high:.3g} %)" in row.meaning
-    assert slopes(fit, "square", "rate")[0].meaning == ""
+@pytest.mark.parametrize("link", ["exp", "square"])
+def test_the_area_effect_is_a_factor_whatever_the_link(link):
+    """Of totals ``eta e^(sd z)``: by its own draws."""
+    (row,) = hyperparameters({"hyperparameters": {"area_sd": 0.5}}, link)
+    rng, eta = np.random.default_rng(0), np.full(200_000, 1e6)
+    drawn = AreaEffect(LIKELIHOODS["poisson"]).draw(eta, {"log_area_sd": np.log(0.5)}, None, rng)
+    factor = np.exp(np.log(drawn / 1e6).std())
+    assert row.meaning == f"Areas differ beyond the map by a factor of about {number(1.65)}."
+    assert factor == pytest.approx(1.65, abs=0.01)
 
 
 def test_length_scales_are_said_with_their_unit():

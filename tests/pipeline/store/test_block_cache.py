@@ -15,6 +15,7 @@ from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, 
 from pipeline.store.block_cache import MAX_PENDING, BlockCache, block_bytes
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
+from tests.plain import plain
 
 
 class Shelf:
@@ -142,7 +143,7 @@ def test_the_budget_changes_no_bit_of_a_fit(tmp_path, monkeypatch):
             made.append(self)
 
         monkeypatch.setattr(StoreBlockSource, "__init__", new)
-        model = VBAgg(n_inducing=6, max_epochs=4, batch_bags=8, posterior_steps="adam")
+        model = plain(VBAgg, n_inducing=6, max_epochs=4, batch_bags=8, posterior_steps="adam")
         fit(model, store, n_thread=2)
         fitted.append(model)
         loads.append(made[0].cache.n_load)

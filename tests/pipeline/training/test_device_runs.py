@@ -18,10 +18,11 @@ from pipeline.prediction.products import layers
 from pipeline.prediction.raster import predict_raster
 from pipeline.training.fit import fit
 from tests.models.backend import strict_cupy as strict
+from tests.plain import plain
 
 
 def _fitted(store, **how):
-    model = VBAgg(n_inducing=6, kernel="additive", link="exp", max_epochs=3, batch_bags=6)
+    model = plain(VBAgg, n_inducing=6, kernel="additive", link="exp", max_epochs=3, batch_bags=6)
     return model, fit(model, store, n_thread=1, **how)
 
 
@@ -38,9 +39,9 @@ def test_a_fit_from_a_store_is_the_processors(world, monkeypatch, tmp_path):
 def test_joined_blocks_go_through_a_fit_and_its_checkpoints(world, monkeypatch, tmp_path):
     strict.install(monkeypatch)
     _, whole = _fitted(world.store, device="gpu")
-    model = VBAgg(n_inducing=6, kernel="additive", link="exp", max_epochs=2, batch_bags=6)
+    model = plain(VBAgg, n_inducing=6, kernel="additive", link="exp", max_epochs=2, batch_bags=6)
     fit(model, world.store, device="gpu", checkpoint=tmp_path)
-    model = VBAgg(n_inducing=6, kernel="additive", link="exp", max_epochs=3, batch_bags=6)
+    model = plain(VBAgg, n_inducing=6, kernel="additive", link="exp", max_epochs=3, batch_bags=6)
     resumed = fit(model, world.store, device="gpu", checkpoint=tmp_path)
     assert resumed.epoch == 3
     for name, value in whole.state.params.items():

@@ -32,6 +32,7 @@ from pipeline.store.block_source import StoreBlockSource
 from pipeline.store.other_responses import OtherResponses
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
+from tests.plain import plain
 
 ROOT = Path(__file__).parents[3]
 N_BAG = 24
@@ -86,7 +87,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
 
 def new_model(**params: Any) -> VBAgg:
     start = {"n_inducing": 8, "kernel": "additive", "max_epochs": 4, "batch_bags": 6}
-    return VBAgg(**{**start, **params})
+    return plain(VBAgg, **{**start, **params})
 
 
 MINI_BATCHES = {"posterior_steps": "adam"}  # steps within an epoch, no climb over all areas
@@ -446,6 +447,7 @@ def test_killed_and_resumed(store: BagStore, tmp_path: Path) -> None:
         import sys
         from contextlib import contextmanager
         from models import VBAgg
+        from tests.plain import plain
         from pipeline.training.fit import fit
         from pipeline.store.bag_store import BagStore
 
@@ -459,7 +461,7 @@ def test_killed_and_resumed(store: BagStore, tmp_path: Path) -> None:
                     print(self.done, flush=True)
                     sys.stdin.readline()
 
-        model = VBAgg(n_inducing=8, kernel="additive", max_epochs=4, batch_bags=6)
+        model = plain(VBAgg, n_inducing=8, kernel="additive", max_epochs=4, batch_bags=6)
         fit(model, BagStore.open(sys.argv[1]), checkpoint=sys.argv[2], progress=Progress())
         """
     )

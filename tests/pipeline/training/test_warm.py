@@ -21,6 +21,7 @@ from pipeline.prediction.areas import draw_areas
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
 from pipeline.training.fit import fit
 from pipeline.training.warm import start_key, warm_training
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
 
 def model(**params: Any) -> VBAgg:
     settings = {"kernel": "ard(x)", "link": "exp", "n_inducing": 12, "area_effect": True}
-    return VBAgg(**{**settings, "priors": "weak", "batch_bags": 8, **params})
+    return plain(VBAgg, **{**settings, "priors": "weak", "batch_bags": 8, **params})
 
 
 @pytest.fixture(scope="module")

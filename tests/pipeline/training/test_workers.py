@@ -22,6 +22,7 @@ from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 from pipeline.training.worker import KEEP_SHARE, _keep_mb
+from tests.plain import plain
 
 N_BAG, N_STEP = 48, 20
 
@@ -60,7 +61,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
 
 def new_model(max_epochs: int = 5) -> VBAgg:
     """Four or five steps an epoch."""
-    return VBAgg(
+    return plain(
+        VBAgg,
         n_inducing=10,
         kernel="additive",
         max_epochs=max_epochs,

@@ -1,0 +1,131 @@
+"""Noisy counts: what the defaults' intervals cover where areas differ by more than chance.
+
+    python -m benchmarks.noise [--worlds TEXT] [--grids 10] [--label LABEL] [--workers N]
+    python -m benchmarks.noise --table
+
+A world is a truth (linear, bent), a number of areas (20, 100, 300), a deviation of the noise
+between areas (0, .2, .45, .8) and its law (log-normal factors, or gamma factors, which make
+negative binomial counts), on the grids of :mod:`benchmarks.grids` with 60 cases an area. Fits and
+scores are those of :mod:`benchmarks.designs`; a fit that ends with an error is a record as well.
+``benchmarks/results/noise.json`` has one record a grid; a command goes on where it ended.
+``--table`` computes nothing: it writes the table of ``docs/calibration.md`` and ends with an error
+where figures of the defaults are of other code than this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import designs
+from benchmarks.designs import Record, Task
+from benchmarks.grids import Design
+from benchmarks.records import source_hash_of
+from benchmarks.report import RESULTS
+
+CASES = 60.0
+NOISE = (0.0, 0.2, 0.45, 0.8)
+WORLDS: dict[str, Design] = {
+    f"{truth}-{n_area}-{law}-{sd:g}": Design(truth, n_area, CASES, sd, law=law)
+    for truth, n_area, sd, law in product(
+        ("linear", "bent"), (20, 100, 300), NOISE, ("log_normal", "gamma")
+    )
+    if sd > 0 or law == "log_normal"
+}
+PATH = RESULTS / "noise.json"
+PAGE = Path(__file__).parents[1] / "docs/calibration.md"
+BEGIN, END = "<!-- noise: worlds -->", "<!-- noise: end worlds -->"
+
+
+def measure(task: Task) -> Record:
+    """Do as :func:`benchmarks.designs.measure`; an error is a record."""
+    try:
+        return {**designs.measure(task, WORLDS[task.design]), "code": code()}
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return {
+            "label": task.label,
+            "design": task.design,
+            "grid": task.grid,
+            "model": dict(task.model),
+            "code": code(),
+            "error": f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
+        }
+
+
+def code() -> str:
+    """Return a hash of the code that decides a fit."""
+    return source_hash_of("models.aggregate.vbagg", "models")
+
+
+def table(records: Iterable[Record]) -> str:
+    """Return one row a world and label: grids, errors, and means with standard errors."""
+    rows: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        rows.setdefault((record["design"], record["label"]), []).append(record)
+    order = {name: number for number, name in enumerate(WORLDS)}
+    lines = [
+        "| world | code | grids | errors | pixels | people | correlation | log width | CRPS |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for world, label in sorted(rows, key=lambda key: (order[key[0]], key[1])):
+        own = rows[world, label]
+        done = [each["pixels"] for each in own if "error" not in each]
+        figures = [
+            [each["coverage"]["0.9"] for each in done],
+            [each["coverage_people"]["0.9"] for each in done],
+            [each["correlation"] for each in done],
+            [each["width"] for each in done],
+            [each["crps"] for each in done],
+        ]
+        cells = " | ".join(map(_mean, figures))
+        lines.append(f"| {world} | {label} | {len(own)} | {len(own) - len(done)} | {cells} |")
+    return "\n".join(lines)
+
+
+def _mean(values: list[float]) -> str:
+    if not values:
+        return ""
+    error = f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{error}"
+
+
+def main() -> None:
+    """Measure what is asked for, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", default="", help="those whose names hold this text")
+    parser.add_argument("--grids", type=int, default=10)
+    parser.add_argument("--label", default="now")
+    parser.add_argument("--kernel", help="instead of the default")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=PATH)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    records = designs.read_records(options.results)
+    if not options.table:
+        changes = () if options.kernel is None else (("kernel", options.kernel),)
+        tasks = [
+            Task(options.label, world, grid, changes)
+            for grid in range(options.grids)
+            for world in WORLDS
+            if options.worlds in world
+        ]
+        left = designs.missing(tasks, records)
+        designs.run(left, options.results, options.workers, measure)
+        return
+    old = [key for key, each in records.items() if key[0] == "now" and each["code"] != code()]
+    if old:
+        sys.exit(f"error: {len(old)} records of 'now' are of other code; remove and measure again")
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{table(records.values())}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+r"""Prior covariances of weighted averages of ``f`` over areas, ``sum_i b_i f_i``.
+
+They need no inducing variables: ``O(n_node^2)`` once for each length-scale of a term that has one
+length-scale, whose matrices are kept on a grid of its logarithm. Terms of one covariate are
+tabulated along a line, linear ones are exact, others are computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from models.gp.bag_variance import choose_nodes
+from models.gp.kernel_terms import Term, split_terms
+from models.gp.kernels import Constant, Kernel, Linear, Radial
+from models.gp.regression_kernels import Ridge
+
+STEP = 0.2  # of the logarithm of a length-scale: interpolation errs by .002 of a correlation
+SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
+N_LINE = 48
+MOST_NODES = 1024  # of all areas together
+LEAST_NODES, LARGEST_NODES = 4, 16  # of one area
+Matrix = Callable[[np.ndarray], np.ndarray]
+
+
+class AverageCovariance:
+    """Covariances of averages as a function of the kernel's parameters.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Sum of terms.
+    z : (n_pix, n_dim) float64
+        Scaled inputs.
+    b : (n_pix,) float64
+        Weights, at least 0.
+    offsets : (n_area + 1,) int64
+        Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``.
+    """
+
+    def __init__(self, kernel: Kernel, z: np.ndarray, b: np.ndarray, offsets: np.ndarray) -> None:
+        self._z, self._b, self._offsets = z, b, offsets
+        self._n_area = offsets.size - 1
+        area = np.repeat(np.arange(self._n_area), np.diff(offsets))
+        self._sums = csr_array((b, (area, np.arange(b.size))), (self._n_area, b.size))
+        self._nodes, self._mass, self._apart, self._own = self._choose()
+        self.terms = list(split_terms(kernel))
+        self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
+
+    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the covariances of the whole function's averages, and what they lack of ``f``'s.
+
+        Returns
+        -------
+        covariance : (n_area, n_area) float64
+        inside : (n_area,) float64
+            Variance of ``f`` inside the areas by the terms of two and more dimensions, of which the
+            responses tell least.
+        """
+        total, inside = np.zeros((self._n_area, self._n_area)), np.zeros(self._n_area)
+        for number, term in enumerate(self.terms):
+            k = self.term(number, theta)
+            total += k
+            if term.columns[1] - term.columns[0] > 1 and not _is_linear(term.kernel):
+                whole = np.asarray(term.kernel.diag(theta[term.places], self._z))
+                inside += self._sums @ whole - np.diag(k)
+        return total, inside
+
+    def term(self, number: int, theta: np.ndarray) -> np.ndarray:
+        """Return the part of one term."""
+        return self._matrix[number](theta[self.terms[number].places])
+
+    def _of(self, term: Term) -> Matrix:
+        kernel = term.kernel
+        if isinstance(kernel, Constant):
+            level = np.outer(*(2 * [self._sums @ np.ones(self._b.size)]))
+            return lambda theta: float(np.exp(theta[0])) * level
+        if _is_linear(kernel):
+            means = self._sums @ self._z  # the kernel of averages is the average of the kernel
+            return lambda theta: np.asarray(kernel.matrix(theta, means, means))
+        if isinstance(kernel, Radial) and kernel.n_theta == 2:
+            if kernel.columns[1] - kernel.columns[0] == 1:
+                return self._tabulated(self._along_line(kernel))
+            return self._tabulated(partial(self._between_nodes, kernel))
+        return partial(self._between_nodes, kernel)
+
+    def _tabulated(self, unit: Matrix) -> Matrix:
+        """Interpolate the matrices of a term of variance 1 by the logarithm of its length-scale."""
+        known: dict[int, np.ndarray] = {}
+
+        def at(number: int) -> np.ndarray:
+            if number not in known:
+                known[number] = unit(np.array([0.0, SHORTEST + STEP * number]))
+            return known[number]
+
+        def matrix(theta: np.ndarray) -> np.ndarray:
+            place = (np.clip(theta[1], SHORTEST, LONGEST - 1e-9) - SHORTEST) / STEP
+            number = int(place)
+            variance, share = float(np.exp(theta[0])), float(place - number)
+            return variance * (1.0 - share) * at(number) + variance * share * at(number + 1)
+
+        return matrix
+
+    def _along_line(self, kernel: Radial) -> Matrix:
+        """Return the matrix of a term of one column: pixels stand between points of a line."""
+        column = self._z[:, kernel.columns[0]]
+        line = np.zeros((N_LINE, self._z.shape[1]))
+        line[:, kernel.columns[0]] = np.linspace(column.min(), column.max(), N_LINE)
+        width = float(np.ptp(column)) or 1.0
+        place = np.clip((column - column.min()) / width * (N_LINE - 1), 0.0, N_LINE - 1 - 1e-9)
+        low = place.astype(np.int64)
+        share = place - low
+        row = np.arange(column.size)
+        between = csr_array(
+            (np.append(1.0 - share, share), (np.append(row, row), np.append(low, low + 1))),
+            (column.size, N_LINE),
+        )
+        spread = (self._sums @ between).toarray()
+        return lambda theta: spread @ np.asarray(kernel.matrix(theta, line, line)) @ spread.T
+
+    def _between_nodes(self, kernel: Kernel, theta: np.ndarray) -> np.ndarray:
+        """Average over nodes of each area; the pairs inside an area are of different pixels."""
+        z = self._z[self._nodes]
+        k = np.asarray(kernel.matrix(theta, z, z))
+        out = self._mass @ (self._mass @ k).T
+        out = 0.5 * (out + out.T)
+        diagonal = np.asarray(kernel.diag(theta, z))
+        inside = np.empty(self._n_area)
+        for number, (first, last) in enumerate(self._apart):
+            mass = self._own[first:last]
+            pairs = mass @ k[first:last, first:last] @ mass
+            inside[number] = pairs - mass**2 @ diagonal[first:last]
+        alone = self._sums.power(2) @ np.asarray(kernel.diag(theta, self._z))
+        np.fill_diagonal(out, inside + alone)
+        return out
+
+    def _choose(self) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
+        """Choose nodes; return them, their shares of averages, places by area, and masses."""
+        most = int(np.clip(MOST_NODES // self._n_area, LEAST_NODES, LARGEST_NODES))
+        nodes, shares, masses, places, first = [], [], [], [], 0
+        for number in range(self._n_area):
+            rows = slice(self._offsets[number], self._offsets[number + 1])
+            b = self._b[rows]
+            chosen, mass, _ = choose_nodes(b, most, number)
+            if chosen.size == 0:
+                chosen, mass = np.zeros(1, dtype=np.int64), np.zeros(1)
+            nodes.append(chosen + self._offsets[number])
+            total = float(mass.sum())
+            shares.append(mass * (float(b.sum()) / total if total > 0 else 0.0))
+            masses.append(mass if chosen.size > 1 else np.zeros(1))
+            places.append((first, first + chosen.size))
+            first += chosen.size
+        row = np.repeat(np.arange(self._n_area), [last - start for start, last in places])
+        share = csr_array((np.concatenate(shares), (row, np.arange(first))), (self._n_area, first))
+        return np.concatenate(nodes), share, places, np.concatenate(masses)
+
+
+def _is_linear(kernel: Kernel) -> bool:
+    return isinstance(kernel, Linear | Ridge | Constant)

@@ -1,0 +1,198 @@
+"""The areas' evidence against dense processes, and the chain against densities that are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.spatial.distance import cdist
+
+from models import VBAgg
+from models.aggregate import hyperparameter_chain
+from models.aggregate.area_evidence import AreaEvidence, Evidence
+from models.aggregate.hyperparameter_chain import Places, explore, find_places
+from models.aggregate.profile_bound import ProfileBound
+from models.gp import priors
+from models.gp.average_covariance import AverageCovariance
+from models.gp.kernel_text import parse_kernel
+from models.likelihoods.registry import find_likelihood
+from models.training.few_pixels import asked
+from tests.models.aggregate.country import Dense, country, matern32
+
+KERNEL = "ridge + matern32(space)"
+
+
+def _fitted(bags, **settings):
+    given = {"kernel": KERNEL, "link": "exp", "integrate": "none", "area_effect": False}
+    return VBAgg(**{**given, **settings}).fit(bags, n_thread=1)
+
+
+@pytest.mark.parametrize(
+    "text", ["ridge + smooth + matern32(space)", "linear + rbf * matern12(space) + constant"]
+)
+def test_covariances_of_averages_are_those_of_all_pixels(text):
+    rng = np.random.default_rng(0)
+    sizes = np.array([1, 5, 12, 16, 3])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    z, b = rng.standard_normal((offsets[-1], 4)), rng.random(offsets[-1])
+    kernel = parse_kernel(text, 2, has_coords=True)
+    theta = 0.5 * rng.standard_normal(kernel.n_theta)
+    found, inside = AverageCovariance(kernel, z, b, offsets)(theta)
+    weights = np.zeros((sizes.size, z.shape[0]))
+    weights[np.repeat(np.arange(sizes.size), sizes), np.arange(z.shape[0])] = b
+    wanted = weights @ kernel.matrix(theta, z, z) @ weights.T
+    # Length-scales are interpolated, terms of one column stand on a line.
+    assert np.abs(found - wanted).max() < 0.01 * np.abs(wanted).max()
+    assert (inside > 0).any()
+
+
+def test_large_areas_have_the_variance_of_all_pairs_of_their_pixels():
+    """Few nodes alone would leave a short field a share of its variance that it has not."""
+    side = 20
+    at = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2).astype(float)
+    order = np.argsort((at[:, 0] // 10) * 2 + at[:, 1] // 10, kind="stable")
+    at, offsets = at[order], np.array([0, 100, 200, 300, 400])
+    kernel = parse_kernel("matern32(space)", 0, has_coords=True)
+    b = np.full(400, 0.01)
+    for length in (0.7, 2.0, 6.0):
+        found, _ = AverageCovariance(kernel, at, b, offsets)(np.array([0.0, np.log(length)]))
+        whole = matern32(cdist(at, at), length).reshape(4, 100, 4, 100).mean(axis=(1, 3))
+        assert np.diag(found) == pytest.approx(np.diag(whole), rel=0.35, abs=0.005)
+
+
+def test_the_evidence_is_that_of_the_dense_process():
+    bags = country()
+    model = _fitted(bags)
+    fixed, theta = model.state_.fixed, model.state_.params["theta"]
+    evidence = AreaEvidence(model, model.state_, bags)
+    z = (bags.x - fixed["x_mean"]) / fixed["x_sd"]
+    distance = cdist(bags.coords, bags.coords) / float(fixed["coord_scale"][0])
+    weight = bags.weight * float(fixed["base_rate"][0])
+    kernel, side = model._kernel(fixed), float(fixed["area_side"][0])
+
+    def dense(at):
+        slope, variance, length = np.exp(at)
+        # A flat prior of the mean, but for a constant.
+        prior = variance * matern32(distance, length) + slope * z @ z.T + 100.0
+        return (
+            Dense(bags.y, weight, bags.offsets, prior).laplace()[0]
+            + (priors.log_prior(kernel, at, "exp", side)[0])
+        )
+
+    moves = [
+        (1.0, 0.0, 0.0),
+        (0.0, -1.0, 0.0),
+        (0.0, 1.0, -0.7),
+        (0.0, 0.5, 1.0),
+        (-1.0, 0.5, -0.5),
+    ]
+    for move in moves:
+        at = theta + np.array(move)
+        told = evidence.at(at).value - evidence.at(theta).value
+        assert told == pytest.approx(dense(at) - dense(theta), abs=0.35)
+
+
+CASES = {
+    "poisson, area effect": {"area_effect": True},
+    "square": {"link": "square"},
+    "negative binomial": {"likelihood": "negative_binomial"},
+    "normal": {"likelihood": "normal", "link": "identity", "area_effect": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_evidence_falls_as_the_profile_bound_does(case):
+    """Two routes: averages without inducing variables, and a bound with them."""
+    bags = country(cases=60.0)
+    model = _fitted(bags, **CASES[case])
+    profile = ProfileBound(
+        model,
+        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
+        bags.n_bag,
+    )
+    state = model.state_
+    phi, evidence = profile.pack(state.params), AreaEvidence(model, state, bags)
+    first, best = evidence.at(phi[1:]), profile.at(state, 1e-4).value
+    rng = np.random.default_rng(3)
+    off, told = [], []
+    for _ in range(5):
+        moved = phi + 0.7 * rng.standard_normal(phi.size)
+        there = evidence.at(moved[1:])
+        moved[0] = phi[0] + there.mean - first.mean
+        fall = best - profile.at(profile.unpack(state, moved), 1e-3).value
+        told.append(first.value - there.value)
+        off.append(fall - told[-1])
+    assert np.abs(told).max() > 1.0
+    assert np.abs(off).max() < 0.4 + 0.2 * np.abs(told).max()
+
+
+@dataclass
+class Known:
+    """A density of three logarithms with two modes, in place of an evidence."""
+
+    weight: float = 0.3
+    large_sd: float = 1.0
+    side: float = 1.0
+
+    @property
+    def modes(self):
+        return np.log([[0.03, 0.8, 0.4], [0.45, 0.05, 2.5]])
+
+    def at(self, x):
+        each = -0.5 * (((x - self.modes) / 0.3) ** 2).sum(axis=1)
+        value = np.log(np.array([self.weight, 1 - self.weight]) @ np.exp(each))
+        return Evidence(float(value), 0.2 * float(x[0]), 25.0)
+
+    def noise_share(self, x, sd):
+        return sd**2 / (sd**2 + np.exp(x[1]))
+
+
+@pytest.mark.parametrize("weight", [0.3, 0.8])
+def test_draws_cross_between_two_modes_by_their_weight(weight):
+    known, places = Known(weight), Places(1, 2, 3, 1.0)
+    phi = np.append(0.0, known.modes[0])
+    chain = explore(known, phi, 0.09 * np.eye(4), places, 0, n_step=4300)
+    noisy = chain.noise > 0.5
+    assert 1 - noisy.mean() == pytest.approx(weight, abs=0.07)
+    assert chain.phi[noisy, 1:].mean(axis=0) == pytest.approx(known.modes[1], abs=0.1)
+    assert chain.phi[noisy, 1:].std(axis=0) == pytest.approx(0.3, abs=0.06)
+    own = chain.phi[:, 0] - 0.2 * (chain.phi[:, 1] - phi[1])
+    assert own.std() == pytest.approx(0.2, rel=0.1)  # the mean's, given the others
+    rows = chain.representatives(10)
+    assert (chain.noise[rows] > 0.5).mean() == pytest.approx(noisy.mean(), abs=0.1)
+    told = hyperparameter_chain.explanations(chain, places, 1.0)
+    assert told[:, 0].sum() == pytest.approx(1.0)
+    assert told[0, 0] == noisy.mean()
+    assert told[2, 0] < 0.1 * told[1, 0]
+    assert np.log(told[0, 1:]) == pytest.approx(known.modes[1], abs=0.15)
+
+
+def test_without_noise_or_space_nothing_stands_for_another():
+    kernel = parse_kernel(KERNEL, 2, has_coords=True)
+    assert find_places(kernel, find_likelihood("poisson"), {}) is None
+    noisy = find_likelihood("negative_binomial")
+    assert find_places(parse_kernel("ridge", 2, has_coords=True), noisy, {}) is None
+    places = find_places(kernel, noisy, {})
+    assert places == Places(4, 2, 3, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_feat", "scale"), [("smooth", 1, priors.SMOOTH), ("rbf", 3, priors.JOINT)]
+)
+def test_the_prior_of_smooths_and_interactions_is_half_cauchy(text, n_feat, scale):
+    kernel = parse_kernel(text, n_feat, has_coords=False)
+
+    def density(log_variance):
+        return np.exp(priors.log_prior(kernel, np.array([log_variance, 0.0]), "exp")[0])
+
+    edge = 2 * np.log(scale)
+    below, above = quad(density, -60, edge)[0], quad(density, edge, 60)[0]
+    assert above == pytest.approx(below, rel=1e-6)
+    at = np.array([-1.3, 0.4])
+    for k in range(2):
+        away = 1e-6 * np.eye(2)[k]
+        slope = priors.log_prior(kernel, at + away, "exp")[0]
+        slope -= priors.log_prior(kernel, at - away, "exp")[0]
+        assert priors.log_prior(kernel, at, "exp")[1][k] == pytest.approx(slope / 2e-6, rel=1e-6)

@@ -1,0 +1,63 @@
+"""Random features of functions that are drawn in groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.gp.draws import GROUP_FREQUENCIES, _grouped
+from models.gp.kernel_text import parse_kernel
+
+KERNEL = "ridge + smooth + ard + matern32(space) * matern12(space) + constant"
+
+
+def _shares(kernel, theta, n_feature, rng, n_draws=8):
+    """Features, what each function's weights on them are multiplied by, and its group."""
+    features = kernel.features(theta, n_feature, rng)
+    share = np.ones((features.n_feature, n_draws))
+    group = _grouped(features, share)
+    return features, share, group
+
+
+def test_the_covariance_of_every_group_is_the_kernel_on_average():
+    kernel, rng = parse_kernel(KERNEL, 2, has_coords=True), np.random.default_rng(0)
+    theta, z = kernel.start(1.0), rng.normal(size=(5, 4))
+    by_group = []
+    for _ in range(60):
+        features, share, group = _shares(kernel, theta, 4 * GROUP_FREQUENCIES, rng)
+        phi = features(z)
+        each = [(phi * share[:, k] ** 2) @ phi.T for k in range(8)]
+        assert group.tolist() == [0, 1] * 4
+        for k in range(8):
+            np.testing.assert_array_equal(each[k], each[group[k]])
+        # All groups together use what is evaluated, evenly.
+        np.testing.assert_allclose(0.5 * (each[0] + each[1]), phi @ phi.T, rtol=1e-10)
+        by_group.append(each[:2])
+    found = np.array(by_group)
+    error = found.std(axis=0, ddof=1) / np.sqrt(60) + 1e-12
+    off = np.abs(found.mean(axis=0) - kernel.matrix(theta, z, z))
+    # Strata err by less than chance, and not by nothing.
+    assert (off < 4.5 * error + 1e-3).all()
+
+
+def test_groups_share_no_independent_frequency():
+    kernel, rng = parse_kernel("ard + smooth", 2, has_coords=False), np.random.default_rng(0)
+    features, share, group = _shares(kernel, kernel.start(1.0), 6 * GROUP_FREQUENCIES, rng, 9)
+    assert group.tolist() == [0, 1, 2] * 3
+    wide = share[: features.parts[0].n_feature]
+    assert ((wide > 0).sum(axis=1) == 3).all()
+    # A cosine and the sine beside it go together: a point keeps its variance.
+    np.testing.assert_array_equal(wide[: wide.shape[0] // 2], wide[wide.shape[0] // 2 :])
+    assert (share[features.parts[0].n_feature :] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "n_feature", "n_draws"),
+    [("linear", 1024, 8), ("smooth", 1024, 8), ("ard", GROUP_FREQUENCIES, 8), ("ard", 1024, 3)],
+)
+def test_functions_are_groups_of_their_own_where_there_is_nothing_to_part(text, n_feature, n_draws):
+    kernel = parse_kernel(text, 2, has_coords=False)
+    rng = np.random.default_rng(0)
+    _, share, group = _shares(kernel, kernel.start(1.0), n_feature, rng, n_draws)
+    assert group.tolist() == list(range(n_draws))
+    assert (share == 1).all()
