@@ -1,6 +1,6 @@
 """Fits under random settings: none ends in a traceback, diverges or takes long.
 
-    python -m benchmarks.fits_fuzz [--fits N] [--seed N] [--workers N] [--only SEED:NUMBER]
+    python -m benchmarks.fits_fuzz [--fits N] [--seed N] [--areas N] [--workers N] [--only TRIAL]
 
 Each trial draws a small country and the section ``model`` of a configuration: kernel, likelihood,
 link, estimator, priors, inducing points, 2 to 2,000 areas, counts of 0 to 1e7 an area, noise
@@ -46,6 +46,7 @@ LIMIT_S = 60.0  # processor time of a trial
 DEAF_S = 900.0  # wall time after which native code that hears no signal is stopped
 MEMORY = 8 << 30  # bytes of address space
 N_DRAWS = 200
+MOST_AREAS = 2000
 KERNELS = (
     *("auto", "auto", "auto", "smooth_additive", "flexible", "additive", "ard"),
     *("ridge + matern32(space)", "linear + matern52(space)", "matern12(space)", "rbf(x)"),
@@ -57,8 +58,10 @@ ESTIMATORS = ("bound", "second_order", "log_normal", "monte_carlo")
 GOOD = {"ok", "not converged", "refused"}
 
 
-def draw_setting(rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draw the section ``model``, and what the country is like."""
+def draw_setting(
+    rng: np.random.Generator, most: int = MOST_AREAS
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw the section ``model``, and what the country is like: ``most`` areas at most."""
     likelihood = str(rng.choice(list(LIKELIHOODS), p=_likely(list(LIKELIHOODS))))
     law = LIKELIHOODS[likelihood]
     kind = str(rng.choice(["vbagg", "nystrom", "network", "bag_pixel", "constant"],
@@ -88,8 +91,8 @@ def draw_setting(rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, An
             model["pair_pixels"] = int(rng.integers(2, 200))
         if rng.random() < 0.1:
             model["options"] = {"posterior_steps": "adam"}
-    n_area = int(np.exp(rng.uniform(np.log(2), np.log(2000))))
-    n_pixel = max(1.3 * n_area, np.exp(rng.uniform(np.log(200), np.log(2500))))
+    n_area = int(np.exp(rng.uniform(np.log(2), np.log(most))))
+    n_pixel = max(1.3 * n_area, np.exp(rng.uniform(np.log(200), np.log(max(1.25 * most, 400)))))
     n_side = int(np.ceil(np.sqrt(n_pixel)))
     country = {
         "n_area": n_area,
@@ -182,10 +185,10 @@ def shortened(model: dict[str, Any], n_area: int) -> dict[str, int]:
     return {"max_epochs": int(np.clip(400 / np.ceil(n_area / 32), 5, 60))}
 
 
-def run_trial(seed: int, number: int) -> dict[str, Any]:
+def run_trial(seed: int, number: int, most: int = MOST_AREAS) -> dict[str, Any]:
     """Run one trial; the outcome, and what led to it."""
     rng = np.random.default_rng([17, seed, number])
-    model, country = draw_setting(rng)
+    model, country = draw_setting(rng, most)
     said: dict[str, Any] = {"trial": f"{seed}:{number}", "model": model, "country": country}
     bags = draw_bags(country, model["likelihood"], rng)
     said["n_pixel"] = int(bags.x.shape[0])
@@ -295,10 +298,10 @@ def _work(pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         try:
-            seed, number = pipe.recv()
+            task = pipe.recv()
         except EOFError:
             return
-        pipe.send(run_trial(seed, number))
+        pipe.send(run_trial(*task))
 
 
 class _Worker:
@@ -314,9 +317,9 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def begin(self, seed: int, number: int) -> None:
+    def begin(self, seed: int, number: int, most: int) -> None:
         self.trial, self.since = f"{seed}:{number}", time.monotonic()
-        self.pipe.send((seed, number))
+        self.pipe.send((seed, number, most))
 
     def result(self) -> dict[str, Any] | None:
         """Return what came of the trial; None while it runs."""
@@ -342,7 +345,7 @@ class _Worker:
         self.pipe.close()
 
 
-def run_all(seed: int, numbers: list[int], n_worker: int) -> Iterator[dict[str, Any]]:
+def run_all(seed: int, numbers: list[int], n_worker: int, most: int) -> Iterator[dict[str, Any]]:
     """Yield the outcome of each trial, as they come."""
     waiting, busy = list(reversed(numbers)), []
     idle = [_Worker() for _ in range(min(n_worker, len(numbers)))]
@@ -350,7 +353,7 @@ def run_all(seed: int, numbers: list[int], n_worker: int) -> Iterator[dict[str, 
         while waiting or busy:
             while waiting and idle:
                 worker = idle.pop()
-                worker.begin(seed, waiting.pop())
+                worker.begin(seed, waiting.pop(), most)
                 busy.append(worker)
             wait([worker.pipe for worker in busy], timeout=5.0)
             for worker in list(busy):
@@ -370,32 +373,36 @@ def main() -> int:
     parser.add_argument("--fits", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--areas", type=int, default=MOST_AREAS, help="most areas of a country")
     parser.add_argument("--only", default="", help="SEED:NUMBER, one trial again")
     parser.add_argument("--out", type=Path, default=RESULTS / "fits_fuzz.json")
     given = parser.parse_args()
     if given.only:
         seed, _, number = given.only.partition(":")
-        print(json.dumps(run_trial(int(seed), int(number)), indent=1))
+        print(json.dumps(run_trial(int(seed), int(number), given.areas), indent=1))
         return 0
     done: list[dict[str, Any]] = []
-    for trial in run_all(given.seed, list(range(given.fits)), given.workers):
+    numbers = list(range(given.fits))
+    for trial in run_all(given.seed, numbers, given.workers, given.areas):
         done.append(trial)
         if trial["outcome"] not in GOOD:
             print(json.dumps(trial), flush=True)
-        _write(given.out, given.seed, done)
+        _write(given, done)
     tally = Counter(each["outcome"] for each in done)
     print(dict(tally), flush=True)
     return int(not set(tally) <= GOOD)
 
 
-def _write(path: Path, seed: int, done: list[dict[str, Any]]) -> None:
+def _write(given: argparse.Namespace, done: list[dict[str, Any]]) -> None:
+    path: Path = given.out
     seconds = np.sort([each.get("seconds", 0.0) for each in done])
     rows = sorted(done, key=lambda each: int(each["trial"].partition(":")[2]))
     said = {
         "machine": machine(),
         "python": platform.python_version(),
         "code": code_hashes(),
-        "seed": seed,
+        "seed": given.seed,
+        "most_areas": given.areas,
         "fits": len(done),
         "outcomes": dict(sorted(Counter(each["outcome"] for each in done).items())),
         "limit_s": LIMIT_S,
