@@ -75,6 +75,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.pairs
 	$(BIN)/python -m benchmarks.swiss_roll
 	$(BIN)/python -m benchmarks.elevators
+	$(BIN)/python -m benchmarks.responses
 	$(BIN)/python -m benchmarks.madagascar
 	$(BIN)/python -m benchmarks.malaria
 	$(BIN)/python -m benchmarks.country

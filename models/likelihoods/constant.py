@@ -70,7 +70,7 @@ class OneRate(ABC):
         """
         known = exposure > 0
         result = np.where(y == 0, 0.0, -np.inf)
-        result[known] = self._log_density(y[known], exposure[known], noise[known])
+        result[known] = self._log_density(y[known], exposure[known], noise[..., known])
         return result
 
     def draw(
@@ -82,7 +82,7 @@ class OneRate(ABC):
         known = exposure > 0
         if known.any():
             expected[:, known], responses[:, known] = self._draw(
-                exposure[known], noise[known], n_draws, rng
+                exposure[known], noise[..., known], n_draws, rng
             )
         return expected, responses
 
@@ -173,7 +173,7 @@ class LikelihoodRate(OneRate):
     ) -> LikelihoodRate:
         """Return the maximum likelihood estimate of the rate and the likelihood's parameters."""
         used = exposure > 0
-        y, exposure, noise = y[used], exposure[used], noise[used]
+        y, exposure, noise = y[used], exposure[used], noise[..., used]
         names = list(law.start())
         unit = exposure if law.needs_trials or not law.averages else np.ones(y.shape)
         low, high = law.aggregates

@@ -144,7 +144,7 @@ class Likelihood(ABC):
         eta : (..., n_bag), inside :attr:`aggregates`
         params : dict of float, or of arrays that broadcast against ``eta``
             Logarithms of the parameters; (n_draws, 1) where each draw has its own.
-        bag_data : (n_bag, ...)
+        bag_data : (..., n_bag)
             What :meth:`bag_data` returned for these bags.
         order : {1, 3}
             Highest derivative by ``eta`` wanted.
@@ -176,7 +176,7 @@ class Likelihood(ABC):
         return {}
 
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (n_bag, ...)."""
+        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (..., n_bag)."""
         del trials
         return namespace(weight).ones(offsets.shape[0] - 1)
 
@@ -218,7 +218,7 @@ class Likelihood(ABC):
         ----------
         y, exposure : (n_bag,) arrays
             Responses, and the weights of the bags, or the numbers tested.
-        bag_data : (n_bag, ...) array
+        bag_data : (..., n_bag) array
             What :meth:`bag_data` returned for these bags.
         """
         return LikelihoodRate.fit(self, y, exposure, bag_data)

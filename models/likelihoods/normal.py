@@ -119,14 +119,14 @@ class NormalAreas(Normal):
     def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
         total = segment_sum(weight, offsets)
         squares = super().bag_data(weight, offsets, trials)
-        return namespace(weight).stack([squares, total * total], axis=1)
+        return namespace(weight).stack([squares, total * total])
 
     @override
     def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
         s = exponential(params["log_area_noise"], eta)
         return {
-            **super().variances(eta, params, bag_data[:, 0]),
-            "log_area_noise": s * s * bag_data[:, 1],
+            **super().variances(eta, params, bag_data[0]),
+            "log_area_noise": s * s * bag_data[1],
         }
 
 
@@ -138,7 +138,7 @@ def deviation(sample: Summary) -> float:
 
 def _of_pixels(noise: np.ndarray) -> np.ndarray:
     """Return ``sum w^2`` out of what ``bag_data`` of either likelihood is."""
-    return noise if noise.ndim == 1 else noise[:, 0]
+    return noise if noise.ndim == 1 else noise[0]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Observation:
     offsets : (n_bag + 1,) int
     bag : (n_bag,) int
         Numbers of the bags in the data set.
-    bag_data : (n_bag,)
+    bag_data : (..., n_bag)
         Data of each bag that the likelihood needs besides its aggregate.
     """
 

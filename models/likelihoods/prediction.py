@@ -93,7 +93,7 @@ class BagPrediction(Draws):
     params : dict of float, or of (n_draws, 1) arrays
         The likelihood's parameters, logarithms: of all draws, or one a draw where hyperparameters
         are integrated.
-    bag_data : (n_bag,)
+    bag_data : (..., n_bag)
         Data of each bag that the likelihood needs.
     """
 

@@ -27,7 +27,7 @@ class Areas:
         People at risk, or km2 without a population.
     tested : (n_bag,) float64 array
         Numbers tested; NaN under a likelihood without trials.
-    noise : (n_bag, ...) float64 array
+    noise : (..., n_bag) float64 array
         What the likelihood's ``bag_data`` returns.
     """
 
@@ -49,8 +49,8 @@ class Areas:
                 weight = block.weight.astype(np.float64)
                 own = likelihood.bag_data(weight, block.offsets, None)
                 if own.ndim > noise.ndim:
-                    noise = np.ones((*people.shape, *own.shape[1:]))
-                noise[block.bag] = own
+                    noise = np.ones((*own.shape[:-1], people.size))
+                noise[..., block.bag] = own
         return cls(np.asarray(store.y, dtype=np.float64), people, tested, noise)
 
     @property
@@ -60,7 +60,7 @@ class Areas:
 
     def fit(self, likelihood: Likelihood, train: np.ndarray) -> OneRate:
         """Fit one rate to the areas where ``train`` (n_bag,) is true."""
-        return likelihood.constant(self.y[train], self.exposure[train], self.noise[train])
+        return likelihood.constant(self.y[train], self.exposure[train], self.noise[..., train])
 
 
 def hold_out_constant(
@@ -95,7 +95,7 @@ def hold_out_constant(
     exposure = areas.exposure
     for number, held_out in _folds(fold):
         one = areas.fit(likelihood, ~(held_out if unseen is None else unseen[number]))
-        at, noise = exposure[held_out], areas.noise[held_out]
+        at, noise = exposure[held_out], areas.noise[..., held_out]
         rng = np.random.default_rng([seed, 3, number])
         expected, responses = one.draw(at, noise, n_draws, rng)
         y = areas.y[held_out]

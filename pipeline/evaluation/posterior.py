@@ -27,7 +27,7 @@ class PosteriorDraws(AreaDraws):
     ----------
     log_lik : (n_draws, n_bag) float64 array
         ``log p(y_a | f_s)``, nats.
-    bag_data : (n_bag,) float64 array
+    bag_data : (..., n_bag) float64 array
         Data of each area that the likelihood needs.
     centre : (n_axis, n_bag) float64 array
         Centre of each area's pixels, km; no rows where pixels have no positions.
@@ -84,7 +84,10 @@ class Posterior:
         found = self.areas
         tested = found.tested[areas] if self.likelihood.needs_trials else 1.0
         drawn = BagPrediction(
-            found.expected[:, areas] / tested, self.likelihood, self.params, found.bag_data[areas]
+            found.expected[:, areas] / tested,
+            self.likelihood,
+            self.params,
+            found.bag_data[..., areas],
         ).rearranged(chosen)
         counts = drawn.observed(rng).draws
         return drawn.draws * tested, np.asarray(counts, dtype=np.float64)

@@ -75,7 +75,7 @@ def _cases(likelihood):
     if not likelihood.counts:
         y = y + 1e-3
     if str(likelihood) == "normal+area_effect":
-        bag_data = np.array([[1.0, 4.0], [2.0, 2.0], [900.0, 8e4], [1.0, 7.0], [0.2, 0.9]])
+        bag_data = np.array([[1.0, 4.0], [2.0, 2.0], [900.0, 8e4], [1.0, 7.0], [0.2, 0.9]]).T
     return y, eta, bag_data, {name: value + 0.1 for name, value in likelihood.start().items()}
 
 

@@ -120,3 +120,19 @@ def test_labels_are_held_out_against_the_share_of_the_others():
     found = hold_out_share(fold, y)
     np.testing.assert_array_equal(found.bag, [0, 1, 2, 3])
     np.testing.assert_allclose(found.probability, [1.5 / 5] * 2 + [3.5 / 5] * 2)
+
+
+def test_noise_of_two_kinds_is_held_out_and_drawn_from(world):
+    """Of each area two numbers: its pixels' squared weights, and its own, squared."""
+    law = find_likelihood("normal", area_effect=True)
+    own = Areas.of(world.store, law)
+    rows = world.store.read_rows(0, world.store.n_pix)
+    weight = np.asarray(rows.weight, float)
+    first = world.store.offsets[:-1]
+    squares, total = (np.add.reduceat(weight**2, first), np.add.reduceat(weight, first))
+    np.testing.assert_allclose(own.noise, [squares, total**2])
+    alone = Areas.of(world.store, find_likelihood("normal"))
+    found = hold_out_constant(law, own, FOLD, 20, 0)
+    before = hold_out_constant(find_likelihood("normal"), alone, FOLD, 20, 0)
+    np.testing.assert_array_equal(found.log_density, before.log_density)
+    np.testing.assert_array_equal(found.counts, before.counts)
