@@ -22,6 +22,9 @@ SETS = (
 )
 DIGITS = ("digits raw", "digits pca")
 HALVES = " halves"  # ending of the name of a set in 20 random halves
+FEW = " few"  # ending of the name of a set of which few bags are learnt from
+N_FEW, N_DRAWS = 42, 10  # bags learnt from, and draws of them
+MOST_KEPT, LEAST_SHARE = 400, 0.2  # bags of a set that are used, and share of its rarer label
 DIGIT_BAG, N_COMPONENT = 10, 30  # digits a bag, principal components
 
 
@@ -66,7 +69,7 @@ def load_set(name: str) -> tuple[Bags, np.ndarray]:
 
 
 def load_labelled(name: str) -> Labelled:
-    """Return a set by its name: with its own folds, in random halves, or of digits."""
+    """Return a set by its name: its own folds, random halves, few bags to learn from, or digits."""
     if name in DIGITS:
         bags, hot = digit_bags(0)
         if name == "digits pca":
@@ -79,7 +82,26 @@ def load_labelled(name: str) -> Labelled:
         bags, _ = load_set(name.removesuffix(HALVES))
         halves = StratifiedShuffleSplit(20, test_size=0.5, random_state=0).split(bags.y, bags.y)
         return Labelled(bags, _masks([test for _, test in halves], bags.n_bag)[:, None])
+    if name.endswith(FEW):
+        bags = _balanced(load_set(name.removesuffix(FEW))[0])
+        few = StratifiedShuffleSplit(N_DRAWS, train_size=N_FEW, random_state=0)
+        tests = [test for _, test in few.split(bags.y, bags.y)]
+        return Labelled(bags, _masks(tests, bags.n_bag)[:, None])
     return Labelled(*load_set(name))
+
+
+def _balanced(bags: Bags) -> Bags:
+    """Return at most ``MOST_KEPT`` bags, of whose labels the rarer has ``LEAST_SHARE`` at least.
+
+    Of few bags, two that are positive teach nothing that could be measured.
+    """
+    rng = np.random.default_rng(0)
+    by_label = sorted((np.flatnonzero(bags.y == label) for label in (0.0, 1.0)), key=len)
+    rare, common = (rng.permutation(each) for each in by_label)
+    common = common[: round(rare.size * (1.0 / LEAST_SHARE - 1.0))]
+    share = min(1.0, MOST_KEPT / (rare.size + common.size))
+    chosen = [each[: round(share * each.size)] for each in (rare, common)]
+    return bags.select(np.isin(np.arange(bags.n_bag), np.concatenate(chosen)))
 
 
 def _masks(tests: list[np.ndarray], n_bag: int) -> np.ndarray:
@@ -94,9 +116,10 @@ def set_hash(name: str) -> str:
     """Return a hash of the file of a set, or of what made it."""
     if name in DIGITS:
         return f"{name} 0 {sklearn.__version__}"
-    path = folder() / f"{name.removesuffix(HALVES)}.npz"
-    digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-    return f"{digest} halves {sklearn.__version__}" if name.endswith(HALVES) else digest
+    for drawn in (HALVES, FEW):
+        if name.endswith(drawn):
+            return f"{set_hash(name.removesuffix(drawn))}{drawn} {sklearn.__version__}"
+    return hashlib.blake2b((folder() / f"{name}.npz").read_bytes(), digest_size=8).hexdigest()
 
 
 def digit_bags(seed: int, positive: tuple[int, ...] = (2, 9)) -> tuple[Bags, np.ndarray]:

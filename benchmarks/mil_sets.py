@@ -1,13 +1,15 @@
 """All classifiers with their defaults on eight multiple-instance sets, beside scikit-learn.
 
     python -m benchmarks.mil_sets [--models NAME ...] [--sets SET ...] [--repetitions 5]
-                                  [--jobs 1] [--records DIR] [--from-records]
+                                  [--jobs 1] [--records DIR] [--from-records] [--few]
 
 The sets are in ``mil`` of ``DISAGG_SHARED_DATA``; each has 5 repetitions of 10 folds. Each fold has
 a record in DIR, which stays valid until the model's code or the set changes: run it again to go on.
 A model that fails on the first fold of a set, or takes more than ``--limit`` seconds of processor
 time for it, is not tried on the others. Writes ``benchmarks/results/mil_sets.json`` and, from it
 alone, ``docs/mil-benchmarks.md``; figures of earlier runs stay until there are newer ones.
+With ``--few`` each repetition learns from 42 bags drawn from a set (of which the commoner label is
+thinned to four fifths at most) and predicts the others: ten at most, to ``mil_few.json``.
 ``benchmarks/mil_scores.py`` defines the scores.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mil_contestants import contestants, find_contestant
-from benchmarks.mil_data import SETS, load_set, require_folder
+from benchmarks.mil_data import FEW, N_DRAWS, SETS, load_labelled, require_folder
 from benchmarks.mil_page import PAGE, summary_lines, write_page
 from benchmarks.mil_runs import LIMIT_S, RECORDS, measure, score_records, settings_of
 from benchmarks.report import RESULTS, write_results
@@ -58,7 +60,7 @@ def outdated(scores: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 def describe(name: str) -> dict[str, Any]:
     """Return a set's size and its share of positive bags."""
-    bags, _ = load_set(name)
+    bags = load_labelled(name).bags
     return {
         "bags": bags.n_bag,
         "instances": bags.n_pix,
@@ -76,7 +78,9 @@ def main() -> None:
                         help=f"default: all of {', '.join(known)}")  # fmt: skip
     parser.add_argument("--sets", nargs="+", metavar="SET", choices=SETS, default=list(SETS),
                         help=f"default: all of {', '.join(SETS)}")  # fmt: skip
-    parser.add_argument("--repetitions", type=int, choices=range(1, 6), default=N_REPETITION)
+    parser.add_argument("--few", action="store_true", help="learn from 42 bags of each set")
+    parser.add_argument("--repetitions", type=int, choices=range(1, N_DRAWS + 1),
+                        default=N_REPETITION)  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS",
                         help="processor time of a fold (default: %(default)s)")  # fmt: skip
@@ -92,16 +96,18 @@ def main() -> None:
         abouts = {name: find_contestant(name).about for name in args.models}
     except ValueError as error:
         parser.error(f"--models: {error}")
-    pairs = [(name, model) for name in args.sets for model in args.models]
+    ending, file = (FEW, "mil_few.json") if args.few else ("", "mil_sets.json")
+    every = [name + ending for name in SETS]
+    pairs = [(name + ending, model) for name in args.sets for model in args.models]
     if not args.from_records:
         measure(pairs, args.repetitions, args.records, jobs=args.jobs, limit_s=args.limit)
-    path = args.results / "mil_sets.json"
+    path = args.results / file
     before = json.loads(path.read_text()) if path.is_file() else {}
-    kept = [(name, model) for name in SETS for model in known]
+    kept = [(name, model) for name in every for model in known]
     scores = merged(before.get("scores", {}), score_records(kept, args.records), kept)
     result = {
         "models": {name: find_contestant(name).about for name in known},
-        "sets": {name: describe(name) for name in SETS},
+        "sets": {name: describe(name) for name in every},
         "outdated": outdated(scores),
         "scores": scores,
     }
@@ -111,7 +117,7 @@ def main() -> None:
     else:
         asked = {**result, "models": abouts, "scores": score_records(pairs, args.records)}
         print("\n".join(summary_lines(asked)))
-    if args.page or args.results == RESULTS:
+    if not args.few and (args.page or args.results == RESULTS):
         write_page(path, args.page or PAGE)
 
 

@@ -25,7 +25,8 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats
 from models.gp.kernels import Kernel
 from models.gp.sparse_gp import factor_of, lower_backward
-from models.mil.pooled_calibration import N_FOLD, fit_calibration
+from models.mil.bag_statistics import OWN, bag_kernel
+from models.mil.pooled_calibration import N_FOLD, Prior, fit_calibration
 from models.mil.pooled_pass import ADJOINT, LOG_DET, MODE, NO_FOLD, SCORE
 
 SMALL = 1e-8  # Newton decrement at which the mode is found
@@ -70,7 +71,7 @@ class PooledEvidence:
 
     def __init__(self, sums: Sums, kernel: Kernel) -> None:
         self._sums, self._kernel = sums, kernel
-        self._factored: tuple[bytes, np.ndarray] | None = None
+        self._factored: dict[str, tuple[bytes, np.ndarray]] = {}
         self.passes = 0
 
     def mode(self, state: State, fold: int = NO_FOLD) -> Mode:
@@ -115,19 +116,22 @@ class PooledEvidence:
         )
 
     def gradient(self, at: Mode) -> np.ndarray:
-        """Return the gradient of the evidence by ``theta``, ``log t`` and ``log s``."""
+        """Return the gradient by ``theta``, the bags' ``theta``, ``log t`` and ``log s``."""
         params = at.state.params
-        theta, w, scale = params["theta"], params["w"], intercept_scale(params)
+        scale = intercept_scale(params)
         p = gram(np.ascontiguousarray(params["factor"].T)) * np.outer(scale, scale)
         s = scale * self._ask(at.state, LOG_DET, p=p).sums["log_det"]
         u = scale * np.linalg.solve(at.exact, s)
         sums = self._ask(at.state, ADJOINT, p=p, u=u).sums
-        d_k = lower_backward(self._lower_inv(at.state), sums["lower"])
-        cache = self._kernel.inducing(theta, w)[1]
-        by_theta = sums["theta"] + self._kernel.inducing_backward(theta, w, cache, d_k)[0]
-        return np.concatenate([by_theta, sums["log_t"], sums["log_intercept_sd"]])
+        found = []
+        for own, kernel in self._parts(at.state):
+            theta, w = params[own + "theta"], params[own + "w"]
+            d_k = lower_backward(self._lower_inv(at.state, own, kernel), sums[own + "lower"])
+            cache = kernel.inducing(theta, w)[1]
+            found.append(sums[own + "theta"] + kernel.inducing_backward(theta, w, cache, d_k)[0])
+        return np.concatenate([*found, sums["log_t"], sums["log_intercept_sd"]])
 
-    def calibration(self, state: State) -> np.ndarray:
+    def calibration(self, state: State, prior: Prior) -> np.ndarray:
         """Return the shift and the log scale of logits that bags left out ask for: (2,)."""
         left_out = [self.mode(state, fold).state for fold in range(N_FOLD)]
 
@@ -147,7 +151,7 @@ class PooledEvidence:
                 total += stats
             return total.bound, total.sums
 
-        return fit_calibration(sums)
+        return fit_calibration(sums, prior)
 
     def _search(
         self,
@@ -179,14 +183,23 @@ class PooledEvidence:
 
     def _ask(self, state: State, ask: int, **arrays: np.ndarray) -> Stats:
         self.passes += 1
-        memory = {"ask": np.array(ask), "lower_inv": self._lower_inv(state), **arrays}
+        memory = {"ask": np.array(ask), **arrays}
+        for own, kernel in self._parts(state):
+            memory[own + "lower_inv"] = self._lower_inv(state, own, kernel)
         return self._sums(replace(state, memory=memory), 0, False)
 
-    def _lower_inv(self, state: State) -> np.ndarray:
-        made = state.params["theta"].tobytes()
-        if self._factored is None or self._factored[0] != made:
-            self._factored = made, inducing_inverse(self._kernel, state.params)
-        return self._factored[1]
+    def _parts(self, state: State) -> list[tuple[str, Kernel]]:
+        """Return the kernels, of instances and maybe of bags, with what their arrays begin with."""
+        of_bags = bag_kernel(state.fixed)
+        return [("", self._kernel), *([] if of_bags is None else [(OWN, of_bags)])]
+
+    def _lower_inv(self, state: State, own: str, kernel: Kernel) -> np.ndarray:
+        theta = state.params[own + "theta"]
+        made = theta.tobytes()
+        if own not in self._factored or self._factored[own][0] != made:
+            inverse = inducing_inverse(kernel, theta, state.params[own + "w"])
+            self._factored[own] = made, inverse
+        return self._factored[own][1]
 
 
 def intercept_scale(params: Arrays) -> np.ndarray:
@@ -196,9 +209,9 @@ def intercept_scale(params: Arrays) -> np.ndarray:
     return scale
 
 
-def inducing_inverse(kernel: Kernel, params: Arrays) -> np.ndarray:
+def inducing_inverse(kernel: Kernel, theta: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return ``L^-1``, ``L L'`` the prior covariance of the inducing variables: (n_ind, n_ind)."""
-    return inverse_lower(factor_of(kernel.inducing(params["theta"], params["w"])[0]))
+    return inverse_lower(factor_of(kernel.inducing(theta, w)[0]))
 
 
 def _precision(scale: np.ndarray, total: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@ r"""A sparse GP behind a pooled bag label, hyperparameters by its own evidence.
     P(T_b = 1 | f) = sigma(A_b),   A_b = (1/t) log (1/n_b) sum_i exp(t f_i)    (``soft_max``)
     P(T_b = 0 | f) = prod_i (1 - sigma(f_i))                                   (``noisy_or``)
 
-with ``f`` a sparse GP plus an intercept. The labels of instances are summed out: nothing but the
+with ``f`` a sparse GP plus an intercept; to ``soft_max``'s logit the bag's own statistics may add
+a GP (:mod:`models.mil.bag_statistics`). The labels of instances are summed out: nothing but the
 Gaussian of the inducing values is approximated, by Laplace's method, and the evidence
 (:mod:`models.mil.pooled_evidence`) learns the kernel's parameters, ``t`` and the intercept's
 deviation, without validation bags. Every sum is one over bags.
@@ -12,7 +13,7 @@ deviation, without validation bags. Every sum is one over bags.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,18 +28,28 @@ from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
 from models.likelihoods.probability import Probability
 from models.mil.bag_pooling import Pooling
+from models.mil.bag_statistics import (
+    OWN,
+    bag_kernel,
+    begun,
+    chosen_bags,
+    placed_statistics,
+    scaled_statistics,
+    statistics_of,
+)
 from models.mil.classifier import Classifier, without_unused_coords
 from models.mil.inner_folds import Settings
 from models.mil.pooled_calibration import fold_of, moved_logits
 from models.mil.pooled_evidence import inducing_inverse, intercept_scale
-from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, PooledPass
+from models.mil.pooled_pass import MODE, NO_FOLD, SCORE, STATISTICS, PooledPass
 from models.mil.pooled_search import PooledSearch, SearchSettings
 from models.mil.rank_scaling import normal_scores, rank_knots
 from models.training.parameters import Count, Positive
 
 N_DISTANCE = 1000  # instances whose distances start the length-scales
 START_SD = 2.0  # of f and of the intercept, in logits
-ASKED = ("ask", "fold", "p", "u", "root", "calibration")  # of a pass
+BLOCK = ("theta", "log_t", "w", OWN + "theta", OWN + "w")  # parameters that blocks see
+ASKED = ("ask", "fold", "p", "u", "root", "calibration", "chosen")  # of a pass
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,6 +72,10 @@ class PooledGP(KernelModel, Classifier):
         Covariates as normal scores of their ranks among the training instances, whose fit no
         increasing transformation of a covariate changes; or as measured. Both are divided by their
         deviation.
+    statistics : {"auto", "none"}
+        ``auto``: under ``soft_max``, where bags hold more than one instance, mean, minimum, maximum
+        and size of a bag add to its logit as much as the evidence says. Predictions of instances
+        leave that part out.
     n_starts : int
         Searches for the best evidence: the first two start near the mean and near the maximum,
         with long and short length-scales, others at random.
@@ -97,6 +112,7 @@ class PooledGP(KernelModel, Classifier):
     n_inducing: Count = 200
     kernel: str = "auto"
     scaling: Literal["rank", "deviation"] = "rank"
+    statistics: Literal["auto", "none"] = "auto"
     n_starts: Count = 2
     max_epochs: Count = 200
     tolerance: Positive = 0.01
@@ -122,6 +138,9 @@ class PooledGP(KernelModel, Classifier):
         placed = place_inducing(kernel, z, sample, self.n_inducing, rng)
         fixed |= placed.fixed
         fixed["distance"] = np.array([_median_distance(z[:, : sample.x.shape[1]], rng)])
+        if (self.statistics, self.pooling) == ("auto", "soft_max") and sample.n_pix > sample.n_bag:
+            chosen = chosen_bags(sample.bag, rng)
+            fixed |= {"chosen": chosen} if chosen.size else {}
         kernel = self._kernel(fixed)
         n_value = placed.n_value + 1
         params = {
@@ -139,19 +158,24 @@ class PooledGP(KernelModel, Classifier):
     @override
     def block_params(self, state: State) -> Arrays:
         params, memory = state.params, state.memory
-        lower_inv = memory.get("lower_inv")
-        if lower_inv is None:
-            lower_inv = inducing_inverse(self._kernel(state.fixed), params)
+        inverses: Arrays = {}
+        given = {"lower_inv": self._kernel(state.fixed)}
+        of_bags = bag_kernel(state.fixed)
+        if of_bags is not None:
+            given[OWN + "lower_inv"] = of_bags
+        for name, kernel in given.items():
+            own = name.removesuffix("lower_inv")
+            theta, w = params[own + "theta"], params[own + "w"]
+            found = memory.get(name)
+            inverses[name] = inducing_inverse(kernel, theta, w) if found is None else found
         asked = {name: memory[name] for name in ASKED if name in memory}
         return {
             "ask": np.array(MODE),
             "fold": np.array(NO_FOLD),
             **state.fixed,
             **asked,
-            "theta": params["theta"],
-            "log_t": params["log_t"],
-            "w": params["w"],
-            "lower_inv": lower_inv,
+            **inverses,
+            **{name: params[name] for name in BLOCK if name in params},
             "value": intercept_scale(params) * params["v_mean"],
         }
 
@@ -160,9 +184,14 @@ class PooledGP(KernelModel, Classifier):
         """Return the sums of :mod:`models.mil.pooled_pass` that ``params`` ask for."""
         kept = self._kernels.find(place_of(params, block), made_of(params))
         if kept.k is None:  # scores of ranks take as long as a pass
-            kept.k = self._scaled(params, block.x, block.coords)
-        run = PooledPass(self._kernel(params), params, kept.k, kept)
+            kept.k = self._inputs(params, block)
         ask, out = int(params["ask"]), fold_of(block.bag) == int(params["fold"])
+        z, s = kept.k
+        if ask == STATISTICS:
+            found = statistics_of(z[:, : params["x_mean"].shape[0]], block.offsets)
+            sums = {"statistics": placed_statistics(found, block, params["chosen"])}
+            return Stats(0.0, block.n_bag, sums), local
+        run = PooledPass(self._kernel(params), params, z, kept, s)
         used = out if ask == SCORE else ~out
         value, sums = run.sums(ask, self.pooling, block.y, block.offsets, used)
         self._kernels.keep(place_of(params, block), kept)
@@ -178,7 +207,11 @@ class PooledGP(KernelModel, Classifier):
             seed=self.seed,
         )
         kernel = self._kernel(state.fixed)
-        return PooledSearch(settings, sums, kernel, state, self.forget_kernels)
+
+        def begin(state: State) -> State:
+            return self._with_statistics(state, sums) if "chosen" in state.fixed else state
+
+        return PooledSearch(settings, sums, kernel, state, begin, self.forget_kernels)
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -202,15 +235,17 @@ class PooledGP(KernelModel, Classifier):
     ) -> Probability:
         """Predict the probability that a bag of each instance alone is positive.
 
-        Under ``soft_max`` that of any bag all of whose instances are like this one; under
-        ``noisy_or`` that this instance is positive.
+        Under ``soft_max`` that of any bag all of whose instances are like this one, were its
+        statistics those of a bag of which they say nothing; under ``noisy_or`` that this instance
+        is positive.
         """
         z = self._scaled(params, np.asarray(x), coords)
         run = PooledPass(self._kernel(params), params, z)
+        root, value = params["root"][run.own], params["value"][run.own]
         m, s = np.empty(z.shape[0]), np.empty(z.shape[0])
         for rows, v, _ in run.tiles():
-            half = v @ params["root"]
-            m[rows] = v @ params["value"]
+            half = v @ root
+            m[rows] = v @ value
             s[rows] = row_dot(half, half)
         found = moved_logits(m, s, params["calibration"])
         return Probability("logistic", found.m, found.sd**2)
@@ -226,13 +261,18 @@ class PooledGP(KernelModel, Classifier):
         The bag's logit is linearised at the mode, as the posterior is, and so is Gaussian.
         """
         params = self.fitted_params()
-        run = PooledPass(self._kernel(params), params, self._inputs(params, bags))
+        z, s = self._inputs(params, bags)
+        run = PooledPass(self._kernel(params), params, z, s=s)
         found = run.logits(self.pooling, bags.offsets)
         return Probability("logistic", found.m, found.sd**2)
 
     def named_hyperparameters(self) -> dict[str, float]:
         """Return the kernel's parameters, ``t`` and the intercept with its deviation, by name."""
         state, named = self.fitted_state(), super().named_hyperparameters()
+        of_bags = bag_kernel(self.params_)
+        if of_bags is not None:
+            learnt = np.exp(self.params_[OWN + "theta"]).tolist()
+            named |= dict(zip(of_bags.names, learnt, strict=True))
         if self.pooling == "soft_max":
             named["t"] = float(np.exp(state.params["log_t"][0]))
         named["intercept"] = float(self.params_["value"][-1])
@@ -269,8 +309,24 @@ class PooledGP(KernelModel, Classifier):
             x = normal_scores(params, x)
         return scaled_inputs(params, x, coords, np.float64)
 
-    def _inputs(self, params: Arrays, bags: BagBlock) -> np.ndarray:
-        return self._scaled(params, bags.x, bags.coords)
+    def _inputs(self, params: Arrays, bags: BagBlock) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the scaled instances, and the scaled statistics of the bags if they count."""
+        z = self._scaled(params, bags.x, bags.coords)
+        if bag_kernel(params) is None:
+            return z, None
+        own = z[:, : params["x_mean"].shape[0]]
+        return z, scaled_statistics(params, own, bags.offsets)
+
+    def _with_statistics(self, state: State, sums: Any) -> State:
+        """Take the statistics of some bags, and give the state their part."""
+        memory = {"ask": np.array(STATISTICS), "chosen": state.fixed["chosen"]}
+        found = sums(replace(state, memory=memory), 0, False).sums["statistics"]
+        rng = np.random.default_rng([self.seed, 7])
+        fixed, params = begun(found, self.n_inducing, ranks=self.scaling == "rank", rng=rng)
+        n_value = state.params["v_mean"].shape[0] + int(fixed[OWN + "term_values"].sum())
+        params |= {"v_mean": np.zeros(n_value), "factor": np.eye(n_value)}
+        kept = {name: array for name, array in state.fixed.items() if name != "chosen"}
+        return replace(state, params={**state.params, **params}, fixed={**kept, **fixed})
 
 
 def _median_distance(z: np.ndarray, rng: np.random.Generator) -> float:

@@ -16,9 +16,13 @@ ADJOINT    the slopes by the hyperparameters of
            (:mod:`models.mil.pooled_evidence`).
 
 SCORE      the log score of labels, with its gradient and Fisher information by a shift and a scale
-           (:mod:`models.mil.pooled_calibration`).
+           (:mod:`models.mil.pooled_calibration`);
+STATISTICS those of the bags that are asked for, once, before the fit begins.
 
 The intercept's column of ``V`` is kept as ones; its deviation is in what it is multiplied with.
+Where the bags' statistics have a part in their logits (:mod:`models.mil.bag_statistics`), its
+columns stand in ``c_b`` between those of the inducing variables and the intercept's; instances have
+none of them.
 """
 
 from __future__ import annotations
@@ -35,9 +39,10 @@ from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 from models.gp.pixel_pass import row_tiles
 from models.mil.bag_pooling import Pooling, pool
+from models.mil.bag_statistics import BagColumns
 from models.mil.pooled_calibration import Logits, moved_logits, score_sums
 
-MODE, LOG_DET, ADJOINT, SCORE = range(4)
+MODE, LOG_DET, ADJOINT, SCORE, STATISTICS = range(5)
 NO_FOLD = -1  # that leaves no bag out
 ROWS = 4096  # instances a tile
 LEAST_SD = 1e-150  # of a bag's logit
@@ -56,18 +61,31 @@ class PooledPass:
         Scaled inputs.
     kept : KeptBlock, optional
         Holds ``V`` and what the kernel's adjoint needs, once they are made.
+    s : (n_bag, n_stat) float64, optional
+        Scaled statistics of the bags, where they have a part.
     """
 
     def __init__(
-        self, kernel: Kernel, params: Arrays, z: np.ndarray, kept: KeptBlock | None = None
+        self,
+        kernel: Kernel,
+        params: Arrays,
+        z: np.ndarray,
+        kept: KeptBlock | None = None,
+        s: np.ndarray | None = None,
     ) -> None:
         self._kernel, self._params, self._z = kernel, params, z
         self.kept = kept if kept is not None else KeptBlock(b"")
+        self._bags = None if s is None else BagColumns(params, s)
 
     @property
     def n_ind(self) -> int:
         """Number of inducing variables: columns of ``V`` without the intercept's."""
         return int(self._params["lower_inv"].shape[0])
+
+    @property
+    def own(self) -> np.ndarray:
+        """Places of the columns of ``V`` among all values: those of the bags are left out."""
+        return np.append(np.arange(self.n_ind), self._params["value"].shape[0] - 1)
 
     def tiles(self, z: np.ndarray | None = None) -> Iterator[tuple[slice, np.ndarray, Any]]:
         """Yield rows, ``V`` (n, n_ind + 1), its last column ones, and the kernel's cache."""
@@ -115,6 +133,17 @@ class PooledPass:
             out[first:last] += np.add.reduceat(weight[rows, None] * v, starts, axis=0)
         return out
 
+    def slopes(self, share: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """Return ``c_b``, the slopes of the bags' logits by all values: (n_bag, n_value)."""
+        c = self.bag_sums(share, offsets)
+        if self._bags is None:
+            return c
+        return np.concatenate([c[:, :-1], self._bags.u, c[:, -1:]], axis=1)
+
+    def of_bags(self, values: np.ndarray) -> np.ndarray | float:
+        """Return what the statistics' values, of all (n_value,), add to the logits: (n_bag,)."""
+        return 0.0 if self._bags is None else np.asarray(self._bags.u @ values[self.n_ind : -1])
+
     def logits(self, kind: Pooling, offsets: np.ndarray) -> Logits:
         """Return the bags' logits, calibrated, linearised at the mode.
 
@@ -122,11 +151,13 @@ class PooledPass:
         the same (Immer et al. 2021).
         """
         params, t = self._params, float(np.exp(self._params["log_t"][0]))
-        f, root, calibration = self.times(params["value"]), params["root"], params["calibration"]
+        value, root, calibration = params["value"], params["root"], params["calibration"]
+        f = self.times(value[self.own])
         if kind == "soft_max":
             at = pool(kind, f, offsets, t)
-            half = self.bag_sums(at.share, offsets) @ root
-            return moved_logits(at.logit, row_dot(half, half), calibration)
+            half = self.slopes(at.share, offsets) @ root
+            m = at.logit + self.of_bags(value)
+            return moved_logits(m, row_dot(half, half), calibration)
         scale = float(np.exp(calibration[1]))
         f *= scale
         at = pool(kind, float(calibration[0]) + f, offsets, t)
@@ -160,22 +191,26 @@ class PooledPass:
         params = self._params
         if ask == SCORE:
             return score_sums(self.logits(kind, offsets).of(used), y[used])
-        value, t = params["value"], float(np.exp(params["log_t"][0]))
-        at = pool(kind, self.times(value), offsets, t)
-        against = (1.0 - 2.0 * y) * at.logit
+        value, own, t = params["value"], self.own, float(np.exp(params["log_t"][0]))
+        at = pool(kind, self.times(value[own]), offsets, t)
+        logit = at.logit + self.of_bags(value)
+        against = (1.0 - 2.0 * y) * logit
         loglik = -float(np.logaddexp(0.0, against)[used].sum())
-        p = expit(at.logit)
+        p = expit(logit)
         e, w = used * (y - p), used * p * (1.0 - p)
-        c = self.bag_sums(at.share, offsets)
+        c = self.slopes(at.share, offsets)
         if ask == MODE:
             fisher = (c * w[:, None]).T @ c
-            exact = fisher + (c * (e * at.rank_one)[:, None]).T @ c
+            pooled = c[:, own]
+            bent = (pooled * (e * at.rank_one)[:, None]).T @ pooled  # by the pooling's curvature
             h = spread(e, offsets) * at.diagonal
             for rows, v, _ in self.tiles():
                 for sign in (1.0, -1.0):  # a square costs half of a product
                     root = np.sqrt(np.maximum(sign * h[rows], 0.0))
                     where = root > 0.0
-                    exact -= sign * square(root[where, None] * v[where])
+                    bent -= sign * square(root[where, None] * v[where])
+            exact = fisher.copy()
+            exact[np.ix_(own, own)] += bent
             return loglik, {"gradient": e @ c, "fisher": fisher, "exact": exact}
         inner = c @ params["p"]  # P c_b
         size = row_dot(inner, c)
@@ -183,25 +218,33 @@ class PooledPass:
         by_logit = -0.5 * slope * size
         q = np.empty(offsets[-1])
         bag = spread(np.arange(offsets.shape[0] - 1), offsets)
+        pooled = np.ascontiguousarray(inner[:, own])
         for rows, v, _ in self.tiles():
-            q[rows] = row_dot(v, inner[bag[rows]])
+            q[rows] = row_dot(v, pooled[bag[rows]])
         by_share = -spread(w, offsets) * q
         if ask == ADJOINT:
-            along = self.times(params["u"])
-            by_logit = by_logit + e - w * segment_sum(at.share * along, offsets)
+            along = self.times(params["u"][own])
+            total = segment_sum(at.share * along, offsets) + self.of_bags(params["u"])
+            by_logit = by_logit + e - w * total
             by_share += spread(e, offsets) * along
         total = segment_sum(at.share * by_share, offsets)
         by_f = at.share * spread(by_logit - at.rank_one * total, offsets)
         by_f += at.diagonal * by_share
         if ask == LOG_DET:
-            found = np.zeros(self.n_ind + 1)
+            found = np.zeros(value.shape[0])
             for rows, v, _ in self.tiles():
-                found += by_f[rows] @ v
+                found[own] += by_f[rows] @ v
+            if self._bags is not None:
+                found[self.n_ind : -1] = by_logit @ self._bags.u
             return loglik, {"log_det": found}
         by_log_t = float(by_logit @ at.by_log_t + by_share @ at.share_by_log_t)
         # dF/dV_i = by_f_i v' + p_i (e_b u - w_b P c_b)'
         each = e[:, None] * params["u"] - w[:, None] * inner
-        return loglik, self._backward(by_f, at.share, each, bag, by_log_t)
+        sums = self._backward(by_f, at.share, np.ascontiguousarray(each[:, own]), bag, by_log_t)
+        if self._bags is not None:  # dF/dU_b, likewise; A_b moves with U_b v
+            here = slice(self.n_ind, -1)
+            sums |= self._bags.backward(by_logit[:, None] * value[here] + each[:, here])
+        return loglik, sums
 
     def _backward(
         self,
@@ -217,7 +260,7 @@ class PooledPass:
         by_theta, by_lower, by_sd = np.zeros(theta.shape[0]), np.zeros((n_ind, n_ind)), 0.0
         for rows, v, cache in self.tiles():
             d_v = share[rows, None] * each[bag[rows]]
-            d_v += by_f[rows, None] * params["value"]
+            d_v += by_f[rows, None] * params["value"][self.own]
             by_sd += float(d_v[:, -1].sum())
             d_v = np.ascontiguousarray(d_v[:, :-1])
             by_lower -= d_v.T @ v[:, :-1]

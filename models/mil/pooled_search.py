@@ -2,6 +2,7 @@ r"""The search for the best evidence of a pooled GP, and the calibration of what
 
 A fit advances in steps whose whole memory is in the state:
 
+0. *begin*: what the bags' statistics need, by a pass (:mod:`models.mil.bag_statistics`);
 1. *climb*: quasi-Newton (BFGS) steps by the exact gradient, from each start in turn;
 2. *calibrate*: shift and scale of the logits (:mod:`models.mil.pooled_calibration`).
 
@@ -19,13 +20,17 @@ import numpy as np
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, Info, State
 from models.gp.kernels import Kernel
+from models.mil.bag_statistics import OWN, bag_kernel, prior_width
+from models.mil.pooled_calibration import OF_BAGS, OF_INSTANCES
 from models.mil.pooled_evidence import Mode, PooledEvidence, Sums
 
 CLIMB, CALIBRATE, DONE = range(3)
 # Median and deviation of the logarithm: of a deviation of f (logits), of a length-scale (median
 # distances of instances; of space as it starts), of t (1 / logits), of the intercept's deviation.
+# Where a covariate has its own length-scale it may be of no use, and its length-scale far out; one
+# that all share is far below the distances only if instances tell nothing of each other.
 SD = (np.log(2.0), 0.75)
-LENGTH = (0.0, 1.0)
+LENGTH, OWN_LENGTH = (0.0, 0.5), (0.0, 1.0)
 T = (0.0, 1.5)
 INTERCEPT = (np.log(2.0), 0.5)
 STARTS = ((0.0, 0.0), (1.0, -0.7))  # shifts of log t and of log length-scales
@@ -56,7 +61,9 @@ class PooledSearch:
         See :meth:`models.core.protocol.Model.refinement`.
     kernel : Kernel
     state : State
-        At the start.
+        At the start, or where a fit was interrupted.
+    begin : callable
+        Makes of the state that a fit starts from the one that it climbs from.
     at_end : callable
         Called when the fit is done.
     """
@@ -67,15 +74,33 @@ class PooledSearch:
         sums: Sums,
         kernel: Kernel,
         state: State,
+        begin: Callable[[State], State],
         at_end: Callable[[], None],
     ) -> None:
-        self._settings, self._at_end = settings, at_end
-        self._evidence = PooledEvidence(sums, kernel)
+        self._settings, self._begin, self._at_end = settings, begin, at_end
+        self._kernel, self._evidence = kernel, PooledEvidence(sums, kernel)
+        if "stage" in state.memory:
+            self._plan(state)
+
+    def begun(self, state: State) -> State:
+        """Return the state that the climbs start from."""
+        state = self._begin(state)
+        self._plan(state)
+        first = {"stage": np.array(CLIMB), "start": np.array(0), "passes": np.array(0)}
+        return replace(state, memory={**first, "first": self._pack(state.params)})
+
+    def _plan(self, state: State) -> None:
+        kernel, of_bags = self._kernel, bag_kernel(state.fixed)
         names = (*kernel.names, "t", "intercept")
-        self._prior = prior_of(names, kernel.start(1.0), float(state.fixed["distance"][0]))
-        free = np.ones(len(names), dtype=bool)
-        free[-2] = settings.has_temperature
-        self._free = free
+        prior = prior_of(names, kernel.start(1.0), float(state.fixed["distance"][0]))
+        if of_bags is not None:
+            names = (*names[:-2], *of_bags.names, *names[-2:])
+            own = state.fixed[OWN + "first"], prior_width(LENGTH[1])
+            at = kernel.n_theta
+            prior = np.insert(prior[0], at, own[0]), np.insert(prior[1], at, own[1])
+        self._prior = prior
+        self._free = np.ones(len(names), dtype=bool)
+        self._free[-2] = self._settings.has_temperature
         self._lengths = np.array(
             [".lengthscale" in name and "_space" not in name for name in names]
         )
@@ -83,9 +108,7 @@ class PooledSearch:
     def advance(self, state: State) -> tuple[State, Info]:
         """Take one step of the fit."""
         if "stage" not in state.memory:
-            first = {"stage": np.array(CLIMB), "start": np.array(0), "passes": np.array(0)}
-            first["first"] = self._pack(state.params)
-            state = replace(state, memory=first)
+            state = self.begun(state)
         self._evidence.passes = 0
         stage = int(state.memory["stage"])
         step = {CLIMB: self._climb, CALIBRATE: self._calibrated}[stage]
@@ -167,7 +190,8 @@ class PooledSearch:
         return replace(state, params=params, memory=memory)
 
     def _calibrated(self, state: State) -> State:
-        params = {**state.params, "calibration": self._evidence.calibration(state)}
+        prior = OF_BAGS if self._settings.has_temperature else OF_INSTANCES
+        params = {**state.params, "calibration": self._evidence.calibration(state, prior)}
         return replace(state, params=params, memory={**state.memory, "stage": np.array(DONE)})
 
     # -- parts ---------------------------------------------------------------------------------
@@ -185,16 +209,21 @@ class PooledSearch:
         return -0.5 * float(off @ off), -off / width
 
     def _pack(self, params: Arrays) -> np.ndarray:
-        whole = np.concatenate([params["theta"], params["log_t"], params["log_intercept_sd"]])
+        of_bags = [params[OWN + "theta"]] if OWN + "theta" in params else []
+        last = params["log_t"], params["log_intercept_sd"]
+        whole = np.concatenate([params["theta"], *of_bags, *last])
         return whole[self._free]
 
     def _unpack(self, state: State, phi: np.ndarray) -> State:
         whole = np.zeros(self._free.size)
         middle = self._prior[0][self._free]
         whole[self._free] = np.clip(phi, middle - FARTHEST, middle + FARTHEST)
+        n_theta = self._kernel.n_theta
+        of_bags = {OWN + "theta": whole[n_theta:-2]} if OWN + "theta" in state.params else {}
         params = {
             **state.params,
-            "theta": whole[:-2],
+            **of_bags,
+            "theta": whole[:n_theta],
             "log_t": whole[-2:-1],
             "log_intercept_sd": whole[-1:],
         }
@@ -237,8 +266,9 @@ def prior_of(
     for place, name in enumerate(names[:-2]):
         if ".lengthscale" in name:
             near = "_space" in name or name.startswith("smooth")
-            middle[place] = start[place] if near else LENGTH[0] + np.log(distance)
-            width[place] = LENGTH[1]
+            length = LENGTH if name.endswith(".lengthscale") and not near else OWN_LENGTH
+            middle[place] = start[place] if near else length[0] + np.log(distance)
+            width[place] = length[1]
         else:
             middle[place], width[place] = start[place] + 2.0 * SD[0], 2.0 * SD[1]
     return middle, width

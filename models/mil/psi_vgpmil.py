@@ -39,7 +39,9 @@ from models.mil.sigmoid_densities import Density, find_density
 from models.training.parameters import Count, NotNegative, Positive, Precision, Range
 
 LOG_2 = float(np.log(2.0))
-VARIANCES = (1.0, 5.0, 25.0)  # that "auto" chooses from, the first one to begin with
+# What "auto" chooses from, the first one to begin with.
+VARIANCES = (1.0, 5.0, 25.0)
+STARTS = (0.5, 0.05)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,10 +78,12 @@ class PsiVGPMIL(ClosedFormClassifier):
         2, as for the variance, and after it.
     intercept_sd : float
         Prior deviation of the intercept; 0 for none, as in the paper.
-    start : float
+    start : float or "auto"
         The first ``pi`` of positive bags' instances. At 1/2 they carry no evidence, and the
         negative bags alone shape the first ``q(u)``; near 1 all instances of positive bags start
-        as positive.
+        as positive. From 1/2 a fit of bags of hundreds can end where what all instances of a bag
+        share counts as positive; ``auto`` chooses among 1/2 and 1/20, as for the variance, and
+        before it.
     learn_kernel : bool
         Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
     n_prior_draws : int
@@ -128,7 +132,7 @@ class PsiVGPMIL(ClosedFormClassifier):
     variance: Positive | Literal["auto"] = "auto"
     lengthscale: Positive | Literal["auto"] = "auto"
     intercept_sd: NotNegative = 3.0
-    start: Annotated[float, Range(0, 1, above=True, below=True)] = 0.5
+    start: Annotated[float, Range(0, 1, above=True, below=True)] | Literal["auto"] = "auto"
     learn_kernel: bool = False
     n_prior_draws: Count = 64
     bag_rule: Literal["any", "largest"] = "any"
@@ -152,12 +156,12 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     @override
     def automatic_settings(self, mean_size: float) -> Rounds:
-        """Variance first, then length-scale: nine pairs would cost twice as much."""
+        """Start, variance, then length-scale: all triples would cost three times as much."""
         del mean_size
         # Under another density P(T | f) is no law of the labels: log Z is missing.
         if self.learn_kernel or not self._density.logistic:
             return []
-        given = {"variance": VARIANCES, "lengthscale": LENGTHSCALES}
+        given = {"start": STARTS, "variance": VARIANCES, "lengthscale": LENGTHSCALES}
         return [
             [{name: value} for value in values]
             for name, values in given.items()
@@ -324,6 +328,11 @@ class PsiVGPMIL(ClosedFormClassifier):
     # -- parts ---------------------------------------------------------------------------------
 
     @property
+    def first_pi(self) -> float:
+        """``start``, or the first of its candidates while it is open."""
+        return STARTS[0] if self.start == "auto" else self.start
+
+    @property
     def _density(self) -> Density:
         return find_density(self.density, self.alpha, self.beta)
 
@@ -342,7 +351,7 @@ class PsiVGPMIL(ClosedFormClassifier):
         self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
     ) -> np.ndarray:
         if before is None:  # q(u) goes first, as in the paper's Algorithm 1
-            return start_logits(self.start, y, offsets)
+            return start_logits(self.first_pi, y, offsets)
         return update_logits(before, m, y, offsets, self.log_h, 1)
 
     def _prior_sums(self, params: Arrays, z: np.ndarray) -> Arrays:

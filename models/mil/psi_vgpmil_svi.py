@@ -91,5 +91,5 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
 
     def _logits(self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: Any) -> np.ndarray:
         del before
-        start = start_logits(self.start, y, offsets)
+        start = start_logits(self.first_pi, y, offsets)
         return update_logits(start, m, y, offsets, self.log_h, MAX_SWEEPS)

@@ -309,3 +309,16 @@ def test_the_page_counts_conditions_and_names_what_is_missing():
     assert "| `own` | 0.800 / 0.820 |" in text
     assert "`large` has no figures on Small: ValueError: too large." in text
     assert "1 repetition of 5" in text
+
+
+def test_few_bags_are_drawn_from_a_thinned_set(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = (np.arange(900) % 20 == 0) * 1.0  # 45 positive, 5 % of them
+    bags = Bags(rng.normal(size=(900, 2)), np.arange(901), y)
+    monkeypatch.setattr(mil_data, "load_set", lambda _: (bags, np.ones((5, 10, 900), bool)))
+    few = mil_data.load_labelled(f"Any{mil_data.FEW}")
+    assert (few.bags.n_bag, few.bags.y.mean()) == (225, 0.2)
+    assert few.train.shape == (10, 1, 225)
+    assert (few.train.sum(axis=2) == 42).all()
+    assert {few.bags.y[each[0]].sum() for each in few.train} <= {8.0, 9.0}
+    assert (few.train[0] != few.train[1]).any()

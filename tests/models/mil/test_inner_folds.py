@@ -72,8 +72,7 @@ def test_the_score_is_that_of_bags_held_out():
 @pytest.mark.parametrize("name", ["psi", "vwsgp"])
 def test_what_is_given_is_not_chosen(name):
     model = MODELS[name](variance=2.0, lengthscale=1.0, calibrate="none")
-    if name == "vwsgp":
-        model.set_params(aggregate="sum")
+    model.set_params(**({"aggregate": "sum"} if name == "vwsgp" else {"start": 0.5}))
     assert model.automatic_settings(5.0) == []
     assert model.fit(_bags()).selection_ == []
 
@@ -81,9 +80,10 @@ def test_what_is_given_is_not_chosen(name):
 def test_rounds_keep_the_best_of_those_before():
     bags = _bags()
     rows = MODELS["psi"](calibrate="none").fit(bags).selection_
-    assert len(rows) == 5
-    first = max(rows[:3], key=lambda row: row["log_score"])
-    assert {row["settings"]["variance"] for row in rows[3:]} == {first["settings"]["variance"]}
+    assert len(rows) == 6
+    for name, upto in (("start", 2), ("variance", 4)):
+        best = max(rows[:upto], key=lambda row: row["log_score"])
+        assert {row["settings"][name] for row in rows[upto:]} == {best["settings"][name]}
 
 
 def test_of_many_bags_a_balanced_part_is_judged():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit, logsumexp
 from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
+import models
 from models import Bags, PooledGP
 from models.core.errors import ParameterError
 from models.likelihoods.probability import gauss_hermite
@@ -15,6 +16,7 @@ from models.mil import pooled_evidence
 from models.mil.bag_pooling import pool
 from models.mil.pooled_calibration import (
     N_FOLD,
+    OF_BAGS,
     fit_calibration,
     fold_of,
     moved_logits,
@@ -54,13 +56,15 @@ class _Opened:
         self._sums = WholeSums(self._model, self._executor, blocks)
         self.search: PooledSearch = self._model.refinement(self.state, self._n_bag, self._sums)
         self.evidence = self.search._evidence
+        self.state = self.search.begun(self.state)
         return self
 
     def __exit__(self, *exc):
         self._executor.__exit__()
 
     def at(self, theta, log_t=0.0, log_sd=0.0):
-        return self.search._unpack(self.state, np.array([*theta, log_t, log_sd]))
+        of_bags = self.state.params.get("bag_theta", np.zeros(0))
+        return self.search._unpack(self.state, np.array([*theta, *of_bags, log_t, log_sd]))
 
 
 @pytest.mark.parametrize("kind", POOLINGS)
@@ -114,7 +118,8 @@ def test_noisy_or_is_that_any_instance_is_positive():
 @pytest.mark.parametrize("kernel", ["rbf", "ridge + rbf", "ard", "matern52 + linear"])
 def test_the_gradient_of_the_evidence_by_finite_differences(kind, kernel, monkeypatch):
     monkeypatch.setattr(pooled_evidence, "SMALL", 1e-14)  # differences see where the mode is
-    model = PooledGP(pooling=kind, kernel=kernel, n_inducing=15)
+    statistics = "auto" if kernel in ("rbf", "ridge + rbf") else "none"
+    model = PooledGP(pooling=kind, kernel=kernel, n_inducing=15, statistics=statistics)
     with _Opened(model, _bags()) as opened:
         search = opened.search
         rng = np.random.default_rng(2)
@@ -147,7 +152,7 @@ def test_bags_of_one_instance_are_scikit_learns_classifier():
 @pytest.mark.parametrize("kind", POOLINGS)
 def test_the_evidence_by_importance_sampling(kind):
     bags = _bags(seed=4, n_bag=12, most=3, n_feat=1)
-    model = PooledGP(pooling=kind, n_inducing=4, scaling="deviation")
+    model = PooledGP(pooling=kind, n_inducing=4, scaling="deviation", statistics="none")
     rng = np.random.default_rng(5)
     # The error of Laplace's method with the Gauss-Newton precision is of first order in the prior's
     # variances, and below half a nat beyond; that of sampling is below 0.003 but at the last.
@@ -179,15 +184,15 @@ def test_the_evidence_by_importance_sampling(kind):
 
 
 def _pass(model, params, bags):
-    from models.mil.pooled_pass import PooledPass
-
-    return PooledPass(model._kernel(params), params, model._inputs(params, bags))
+    z, s = model._inputs(params, bags)
+    return PooledPass(model._kernel(params), params, z, s=s)
 
 
 @pytest.mark.parametrize(("log_t", "close"), [(-14.0, 1e-6), (0.0, 0.02)])
 def test_predictions_of_two_instances_by_quadrature(log_t, close):
     bags = _bags(n_bag=60)
-    model = PooledGP(n_inducing=20, scaling="deviation", calibrate="none", n_starts=1)
+    how = {"scaling": "deviation", "calibrate": "none", "statistics": "none"}
+    model = PooledGP(n_inducing=20, n_starts=1, **how)
     model.fit(bags, n_thread=1)
     model.state_.params["log_t"] = np.array([log_t])
     model.params_ = model.prediction_params(model.state_)
@@ -209,14 +214,69 @@ def test_predictions_of_two_instances_by_quadrature(log_t, close):
         assert p == pytest.approx(exact, abs=close)
 
 
+def test_statistics_are_a_gp_beside_the_mean_of_the_instances():
+    """At a small t, and no part of the instances, scikit-learn's classifier of the statistics."""
+    bags = _bags(n_bag=40)
+    model = PooledGP(n_inducing=40, scaling="deviation", calibrate="none")
+    with _Opened(model, bags) as opened:
+        theta = np.log([1e-8, 1.0, 2.5, 2.0, 0.49])
+        state = opened.search._unpack(opened.state, np.array([*theta, -8.0, np.log(1.5)]))
+        found = opened.evidence.mode(state)
+    z = (bags.x - bags.x.mean(axis=0)) / bags.x.std(axis=0)
+    parts = [z[a:b] for a, b in zip(bags.offsets, bags.offsets[1:], strict=False)]
+    rows = np.array(
+        [[*p.mean(axis=0), *p.min(axis=0), *p.max(axis=0), np.log(len(p))] for p in parts]
+    )
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    square = ((rows[:, None, :-1] - rows[None, :, :-1]) ** 2).sum(axis=2)
+    k = 2.5 * np.exp(-0.5 * square / 4.0) + 0.49 * np.outer(rows[:, -1], rows[:, -1])
+    low = np.linalg.cholesky(k + 1e-10 * np.eye(40))  # the same kernel, of explicit features
+    features = np.column_stack([low, 1.5 * np.ones(40)])
+    other = GaussianProcessClassifier(DotProduct(1e-9), optimizer=None).fit(features, bags.y)
+    assert found.evidence == pytest.approx(other.log_marginal_likelihood(), abs=1e-3)
+
+
+def test_statistics_do_not_depend_on_blocks_and_are_saved(tmp_path):
+    bags = _bags(seed=3, n_bag=24)
+    found = []
+    for block_bags in (24, 5):
+        with _Opened(PooledGP(n_inducing=15), bags, block_bags) as opened:
+            found.append(opened.state.fixed)
+    for name in ("bag_mean", "bag_sd", "bag_rank_value"):
+        np.testing.assert_array_equal(found[0][name], found[1][name])
+    model = PooledGP(n_inducing=15, n_starts=1).fit(bags, n_thread=1)
+    model.save(tmp_path / "model")
+    again = models.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_bags(bags).mean, model.predict_bags(bags).mean)
+
+
+def test_instances_are_predicted_by_their_own_part():
+    """What the statistics explain moves no instance; the sizes explain all labels here."""
+    rng = np.random.default_rng(12)
+    size = np.where(np.arange(40) % 2 > 0, 6, 2)
+    offsets = np.concatenate([[0], np.cumsum(size)])
+    bags = Bags(rng.normal(size=(offsets[-1], 2)), offsets, (size > 4) * 1.0)
+    model = PooledGP(n_inducing=15).fit(bags, n_thread=1)
+    assert (model.predict_bags(bags).mean[size > 4] > 0.75).all()
+    assert np.ptp(model.predict_pixels(bags.x).mean) < 0.25
+    without = PooledGP(n_inducing=15, statistics="none").fit(bags, n_thread=1)
+    assert np.ptp(without.predict_bags(bags).mean) < np.ptp(model.predict_bags(bags).mean)
+
+
+def test_few_bags_leave_the_calibration_at_its_prior():
+    nothing = fit_calibration(lambda at: (0.0, {"score": np.zeros(2), "information": 0.0}), OF_BAGS)
+    np.testing.assert_allclose(nothing, [0.0, np.log(2.0)])
+
+
 def test_every_instance_twice_changes_nothing():
     bags = _bags()
     twice = Bags(np.repeat(bags.x, 2, axis=0), 2 * bags.offsets, bags.y)
-    model = PooledGP(n_inducing=15).fit(bags, n_thread=1)
+    how = {"n_inducing": 15, "statistics": "none"}  # the statistics know a bag's size
+    model = PooledGP(**how).fit(bags, n_thread=1)
     np.testing.assert_allclose(
         model.predict_bags(twice).mean, model.predict_bags(bags).mean, rtol=1e-10
     )
-    with _Opened(model, bags) as one, _Opened(PooledGP(n_inducing=15), twice) as two:
+    with _Opened(model, bags) as one, _Opened(PooledGP(**how), twice) as two:
         state = one.at([0.5, 0.3], 0.4, 0.2)  # both at the same inducing points
         found, again = one.evidence.mode(state), two.evidence.mode(state)
         assert again.evidence == pytest.approx(found.evidence, rel=1e-12)
@@ -283,8 +343,7 @@ def test_slopes_of_the_score_of_bags_by_finite_differences(kind):
 
     def score(calibration):
         asked = {**params, "calibration": np.asarray(calibration)}
-        z = opened._model._inputs(params, bags)
-        run = PooledPass(opened._model._kernel(params), asked, z)
+        run = _pass(opened._model, asked, bags)
         return run.sums(SCORE, kind, bags.y, bags.offsets, used)
 
     at, h = np.array([0.4, -0.3]), 1e-5

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 
 import models
 from models import Bags
@@ -35,7 +36,13 @@ ALL = {**DENSITIES, "gamma": Gamma(1.0, 4.0), "gamma-narrow": Gamma(0.5, 1.0)}
 
 
 # At one kernel: what "auto" stands for and recalibration have tests of their own.
-FIXED = {"variance": 1.0, "lengthscale": 1.0, "bag_rule": "largest", "calibrate": "none"}
+FIXED = {
+    "start": 0.5,
+    "variance": 1.0,
+    "lengthscale": 1.0,
+    "bag_rule": "largest",
+    "calibrate": "none",
+}
 
 
 def PsiVGPMIL(**how):
@@ -640,3 +647,25 @@ def test_labels_that_are_none_are_refused():
     for y, says in (([0.5] * 14, "needs labels 0 and 1"), ([1.0] * 14, "both classes")):
         with pytest.raises(BagsError, match=says):
             PsiVGPMIL().fit(Bags(bags.x, bags.offsets, y))
+
+
+def test_the_start_is_chosen_where_bags_are_large():
+    """From 1/2 all that a bag's instances share counts as positive; the labels tell."""
+    rng = np.random.default_rng(1)
+    offsets = np.arange(41) * 150
+    x = 0.8 * np.repeat(rng.normal(size=(40, 4)), 150, axis=0) + 0.6 * rng.normal(size=(6000, 4))
+    risk = x[:, 0] + x[:, 1]
+    hot = risk > np.quantile(risk, 0.98)
+    bags = Bags(x, offsets, np.maximum.reduceat(hot, offsets[:-1]) * 1.0)
+    found = {}
+    for start in (0.5, "auto"):
+        how = {"variance": 5.0, "start": start, "n_inducing": 40, "max_epochs": 40, "n_draws": 100}
+        how["bag_rule"] = "any"
+        model = PsiVGPMIL(**how).fit(bags, n_thread=1)
+        p = model.predict_bags(bags).mean
+        loss = -float(np.log(np.where(bags.y > 0, p, 1.0 - p)).mean())
+        found[start] = model.bound_, loss, roc_auc_score(hot, model.predict_pixels(x).mean)
+    assert model.selection_[1]["chosen"]
+    assert found["auto"][0] > found[0.5][0] + 50
+    assert found["auto"][1] < np.log(2) < found[0.5][1]  # worse than a constant, on its own labels
+    assert found["auto"][2] > found[0.5][2] + 0.03
