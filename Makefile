@@ -95,7 +95,6 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.year
 	$(BIN)/python -m benchmarks.designs
 	$(BIN)/python -m benchmarks.noise
-	$(BIN)/python -m benchmarks.responses
 	$(BIN)/python -m benchmarks.fits_fuzz
 	$(BIN)/python -m benchmarks.levels
 

@@ -50,8 +50,8 @@ MISLED = 5.0  # nats from which on such a climb was misled by its curvature
 ROUGH = 0.5  # nats that the climb may leave where a stage on all pixels follows
 FEW_PARAMETERS = 10  # up to here the held site's curvature is better than what steps tell of it
 LEAST_GAIN = 1e-4  # of a step, as a share of what its slope promises
-# Over the bags, before the members. Of 37 fits of noisy worlds the longest that converged took 1,561
-# with them, when climbs of q had twice as many steps.
+# Over the bags, before the members. Of 37 fits of noisy worlds the longest that converged took
+# 1,561 with them, when climbs of q had twice as many steps.
 MOST_PASSES = 2000
 
 _PHASES = {CLIMB: "climb", CURVATURE: "curvature", WHOLE: "climb on all pixels", DONE: "done"}
