@@ -1,6 +1,7 @@
 """Noisy counts: what the defaults' intervals cover where areas differ by more than chance.
 
     python -m benchmarks.noise [--worlds TEXT] [--grids 10] [--label LABEL] [--workers N]
+    python -m benchmarks.noise --exact [--worlds TEXT] [--grids 3]
     python -m benchmarks.noise --table
 
 A world is a truth (linear, bent), a number of areas (20, 100, 300), a deviation of the noise
@@ -8,7 +9,8 @@ between areas (0, .2, .45, .8) and its law (log-normal factors, or gamma factors
 negative binomial counts), on the grids of :mod:`benchmarks.grids` with 60 cases an area. Fits and
 scores are those of :mod:`benchmarks.designs`; a fit that ends with an error is a record as well.
 ``benchmarks/results/noise.json`` has one record a grid; a command goes on where it ended.
-``--table`` computes nothing: it writes the table of ``docs/calibration.md`` and ends with an error
+``--exact`` scores what :mod:`benchmarks.exact_areas` says of linear worlds of up to 100 areas:
+integrated, and at the true hyperparameters. ``--table`` computes nothing: it writes the table of ``docs/calibration.md`` and ends with an error
 where figures of the defaults are of other code than this.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Iterable
 from itertools import product
@@ -25,9 +28,11 @@ import numpy as np
 
 from benchmarks import designs
 from benchmarks.designs import Record, Task
-from benchmarks.grids import Design
+from benchmarks.exact_areas import ExactAreas
+from benchmarks.grids import FIELD_SD, Design, simulate
 from benchmarks.records import source_hash_of
 from benchmarks.report import RESULTS
+from models.backend.blas import one_blas_thread
 
 CASES = 60.0
 NOISE = (0.0, 0.2, 0.45, 0.8)
@@ -38,6 +43,8 @@ WORLDS: dict[str, Design] = {
     )
     if sd > 0 or law == "log_normal"
 }
+LINEAR, TRUE = "linear, exact", "true hyperparameters"
+LEAST_NOISE = 0.01
 PATH = RESULTS / "noise.json"
 PAGE = Path(__file__).parents[1] / "docs/calibration.md"
 BEGIN, END = "<!-- noise: worlds -->", "<!-- noise: end worlds -->"
@@ -57,6 +64,25 @@ def measure(task: Task) -> Record:
             "code": code(),
             "error": f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})",
         }
+
+
+def measure_exact(task: Task) -> Record:
+    """Score the yardstick, integrated or at the true hyperparameters."""
+    design = WORLDS[task.design]
+    with one_blas_thread():
+        grid = simulate(design, task.grid)
+        known = (FIELD_SD, grid.length, max(design.area_sd, LEAST_NOISE))
+        started = time.process_time()
+        exact = ExactAreas(grid, known if task.label == TRUE else None)
+    return {
+        "label": task.label,
+        "design": task.design,
+        "grid": task.grid,
+        "model": {},
+        "code": source_hash_of("benchmarks.exact_areas", "benchmarks"),
+        "seconds": {"fit": time.process_time() - started},
+        "pixels": exact.scores(),
+    }
 
 
 def code() -> str:
@@ -82,7 +108,7 @@ def table(records: Iterable[Record]) -> str:
             [each["coverage_people"]["0.9"] for each in done],
             [each["correlation"] for each in done],
             [each["width"] for each in done],
-            [each["crps"] for each in done],
+            [each["crps"] for each in done if "crps" in each],
         ]
         cells = " | ".join(map(_mean, figures))
         lines.append(f"| {world} | {label} | {len(own)} | {len(own) - len(done)} | {cells} |")
@@ -101,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", default="", help="those whose names hold this text")
     parser.add_argument("--grids", type=int, default=10)
+    parser.add_argument("--exact", action="store_true", help="the yardstick, not the model")
     parser.add_argument("--label", default="now")
     parser.add_argument("--kernel", help="instead of the default")
     parser.add_argument("--workers", type=int, default=1)
@@ -109,15 +136,20 @@ def main() -> None:
     options = parser.parse_args()
     records = designs.read_records(options.results)
     if not options.table:
+        labels, one = (options.label,), measure
+        if options.exact:
+            labels, one = (LINEAR, TRUE), measure_exact
         changes = () if options.kernel is None else (("kernel", options.kernel),)
         tasks = [
-            Task(options.label, world, grid, changes)
+            Task(label, world, grid, changes)
             for grid in range(options.grids)
-            for world in WORLDS
+            for world, design in WORLDS.items()
+            for label in labels
             if options.worlds in world
+            and not (options.exact and (design.truth != "linear" or design.n_area > 100))
         ]
         left = designs.missing(tasks, records)
-        designs.run(left, options.results, options.workers, measure)
+        designs.run(left, options.results, options.workers, one)
         return
     old = [key for key, each in records.items() if key[0] == "now" and each["code"] != code()]
     if old:
