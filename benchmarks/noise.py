@@ -10,8 +10,8 @@ negative binomial counts), on the grids of :mod:`benchmarks.grids` with 60 cases
 scores are those of :mod:`benchmarks.designs`; a fit that ends with an error is a record as well.
 ``benchmarks/results/noise.json`` has one record a grid; a command goes on where it ended.
 ``--exact`` scores what :mod:`benchmarks.exact_areas` says of linear worlds of up to 100 areas:
-integrated, and at the true hyperparameters. ``--table`` computes nothing: it writes the table of ``docs/calibration.md`` and ends with an error
-where figures of the defaults are of other code than this.
+integrated, and at the true hyperparameters. ``--table`` computes nothing: it writes the table of
+``docs/calibration.md``, and ends with an error where figures of the defaults are of other code.
 """
 
 from __future__ import annotations
