@@ -3,7 +3,8 @@ r"""The search for the best evidence of a pooled GP, and the calibration of what
 A fit advances in steps whose whole memory is in the state:
 
 0. *begin*: what the bags' statistics need, by a pass (:mod:`models.mil.bag_statistics`);
-1. *climb*: quasi-Newton (BFGS) steps by the exact gradient, from each start in turn;
+1. *climb*: quasi-Newton (BFGS) steps by the exact gradient, from each start in turn, with the bags'
+   statistics and then without: the best evidence decides;
 2. *calibrate*: shift and scale of the logits (:mod:`models.mil.pooled_calibration`).
 
 Hyperparameters have log-normal priors: some ninety labels leave ridges along which a kernel
@@ -98,6 +99,7 @@ class PooledSearch:
             own = state.fixed[OWN + "first"], prior_width(LENGTH[1])
             at = kernel.n_theta
             prior = np.insert(prior[0], at, own[0]), np.insert(prior[1], at, own[1])
+        self._bags = slice(kernel.n_theta, len(names) - 2)  # parameters of the bags' statistics
         self._prior = prior
         self._free = np.ones(len(names), dtype=bool)
         self._free[-2] = self._settings.has_temperature
@@ -181,7 +183,8 @@ class PooledSearch:
             del memory[name]
         memory["start"] = memory["start"] + 1
         params = state.params
-        if int(memory["start"]) >= self._settings.n_starts:
+        both = self._bags.stop > self._bags.start
+        if int(memory["start"]) >= self._settings.n_starts * (1 + both):
             best = self._unpack(state, memory["best_phi"])
             params = {**best.params, "v_mean": memory["best_v"], "factor": memory["best_factor"]}
             memory["stage"] = np.array(CALIBRATE if self._settings.calibrate else DONE)
@@ -199,13 +202,21 @@ class PooledSearch:
     def _point(self, state: State) -> tuple[Mode, float, np.ndarray]:
         """Return the mode, the evidence with the prior, and its gradient by what is free."""
         at = self._evidence.mode(state)
-        density, slope = self._log_prior(self._pack(state.params))
+        density, slope = self._log_prior(self._pack(state.params), self._without(state))
         grad = self._evidence.gradient(at)[self._free]
+        if self._without(state):
+            grad[self._bags] = 0.0
         return at, at.evidence + density, grad + slope
 
-    def _log_prior(self, phi: np.ndarray) -> tuple[float, np.ndarray]:
+    def _without(self, state: State) -> bool:
+        """Tell whether a climb leaves the statistics out; those that have them come first."""
+        return int(state.memory["start"]) >= self._settings.n_starts
+
+    def _log_prior(self, phi: np.ndarray, without: bool) -> tuple[float, np.ndarray]:
         middle, width = (each[self._free] for each in self._prior)
         off = (phi - middle) / width
+        if without:
+            off[self._bags] = 0.0
         return -0.5 * float(off @ off), -off / width
 
     def _pack(self, params: Arrays) -> np.ndarray:
@@ -230,7 +241,8 @@ class PooledSearch:
         return replace(state, params=params)
 
     def _start(self, state: State) -> np.ndarray:
-        number, first = int(state.memory["start"]), state.memory["first"].copy()
+        first = state.memory["first"].copy()
+        number = int(state.memory["start"]) % self._settings.n_starts
         whole = np.zeros(self._free.size)
         whole[self._free] = first
         if number < len(STARTS):
@@ -239,6 +251,8 @@ class PooledSearch:
         else:
             rng = np.random.default_rng([self._settings.seed, 5, number])
             whole = self._prior[0] + 0.5 * self._prior[1] * rng.standard_normal(whole.size)
+        if self._without(state):  # a part of no variance, which stays so
+            whole[self._bags] = self._prior[0][self._bags] - FARTHEST
         return whole[self._free]
 
     @staticmethod

@@ -263,6 +263,13 @@ def test_instances_are_predicted_by_their_own_part():
     assert np.ptp(without.predict_bags(bags).mean) < np.ptp(model.predict_bags(bags).mean)
 
 
+def test_statistics_are_left_out_where_the_evidence_says_so():
+    bags = _bags(n_bag=40, n_feat=4, noise=0.1)
+    both = (PooledGP(n_inducing=15, statistics=each) for each in ("auto", "none"))
+    found = [model.fit(bags, n_thread=1) for model in both]
+    assert found[0].bound_ > found[1].bound_ - 0.1
+
+
 def test_few_bags_leave_the_calibration_at_its_prior():
     nothing = fit_calibration(lambda at: (0.0, {"score": np.zeros(2), "information": 0.0}), OF_BAGS)
     np.testing.assert_allclose(nothing, [0.0, np.log(2.0)])
