@@ -22,7 +22,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def draw_setting(
 
 def draw_bags(country: dict[str, Any], likelihood: str, rng: np.random.Generator) -> Bags:
     """Draw the areas, their pixels and responses."""
-    n, n_area = country["n_side"], country["n_area"]
+    n, n_area, law = country["n_side"], country["n_area"], LIKELIHOODS[likelihood]
     at = centres(n)
     x = np.stack([_smooth(n, rng) for _ in range(country["n_covariate"])], axis=1)
     f = country["field_sd"] * _smooth(n, rng) + 0.4 * x[:, -1]
@@ -134,7 +134,7 @@ def draw_bags(country: dict[str, Any], likelihood: str, rng: np.random.Generator
     if country["gamma"] and sd > 0:
         factor = rng.gamma(sd**-2, sd**2, n_area)
     trials = None
-    if likelihood in ("binomial", "beta_binomial"):
+    if law.needs_trials:
         trials = np.maximum(np.rint(np.exp(rng.uniform(0, 8, n_area))), 1.0)
         level = min(country["cases"] / 1e7, 0.99)
         mean = np.add.reduceat(people * ndtr(f), offsets[:-1]) / np.add.reduceat(
@@ -150,7 +150,7 @@ def draw_bags(country: dict[str, Any], likelihood: str, rng: np.random.Generator
     else:
         mean = np.add.reduceat(people * np.exp(f), offsets[:-1]) * factor
         mean *= country["cases"] / mean.mean()
-        if likelihood == "exponential":
+        if not law.counts:  # values above 0
             y = np.maximum(mean, 1e-9) * np.maximum(rng.exponential(size=n_area), 1e-6)
         else:
             y = rng.poisson(mean).astype(np.float64)
@@ -187,16 +187,21 @@ def shortened(model: dict[str, Any], n_area: int) -> dict[str, int]:
 
 def run_trial(seed: int, number: int, most: int = MOST_AREAS) -> dict[str, Any]:
     """Run one trial; the outcome, and what led to it."""
-    rng = np.random.default_rng([17, seed, number])
-    model, country = draw_setting(rng, most)
-    said: dict[str, Any] = {"trial": f"{seed}:{number}", "model": model, "country": country}
-    bags = draw_bags(country, model["likelihood"], rng)
-    said["n_pixel"] = int(bags.x.shape[0])
+    model, country = draw_setting(np.random.default_rng([17, seed, number]), most)
+    return {"trial": f"{seed}:{number}", **run_setting(model, country, [18, seed, number])}
+
+
+def run_setting(
+    model: dict[str, Any], country: dict[str, Any], seed: Sequence[int]
+) -> dict[str, Any]:
+    """Draw a country and fit it; the outcome, and what led to it."""
+    bags = draw_bags(country, model["likelihood"], np.random.default_rng(seed))
+    said = {"model": model, "country": country, "n_pixel": int(bags.x.shape[0])}
     started = time.process_time()
     try:
         with _limited(LIMIT_S), one_blas_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            outcome = _fit(model, country, bags, number)
+            outcome = _fit(model, country, bags, seed[-1])
     except TimeoutError:
         outcome = {"outcome": "over time", "where": _where()}
     except NumericalError as error:

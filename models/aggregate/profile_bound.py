@@ -36,7 +36,6 @@ EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it
 SHRINKS = 0.2  # what is left, from one step to the next, or more
 HOPE = 10.0  # times what a natural step would gain to second order, that a climb may still gain
 Evaluate = Callable[[State, bool], Stats]
-NO_SLOPES = "the slopes of the bound are not finite"
 _NONE = np.zeros(0)
 
 
@@ -175,7 +174,7 @@ class ProfileBound:
     def _found(self, state: State, *, slopes: bool) -> Any:
         found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
         if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
-            raise NumericalError(NO_SLOPES)
+            raise NumericalError(sparse_gp.NOT_FINITE)
         return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))
 
     def _finished(
@@ -194,7 +193,7 @@ class ProfileBound:
             found, passes = self._found(at.state, slopes=True), passes + 1
         grad = self._gradient(at.state, found)
         if not np.isfinite(grad).all():
-            raise NumericalError(NO_SLOPES)
+            raise NumericalError(sparse_gp.NOT_FINITE)
         return replace(at, value=value, grad=grad, passes=passes)
 
     def _gradient(self, state: State, found: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ section 1, Law et al. 2018, eqs. (7)-(10).
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,7 @@ from models.core.errors import NumericalError
 JITTER = 1e-6
 LONGEST_STEP = 1.0
 ROUNDING = 1e-14
-ILL = (
-    "the posterior of the inducing values is not positive definite in double precision; use fewer "
-    "inducing points"
-)
+NOT_FINITE = "the slopes of the bound are not finite"
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,7 @@ class Whitened:
             Most that an inducing value may move, in deviations of the prior.
         """
         if not (np.isfinite(d_mean).all() and np.isfinite(d_cov).all()):
-            msg = "the slopes of the bound are not finite"
-            raise NumericalError(msg)
+            raise NumericalError(NOT_FINITE)
         identity = np.eye(self.v_mean.shape[0])
         before = gram(inverse_lower(self.factor()))
         site = (1.0 - rate) * (before - identity) - rate * (d_cov + d_cov.T)
@@ -157,19 +154,25 @@ def _positive_part(a: np.ndarray) -> np.ndarray:
 
 
 def inverse_root(precision: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor of the inverse of a positive definite matrix.
+    """Return the lower Cholesky factor of the inverse of a precision that is the prior's at least.
 
     Raises
     ------
     NumericalError
-        If it is not positive definite in double precision.
+        If it is not finite.
     """
     # With rows and columns in reverse, P = U U' for an upper U, and (U^-1)' is the root.
-    try:
+    with contextlib.suppress(np.linalg.LinAlgError):
         upper = cholesky(np.ascontiguousarray(precision[::-1, ::-1]))
         return np.ascontiguousarray(inverse_lower(upper).T[::-1, ::-1])
+    # So large that its rounding is larger than the prior's.
+    try:
+        values, vectors = np.linalg.eigh(precision)
     except np.linalg.LinAlgError as error:
-        raise NumericalError(ILL) from error
+        raise NumericalError(NOT_FINITE) from error
+    half = vectors / np.sqrt(np.maximum(values, 1.0))
+    root = np.linalg.qr(half.T)[1].T
+    return np.asarray(root * np.where(np.diag(root) < 0, -1.0, 1.0))
 
 
 def _is_precision(a: np.ndarray) -> bool:
