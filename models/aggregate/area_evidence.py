@@ -106,6 +106,9 @@ class AreaEvidence:
             spread = np.full(bags.n_bag, tau2 + SPREAD)
             mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
             self._at = _inverse(link, np.exp(mode) / total)
+        # With fewer cases than the prior of the level calls few the posterior of the mean is far
+        # from Gaussian.
+        self.few_cases = log_prior_level(link.name, float(params["mean"][0]), state.fixed)[1] > 0.5
         self._level = _level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
         self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0

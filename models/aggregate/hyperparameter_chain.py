@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from models.aggregate.area_evidence import AreaEvidence, Evidence
-from models.core.protocol import Arrays
+from models.core.protocol import Arrays, State
 from models.gp.kernel_terms import split_terms
 from models.gp.kernels import Kernel
 from models.gp.priors import unit_of
@@ -143,6 +144,24 @@ def explanations(chain: Chain, places: Places | None, side: float) -> np.ndarray
         middle = np.median(values, axis=0) if own.any() else np.full(3, np.nan)
         rows.append([own.mean(), *middle])
     return np.array(rows)
+
+
+def told_explanations(state: State) -> list[dict[str, Any]]:
+    """Return the explanations that a fit found to have any weight, in km; see ``VBAgg.modes_``."""
+    scale = float(state.fixed["coord_scale"][0]) if "coord_scale" in state.fixed else 1.0
+    return [
+        {
+            "explains": name,
+            "weight": float(weight),
+            "area_sd": float(sd),
+            "field_sd": float(np.sqrt(variance)),
+            "range_km": float(scale * length),
+        }
+        for name, (weight, sd, variance, length) in zip(
+            EXPLANATIONS, state.memory.get("explained", ()), strict=False
+        )
+        if weight > 0
+    ]
 
 
 class _Jumps:

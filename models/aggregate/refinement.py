@@ -260,7 +260,8 @@ class Refinement:
             places = find_places(kernel, model.resolved_likelihood, state.fixed)
             with np.errstate(all="ignore"):
                 evidence = AreaEvidence(model, state, bags)
-                chain = explore(evidence, phi, covariance, places, model.seed)
+                if not evidence.few_cases:
+                    chain = explore(evidence, phi, covariance, places, model.seed)
         if chain is None:
             offsets = member_offsets(covariance, self._n_member, model.seed)
             fall = 0.5 * ((offsets @ np.linalg.inv(covariance)) * offsets).sum(axis=1)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
-from models.aggregate.hyperparameter_chain import EXPLANATIONS
+from models.aggregate.hyperparameter_chain import told_explanations
 from models.aggregate.members import (
     PooledDraws,
     allocate,
@@ -202,8 +202,8 @@ class VBAgg(KernelModel, AggregateModel):
                 f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
-        text = self.auto_kernel if self.kernel == "auto" else self.kernel
-        kernel = parse_kernel(text, 2, has_coords=True)
+        named = {"auto": self.auto_kernel}.get(self.kernel, self.kernel)
+        kernel = parse_kernel(named, 2, has_coords=True)
         kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))  # raises if it has none
 
     # -- the contract with the training loop ---------------------------------------------------
@@ -344,29 +344,10 @@ class VBAgg(KernelModel, AggregateModel):
     def modes_(self) -> list[dict[str, Any]]:
         """What the draws of the hyperparameters hold to make neighbouring areas differ.
 
-        Returns
-        -------
-        list of dict
-            ``explains``, one of :data:`models.aggregate.hyperparameter_chain.EXPLANATIONS`;
-            ``weight``, which add up to 1; medians of ``area_sd``, the deviation of the noise
-            between areas, ``field_sd`` and ``range_km``. Empty where the model has no noise between
-            areas, no field over space, or no such draws.
+        ``explains``, one of ``hyperparameter_chain.EXPLANATIONS``; ``weight``, which add up to 1;
+        medians of ``area_sd``, ``field_sd`` and ``range_km``. Empty without such draws.
         """
-        state = self.fitted_state()
-        scale = float(state.fixed["coord_scale"][0]) if "coord_scale" in state.fixed else 1.0
-        return [
-            {
-                "explains": name,
-                "weight": float(weight),
-                "area_sd": float(sd),
-                "field_sd": float(np.sqrt(variance)),
-                "range_km": float(scale * length),
-            }
-            for name, (weight, sd, variance, length) in zip(
-                EXPLANATIONS, state.memory.get("explained", ()), strict=False
-            )
-            if weight > 0
-        ]
+        return told_explanations(self.fitted_state())
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
@@ -456,7 +437,6 @@ class VBAgg(KernelModel, AggregateModel):
         return MixturePrediction(tuple(map(predicted, members)), params["member/weight"])
 
     # -- what users call -----------------------------------------------------------------------
-
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws | PooledDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
         state = self.fitted_state()

@@ -156,14 +156,12 @@ class Likelihood(ABC):
     ) -> np.ndarray:
         """Draw a response for each ``eta`` (n_draws, n_bag); ``params`` as in :meth:`terms`."""
 
-    def with_area_effect(self) -> Likelihood:
-        """Return this likelihood with an effect of each bag, its deviation a parameter.
+    def with_area_effect(self) -> Likelihood | None:
+        """Return the law with an effect of each bag of its own kind.
 
-        By default a log-normal factor on the mean.
+        None where that is a log-normal factor of the mean (:mod:`models.likelihoods.area_effect`).
         """
-        from models.likelihoods.area_effect import AreaEffect
-
-        return AreaEffect(self)
+        return None
 
     def without_factor(self, params: Params) -> tuple[Likelihood, float]:
         """Return the law given the bag's factor, and the variance of that factor's logarithm."""

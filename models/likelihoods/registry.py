@@ -55,7 +55,9 @@ def find_likelihood(name: str, *, area_effect: bool = False) -> Likelihood:
     if area_effect and not base.takes_area_effect:
         msg = f"area_effect: {name} responses cannot have an effect of each bag; leave it out"
         raise ParameterError(msg)
-    return base.with_area_effect() if area_effect else base
+    if not area_effect:
+        return base
+    return base.with_area_effect() or AreaEffect(base)
 
 
 for _likelihood in (

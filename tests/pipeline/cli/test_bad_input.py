@@ -206,11 +206,6 @@ def test_count_that_is_no_count(files: Any, text: str, found: str) -> None:
     assert text in str(problem)
 
 
-def test_no_cases_at_all(files: Any) -> None:
-    files.counts([(area, "0") for area in files.cases])
-    the_only(files, "cases.csv", "column 'cases' is 0 for every area", "the column of the cases")
-
-
 def test_table_of_several_periods(files: Any) -> None:
     files.counts(2 * list(files.cases.items()))
     counts = {"path": "cases.csv", "value": "cases", "period": "year"}

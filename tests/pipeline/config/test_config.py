@@ -132,7 +132,6 @@ def test_all_settings_that_a_model_refuses_are_told_at_once(write):
         "model.options.n_tres",
         "model.options.dtype",
         "model.link",
-        "model.area_effect",
     ]
     # Those of a classifier, and those of several sections.
     line_up = "{kind: psi_vgpmil, likelihood: normal, link: exp, priors: none}"

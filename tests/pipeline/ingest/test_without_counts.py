@@ -166,7 +166,7 @@ def test_some_counted_area_must_be_usable(files: Any) -> None:
     files.raster("population.tif", files.population)
     files.cases = {"M00": "0"}
     files.counts()
-    with pytest.raises(InputError, match=r"is 0 for every area"):
+    with pytest.raises(InputError, match=r"no area with a count has a usable pixel"):
         ingest(StageContext(files.config()))
     files.cases = dict.fromkeys(files.ids, "")
     files.counts()

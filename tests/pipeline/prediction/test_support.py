@@ -74,7 +74,7 @@ def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> Non
     np.testing.assert_allclose(found, expected, rtol=1e-10)
     # Far from all areas nothing of the prior is gone.
     far = np.full_like(bags.coords, 1e5)
-    wild = bags.x + 30
+    wild = bags.x + 3000
     none = data_support(model, model.predict_pixels(wild, far), wild, far)
     assert none.max() < 1e-6
 

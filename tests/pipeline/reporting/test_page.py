@@ -70,12 +70,12 @@ def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion
     assert list(effects) == list(finished.config.covariates)
     said = texts(finished.page(), "td")
     for name, told in effects.items():
-        # The default kernel has a line and a smooth of each covariate.
+        # The default kernel has a line and a smooth of each covariate, and one of all together.
         assert told["percentiles"]
         assert told["lower"] < told["median"] < told["upper"]
         (text,) = (each for each in said if each.startswith(f"Where {name} is at its 90th"))
         assert f"about {100 * abs(told['median']):.3g} %" in text
-        assert text.endswith("all else equal.") or "all else equal. " in text
+        assert "the other covariates at their means" in text
     modes = [
         {"explains": name, "weight": weight, "area_sd": 0.4, "range_km": 9.0, "field_sd": 0.4}
         for name, weight in (("noise between areas", 0.7), ("a field shorter than an area", 0.3))
