@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from models.core.errors import ParameterError
+from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.beta_binomial import BetaBinomial
 from models.likelihoods.binomial import Binomial
 from models.likelihoods.exponential import Exponential

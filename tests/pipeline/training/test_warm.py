@@ -148,8 +148,8 @@ def test_a_warm_fit_resumes_and_is_no_cold_one(
 
 def test_weights_give_what_fits_without_each_area_give(store: BagStore) -> None:
     # Averages of the areas: too few points would make some draws of the hyperparameters fit some
-    # areas badly, whose weights then have heavy tails. Each fit draws its hyperparameters by a chain
-    # of its own: few draws would differ by chance.
+    # areas badly, whose weights then have heavy tails. Each fit draws its hyperparameters by a
+    # chain of its own: few draws would differ by chance.
     settings = {"n_inducing": "auto", "integrate": 30}
     fitted = model(**settings)
     fit(fitted, store)
