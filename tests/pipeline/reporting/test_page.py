@@ -75,7 +75,7 @@ def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion
         assert told["lower"] < told["median"] < told["upper"]
         (text,) = (each for each in said if each.startswith(f"Where {name} is at its 90th"))
         assert f"about {100 * abs(told['median']):.3g} %" in text
-        assert "the other covariates at their means" in text
+        assert "with all other covariates at their means" in text
     modes = [
         {"explains": name, "weight": weight, "area_sd": 0.4, "range_km": 9.0, "field_sd": 0.4}
         for name, weight in (("noise between areas", 0.7), ("a field shorter than an area", 0.3))
