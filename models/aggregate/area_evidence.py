@@ -90,6 +90,8 @@ class AreaEvidence:
         bag = np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets))
         b = seen.p * slope / (total * link.slope(v0))[bag]
         b = np.maximum(b, 0.0)  # one branch of the square link
+        known = bool(np.isfinite(b).all() and np.isfinite(v0).all() and b.any())
+        b = np.nan_to_num(b, nan=0.0, posinf=0.0)
         z = scaled_inputs(state.fixed, bags.x, bags.coords, np.float64)
         self._cov = AverageCovariance(self._kernel, z, b, seen.offsets)
         self._ones = segment_sum(b, seen.offsets)
@@ -107,8 +109,9 @@ class AreaEvidence:
             mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
             self._at = _inverse(link, np.exp(mode) / total)
         # With fewer cases than the prior of the level calls few the posterior of the mean is far
-        # from Gaussian.
-        self.few_cases = log_prior_level(link.name, float(params["mean"][0]), state.fixed)[1] > 0.5
+        # from Gaussian; where no rate has a slope there is nothing to expand.
+        few = log_prior_level(link.name, float(params["mean"][0]), state.fixed)[1] > 0.5
+        self.usable = known and not few
         self._level = _level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
         self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0
@@ -152,6 +155,8 @@ class AreaEvidence:
         # The prior of the level, expanded around the fit's, is a response of the mean alone.
         level, known = self._level
         precision = float(white[:, 1] @ white[:, 1]) + known
+        if not precision > 0.0:
+            return None
         mean = (float(white[:, 1] @ white[:, 0]) + known * level) / precision
         square = float(white[:, 0] @ white[:, 0]) + known * level**2 - precision * mean**2
         value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())

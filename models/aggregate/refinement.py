@@ -260,7 +260,7 @@ class Refinement:
             places = find_places(kernel, model.resolved_likelihood, state.fixed)
             with np.errstate(all="ignore"):
                 evidence = AreaEvidence(model, state, bags)
-                if not evidence.few_cases:
+                if evidence.usable:
                     chain = explore(evidence, phi, covariance, places, model.seed)
         if chain is None:
             offsets = member_offsets(covariance, self._n_member, model.seed)

@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 
-from models import VBAgg
+from models import Bags, VBAgg
 from models.aggregate import hyperparameter_chain
 from models.aggregate.area_evidence import AreaEvidence, Evidence
 from models.aggregate.hyperparameter_chain import Places, explore, find_places
@@ -196,3 +196,12 @@ def test_the_prior_of_smooths_and_interactions_is_half_cauchy(text, n_feat, scal
         slope = priors.log_prior(kernel, at + away, "exp")[0]
         slope -= priors.log_prior(kernel, at - away, "exp")[0]
         assert priors.log_prior(kernel, at, "exp")[1][k] == pytest.approx(slope / 2e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("link", ["exp", "square"])
+def test_without_a_case_there_is_no_evidence_to_explore(link):
+    bags = country(side=10, n_area=4)
+    none = Bags(bags.x, bags.offsets, np.zeros(bags.n_bag), bags.weight, bags.coords)
+    model = _fitted(none, link=link, integrate=4)
+    assert model.state_.members["weight"].size == 4
+    assert model.modes_ == []
