@@ -145,6 +145,8 @@ class Known:
         value = np.log(np.array([self.weight, 1 - self.weight]) @ np.exp(each))
         return Evidence(float(value), 0.2 * float(x[0]), 25.0)
 
+    settle = at
+
     def noise_share(self, x, sd):
         return sd**2 / (sd**2 + np.exp(x[1]))
 
