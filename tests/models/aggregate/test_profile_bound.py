@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from models import Bags, VBAgg
-from models.aggregate.profile_bound import MOST_STEPS, ProfileBound, constant_values
+from models.aggregate import profile_bound
+from models.aggregate.profile_bound import ProfileBound, constant_values
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
 from models.gp.kernel_model import whitened
@@ -26,6 +27,14 @@ SETTINGS = {
     "square": {"kernel": "matern32(space)", "link": "square"},
 }
 EXACT = 1e-12  # nats left to q: a gradient errs by the root of it
+MOST_STEPS = 40  # so exact a q takes more steps than a fit gives it
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _enough_steps():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile_bound, "MOST_STEPS", MOST_STEPS)
+        yield
 
 
 def _profile(bags=None, **settings):
