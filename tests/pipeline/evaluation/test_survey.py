@@ -64,7 +64,7 @@ def test_the_constant_is_scipys_beta_binomial_of_the_tested(survey, evaluated, s
     assert own["nll"] == pytest.approx(-theirs.mean(), abs=1e-4)
 
 
-@pytest.mark.xfail(reason="written for the prior that forbade noise between areas", strict=False)
+@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 def test_the_national_mean_wins_by_region_where_the_population_said_it_lost(survey, evaluated):
     report, said = evaluated
     held_out, verdict = report["held_out"]["block"], report["better_than_constant"]
@@ -86,7 +86,7 @@ def test_the_national_mean_wins_by_region_where_the_population_said_it_lost(surv
     assert before - held_out["model"]["nll"] > 1
 
 
-@pytest.mark.xfail(reason="written for the prior that forbade noise between areas", strict=False)
+@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 def test_the_gates_hold_the_map_back_unless_told_not_to(survey, evaluated):
     checks = {each.gate: each for each in check_gates(survey.config, None)}
     region = checks["better than a constant by region"]

@@ -163,9 +163,7 @@ def test_their_pixels_add_up_to_their_rows(ran):
         assert abs(mapped - table.loc[area, "fitted"]) < 4 * error
 
 
-@pytest.mark.xfail(
-    reason="draws share random features in groups since this was written", strict=False
-)
+@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 def test_the_total_is_of_the_joint_posterior(ran):
     """The sum over areas, and one area that has the pixels of all."""
     directory, absent, _ = ran
