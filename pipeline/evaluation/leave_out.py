@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pipeline.evaluation.posterior import Posterior, draw_posterior
-from pipeline.evaluation.psis import resample, smooth_weights, trusted
+from pipeline.evaluation.psis import resample, smooth_members, trusted
 from pipeline.prediction.areas import AreaDraws
 
 REFIT_SHARE = 0.1  # of the areas whose weights may fail, before every fold is fitted again
@@ -59,7 +59,7 @@ def leave_areas_one_by_one(posterior: Posterior, seed: int) -> LeftOut:
         resampling. ``log_density`` is that of the weighted draws.
     """
     found, rng = posterior.areas, np.random.default_rng([seed, 4])
-    smoothed = [smooth_weights(-each) for each in found.log_lik.T]
+    smoothed = [smooth_members(-each, posterior.member) for each in found.log_lik.T]
     log_weight = np.stack([w for w, _ in smoothed], axis=1)
     weight = np.exp(log_weight)
     chosen = resample(weight, rng)
@@ -100,7 +100,7 @@ def leave_region_out(
         Shape of the largest weights, which are those of the joint density of ``unseen``.
     """
     found, rng = posterior.areas, np.random.default_rng([seed, 5])
-    log_weight, k = smooth_weights(-found.log_lik[:, unseen].sum(axis=1))
+    log_weight, k = smooth_members(-found.log_lik[:, unseen].sum(axis=1), posterior.member)
     areas = np.flatnonzero(region)
     one = resample(np.exp(log_weight)[:, None], rng)
     chosen = np.broadcast_to(one, (one.shape[0], areas.size))

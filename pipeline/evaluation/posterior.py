@@ -64,6 +64,12 @@ class Posterior:
         """Number of functions drawn."""
         return int(self.areas.log_lik.shape[0])
 
+    @property
+    def member(self) -> np.ndarray:
+        """Draw of the hyperparameters that each draw of the function has: (n_draws,) int64."""
+        clusters = getattr(self.functions, "clusters", None)
+        return np.zeros(self.n_draws, dtype=np.int64) if clusters is None else clusters[:, 0]
+
     def respond(
         self, chosen: np.ndarray, areas: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:

