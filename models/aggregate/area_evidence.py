@@ -37,7 +37,6 @@ from models.likelihoods.observation import Observation
 
 LEAST = 1e-100
 LEAST_PRECISION = 1e-6  # of a site: a response that tells less tells nothing
-LIFTS = (0.0, 1e-4, 1e-3)  # of the averages' variances, as a share of their mean
 DIFFERENCE, STEP = 1e-4, 0.1
 SPREAD = 1e-3  # variance of a fitted area's logarithm, beside that of its factor
 GAP = 1e-9  # of a mean from the upper end of its range
@@ -114,7 +113,6 @@ class AreaEvidence:
         few = log_prior_level(link.name, float(params["mean"][0]), state.fixed)[1] > 0.5
         self.usable = known and not few
         self._level = _level_site(link, float(params["mean"][0]), state.fixed)
-        self._lift = 0.0
         self.large_sd = link.large_sd
         self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0
         self._sites: tuple[tuple[float, ...], Sites] | None = None
@@ -146,7 +144,7 @@ class AreaEvidence:
         _, tau2 = self._likelihood.without_factor(params)
         variance = variance + self._by_factor**2 * tau2
         prior_mean = prior_mean - 0.5 * self._by_factor * tau2
-        cov[np.diag_indices_from(cov)] += variance + self._lift * float(np.diag(cov).mean())
+        cov[np.diag_indices_from(cov)] += variance
         try:
             lower = cholesky(cov)
         except np.linalg.LinAlgError:
@@ -169,19 +167,6 @@ class AreaEvidence:
             arrays = {name: np.array([each]) for name, each in params.items()}
             value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
         return Evidence(value, mean, precision) if np.isfinite(value) else None
-
-    def settle(self, x: np.ndarray) -> Evidence | None:
-        """Evaluate at a fit, and lift variances as much as it takes to have a value there.
-
-        Areas of many pixels stand for themselves by nodes: where counts tell averages more exactly
-        than nodes do, their covariances need not be positive definite.
-        """
-        found = None
-        for self._lift in LIFTS:
-            found = self.at(x)
-            if found is not None:
-                break
-        return found
 
     def _site(self, params: dict[str, float]) -> Sites:
         """Return the Gaussian sites of the areas: their places and variances, and a constant."""

@@ -230,7 +230,7 @@ def explore(
     def at(x: np.ndarray) -> Evidence | None:
         return evidence.at(x) if np.abs(x - start).max() <= REACH else None
 
-    first = evidence.settle(start)
+    first = evidence.at(start)
     if first is None:
         return None
     jumps = None

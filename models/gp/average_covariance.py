@@ -22,7 +22,7 @@ STEP = 0.2  # of the logarithm of a length-scale: interpolation errs by .002 of 
 SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
 N_LINE = 48
 MOST_NODES = 1024  # of all areas together
-LEAST_NODES, LARGEST_NODES = 4, 16  # of one area
+LEAST_NODES, LARGEST_NODES = 4, 32  # of one area
 Matrix = Callable[[np.ndarray], np.ndarray]
 
 
@@ -122,7 +122,12 @@ class AverageCovariance:
         return lambda theta: spread @ np.asarray(kernel.matrix(theta, line, line)) @ spread.T
 
     def _between_nodes(self, kernel: Kernel, theta: np.ndarray) -> np.ndarray:
-        """Average over nodes of each area; the pairs inside an area are of different pixels."""
+        """Average over nodes of each area.
+
+        The average over few nodes has more variance than that over all pixels. Its rows and columns
+        are scaled to the variance that pairs of different nodes tell: a covariance stays positive
+        definite so, which it need not if its diagonal alone were put right.
+        """
         z = self._z[self._nodes]
         k = np.asarray(kernel.matrix(theta, z, z))
         out = self._mass @ (self._mass @ k).T
@@ -134,8 +139,10 @@ class AverageCovariance:
             pairs = mass @ k[first:last, first:last] @ mass
             inside[number] = pairs - mass**2 @ diagonal[first:last]
         alone = self._sums.power(2) @ np.asarray(kernel.diag(theta, self._z))
-        np.fill_diagonal(out, inside + alone)
-        return out
+        variance = np.diag(out)
+        wanted = np.clip(inside + alone, alone, variance)
+        scale = np.sqrt(np.where(variance > 0, wanted / np.where(variance > 0, variance, 1.0), 1.0))
+        return out * scale * scale[:, None]
 
     def _choose(self) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
         """Choose nodes; return them, their shares of averages, places by area, and masses."""
