@@ -27,6 +27,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config, work_dir
 from pipeline.evaluation.folds import random_folds, read_folds
+from pipeline.evaluation.scores import crps
 from pipeline.ingest.stage import ingest
 from pipeline.prediction.areas import AreaDraws, draw_areas
 from pipeline.training.fit import fit
@@ -113,11 +114,16 @@ def score(draws: AreaDraws) -> dict[str, Any]:
     The median is of the count, with its noise: what absolute error asks for.
     """
     lower, upper = np.quantile(draws.counts, [0.05, 0.95], axis=0)
+    low, high = np.quantile(draws.expected, [0.05, 0.95], axis=0)
     return {
         "mean": point_scores(draws.y, draws.mean, draws.people),
         "median": point_scores(draws.y, np.median(draws.counts, axis=0), draws.people),
         "cover_90": float(((draws.y >= lower) & (draws.y <= upper)).mean()),
         "nll": float(-draws.log_density.mean()),
+        "crps": float(crps(draws.counts, draws.y).mean()),
+        # Median over districts, as shares of the mean: of counts, and of rates without their noise.
+        "width_90": float(np.median((upper - lower) / draws.mean)),
+        "width_90_rates": float(np.median((high - low) / draws.mean)),
     }
 
 
@@ -171,6 +177,9 @@ def table(result: dict[str, Any]) -> str:
     seconds = result["seconds_a_fit"]
     lines.append(f"{'seconds a fit':24} {seconds:9.1f} {PEER['seconds_a_fit']:9.1f}")
     lines.append(f"{'nats a district':24} {result['nll']:9.3f}")
+    lines.append(f"{'CRPS of counts':24} {result['crps']:9.0f}")
+    for name, of in (("width_90", "counts"), ("width_90_rates", "rates")):
+        lines.append(f"{f'width / mean, {of}':24} {result[name]:9.2f}")
     return "\n".join(lines)
 
 

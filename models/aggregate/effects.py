@@ -50,6 +50,9 @@ class Effect:
         Whether a change is told as a share of the rate, as the link has it.
     everywhere : bool
         Whether the change is the same whatever all else is.
+    varies : float
+        Standard deviation, over places as they are, of the change that the posterior's means of
+        ``f`` make there: in the unit of the change.
     """
 
     column: int
@@ -60,13 +63,12 @@ class Effect:
     rate: np.ndarray
     relative: bool
     everywhere: bool
+    varies: float = 0.0
 
     @property
     def change(self) -> np.ndarray:
         """Draws of what the last value has more than the first, (n_draws,)."""
-        first, last = self.rate[:, 0], self.rate[:, -1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return last / first - 1.0 if self.relative else last - first
+        return _change(self.rate[:, 0], self.rate[:, -1], relative=self.relative)
 
 
 def covariate_effects(
@@ -93,6 +95,7 @@ def covariate_effects(
     share = params[PREFIX + WEIGHT] if members else np.ones(1)
     kernel, link, n_feat = model._kernel(params), model.resolved_link, x.shape[1]
     rows = np.linspace(0, x.shape[0] - 1, min(N_PLACES, x.shape[0])).astype(np.int64)
+    real = scaled_inputs(params, x[rows], None if coords is None else coords[rows], np.float64)
     if columns_of(kernel)[1] <= n_feat:  # a place like any other
         rows = rows[:1]
     z = scaled_inputs(params, x[rows], None if coords is None else coords[rows], np.float64)
@@ -111,6 +114,13 @@ def covariate_effects(
         scaled = (at - params["x_mean"][column]) / params["x_sd"][column]
         sets[:, :, column] = scaled[:, None]
         f = _drawn(kernel, members or [params], sets, dealt, normal[:, : at.size])
+        varies = 0.0
+        if how.beside:
+            ends = np.stack([real, real])
+            ends[:, :, column] = scaled[[0, -1], None]
+            means = [each["mean"][0] + _smooth(kernel, each, ends) for each in members or [params]]
+            rates = base * link.value(np.tensordot(share / share.sum(), np.stack(means), axes=1))
+            varies = float(_change(*rates, relative=link.relative).std())
         found.append(
             Effect(
                 column=column,
@@ -121,9 +131,21 @@ def covariate_effects(
                 rate=base * link.value(f),
                 relative=link.relative,
                 everywhere=link.level_free and not how.beside,
+                varies=varies,
             )
         )
     return found
+
+
+def _change(first: np.ndarray, last: np.ndarray, *, relative: bool) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return last / first - 1.0 if relative else last - first
+
+
+def _smooth(kernel: Kernel, params: Arrays, z: np.ndarray) -> np.ndarray:
+    """Return the posterior's mean of ``f`` without its level, at (..., n_dim) inputs."""
+    flat = kernel.cross(params["theta"], z.reshape(-1, z.shape[-1]), params["w"])[0]
+    return np.asarray(flat @ params["alpha"]).reshape(z.shape[:-1])
 
 
 def _values(

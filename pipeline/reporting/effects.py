@@ -10,6 +10,7 @@ from pipeline.reporting.words import MINUS, Row, number, percent, signed
 
 Z90 = 1.6448536269514722
 PLACES = ("east", "north", "up")
+VARIES, LEAST_VARIES = 0.1, 0.02  # of the effect, and of the rate, from which it is said to differ
 LIKELY = 0.9  # probability from which the middle of a covariate is said to differ from both ends
 
 
@@ -75,7 +76,11 @@ def _meaning(name: str, told: Mapping[str, Any], words: ResponseWords, rate_per:
     for key, side in (("middle_above", "higher"), ("middle_below", "lower")):
         if told.get(key, 0.0) > LIKELY:
             text += f" At its median the {words.quantity} is {side} than at both."
-    return text + _beside(told["beside"])
+    # Interactions that change little are not worth a reader's time: a kernel may hold all.
+    varies, level = told.get("varies"), 1.0 if told["relative"] else abs(told["rate"][0])
+    if varies is None or varies > max(VARIES * abs(mid), LEAST_VARIES * level):
+        text += _beside(told["beside"])
+    return text
 
 
 def _where(name: str, told: Mapping[str, Any]) -> str:

@@ -36,7 +36,8 @@ def told_effects(model: Any, store: BagStore, config: Config) -> dict[str, dict[
         mean and one deviation above; ``linear``, whether the slope says everything; ``beside``,
         what else its effect differs with; of the change from the first value to the last
         ``median``, ``lower`` and ``upper`` (the central 90 %), a share of the rate where
-        ``relative``, and whether it is the same ``everywhere``. With a middle value
+        ``relative``, whether it is the same ``everywhere``, and by how much it ``varies`` over
+        places (a standard deviation). With a middle value
         ``middle_above`` and ``middle_below``, the probabilities that the rate there is above, and
         below, those at both ends.
     """
@@ -63,6 +64,7 @@ def told(effect: Effect, names: tuple[str, ...], transform: str) -> dict[str, An
         "beside": [names[column] for column in sorted(effect.beside)],
         "relative": effect.relative,
         "everywhere": effect.everywhere,
+        "varies": _finite(effect.varies),
         "median": _finite(median),
         "lower": _finite(lower),
         "upper": _finite(upper),

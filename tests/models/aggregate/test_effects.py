@@ -145,3 +145,22 @@ def test_a_covariate_of_one_value_for_most_is_told_by_its_deviation(make_bags):
 def test_covariates_that_the_kernel_does_not_hold_have_no_effect(make_bags):
     model, bags = _fitted(make_bags, "matern32(space)", link="exp")
     assert covariate_effects(model, bags.x, bags.coords) == []
+
+
+@pytest.mark.parametrize("link", ["exp", "identity"])
+def test_how_much_an_effect_varies_is_that_of_predicted_pixels(link, make_bags):
+    model, bags = _fitted(make_bags, "rbf(x) + matern32(space)", **LINKS[link])
+    found = covariate_effects(model, bags.x, bags.coords)
+    rows = np.linspace(0, bags.n_pix - 1, min(N_PLACES, bags.n_pix)).astype(int)
+    for effect in found:
+        ends = []
+        for value in effect.at[[0, -1]]:
+            x = bags.x[rows].copy()
+            x[:, effect.column] = value
+            # The median rate is that of the median of f, which is its mean.
+            ends.append(model.predict_pixels(x, bags.coords[rows]).quantile(0.5))
+        change = ends[1] / ends[0] - 1 if link == "exp" else ends[1] - ends[0]
+        assert effect.varies == pytest.approx(change.std(), rel=1e-3)
+        assert effect.varies > 0
+    alone, _ = _fitted(make_bags, "smooth + matern32(space)", **LINKS[link])
+    assert all(each.varies == 0.0 for each in covariate_effects(alone, bags.x, bags.coords))

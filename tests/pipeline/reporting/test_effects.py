@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,10 +136,22 @@ def test_an_effect_that_turns_in_the_middle_is_told():
     [({1}, "heat"), ({1, 2, 3}, "heat and places"), ({2, 3}, "places")],
 )
 def test_interactions_are_named_and_all_else_is_not_said_to_be_equal(beside, words):
-    row = _said(_bent(0.2, beside=frozenset(beside), everywhere=False))
+    row = _said(_bent(0.2, beside=frozenset(beside), everywhere=False, varies=0.1))
     assert f" Its effect differs with {words}." in row.meaning
     assert "with all other covariates at their means, on average over places" in row.meaning
     assert "all else equal" not in row.meaning
+
+
+def test_interactions_that_change_little_are_not_named():
+    # The effect is 65 %: a tenth of it is.
+    for varies, named in ((0.06, False), (0.07, True)):
+        row = _said(_bent(0.2, beside=frozenset({1}), everywhere=False, varies=varies))
+        assert ("differs with heat" in row.meaning) == named
+        assert "all else equal" not in row.meaning
+    flat = _bent(0.0, beside=frozenset({1}), everywhere=False, rate=np.ones((10, 3)))
+    for varies, named in ((0.019, False), (0.021, True)):
+        row = _said(replace(flat, varies=varies))
+        assert ("differs with heat" in row.meaning) == named
 
 
 def test_a_straight_trend_of_places_is_not_told_as_the_effect_of_places():
