@@ -40,7 +40,7 @@ SMOOTH = 0.1
 # root of their number, by which distances among them grow.
 JOINT, SHORT_JOINT = 0.3, 0.5
 SHORT = 0.5  # l0, in deviations of a covariate or of the coordinates (a country is 3 to 5 across)
-SHORT_AREA = 0.8  # l0 of space, in sides of a typical area
+SHORT_AREA = 0.6  # l0 of space, in sides of a typical area
 # Of an area's factor, or of the negative binomial's 1 / sqrt(size): P(sd > 0.5) = 0.1. Counts that
 # differ by more than chance are the rule; a prior that forbids it, as P(sd > 0.1) = 0.01 of R
 # disaggregation does, has a field shorter than an area stand for the noise (docs/design/noise.md).
