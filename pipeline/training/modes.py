@@ -77,11 +77,11 @@ _NAMED = {
 
 
 def _decided(mode: Mapping[str, Any], link: str, totals: str) -> str:
-    noise = f"noise between areas has a deviation of {mode['area_sd']:.2g}"
+    noise = f"noise between areas has a deviation of {_two(mode['area_sd'])}"
     if mode["explains"] == WIDE:
         return (
             f"The {totals} of neighbouring areas differ as a rate does that varies over distances "
-            f"of about {mode['range_km']:.2g} km, wider than a typical area; {noise}."
+            f"of about {_two(mode['range_km'])} km, wider than a typical area; {noise}."
         )
     if mode["explains"] == NOISE and mode["area_sd"] < SMALL_SD:
         return (
@@ -90,7 +90,7 @@ def _decided(mode: Mapping[str, Any], link: str, totals: str) -> str:
     start = f"The {totals} vary between areas by more than chance: "
     if mode["explains"] == SHORT:
         return (
-            f"{start}{_NAMED[SHORT]}, about {mode['range_km']:.2g} km, less than the width of a "
+            f"{start}{_NAMED[SHORT]}, about {_two(mode['range_km'])} km, less than the width of a "
             f"typical area{_by(mode['field_sd'], link == 'exp')}. Where inside an area it is high, "
             f"its {totals} hardly tell."
         )
@@ -99,5 +99,10 @@ def _decided(mode: Mapping[str, Any], link: str, totals: str) -> str:
 
 def _by(sd: float, factor: bool) -> str:
     """Return a deviation, with the factor that it is where it is one of logarithms."""
-    means = f" (a factor of about {math.exp(sd):.2g})" if factor else ""
-    return f", deviation {sd:.2g}{means}"
+    means = f" (a factor of about {_two(math.exp(sd))})" if factor else ""
+    return f", deviation {_two(sd)}{means}"
+
+
+def _two(value: float) -> str:
+    """Return a number to two digits, never with an exponent."""
+    return f"{float(f'{value:.2g}'):,.10g}"

@@ -78,3 +78,9 @@ def test_noise_that_is_no_noise_is_not_called_more_than_chance():
     found = overdispersion([_mode(NOISE, 1.0, area_sd=0.012)], "exp")
     assert "hardly more than chance" in found["sentence"]
     assert "0.012" in found["sentence"]
+
+
+def test_no_figure_has_an_exponent():
+    told = overdispersion([_mode(WIDE, 1.0, area_sd=0.0163, range_km=1329.6)], "exp")
+    assert "of about 1,300 km," in told["sentence"]
+    assert told["sentence"].endswith("a deviation of 0.016.")
