@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "mil-papers.md"
 BASELINES = ("extra_trees", "logistic", "gp_statistics")
 #: psi-VGPMIL as its section 6 has it: no intercept, H = 100, one fit until it converges.
 PSI = (
-    "psi_vgpmil variance=0.5 lengthscale=1.0 intercept_sd=0.0 log_h=4.605 saturation=1e9 "
+    "psi_vgpmil variance=0.5 lengthscale=1.0 start=0.5 intercept_sd=0.0 log_h=4.605 saturation=1e9 "
     "n_inducing=200 calibrate=none"
 )
 GAMMA = "density=gamma alpha=1.0 beta=4.0"

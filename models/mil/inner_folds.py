@@ -53,8 +53,8 @@ class Fitter(Protocol):
     def left_out(self, model: Classifier) -> np.ndarray:
         """Return the log probability of each label given the other bags: (n_bag,), nats."""
 
-    def counted(self, n_fit: int) -> AbstractContextManager[Callable[[], None]]:
-        """Open a task of ``n_fit`` inner fits; what it gives is called after each."""
+    def counted(self, n_step: int, n_fit: int = 1) -> AbstractContextManager[Callable[[], None]]:
+        """Open a task of steps of ``n_fit`` inner fits; what it gives is called after each step."""
 
 
 @dataclass
@@ -94,9 +94,9 @@ class BagsFitter:
         """See :class:`Fitter`."""
         return model.left_out_log_probability(self.bags)
 
-    def counted(self, n_fit: int) -> AbstractContextManager[Callable[[], None]]:
+    def counted(self, n_step: int, n_fit: int = 1) -> AbstractContextManager[Callable[[], None]]:
         """See :class:`Fitter`: nobody watches."""
-        del n_fit
+        del n_step, n_fit
         return nullcontext(lambda: None)
 
 
@@ -244,7 +244,7 @@ def _by_folds(
         logits[id(candidate)] = out
         return label_log_density(fitter.y, expit(out))[judged >= 0]
 
-    with fitter.counted(_n_candidate(rounds)) as on_fit:
+    with fitter.counted(_n_candidate(rounds), int(judged.max()) + 1) as on_fit:
         return choose(model, rounds, score, on_fit), logits
 
 

@@ -83,7 +83,7 @@ class PsiVGPMIL(ClosedFormClassifier):
         negative bags alone shape the first ``q(u)``; near 1 all instances of positive bags start
         as positive. From 1/2 a fit of bags of hundreds can end where what all instances of a bag
         share counts as positive; ``auto`` chooses among 1/2 and 1/20, as for the variance, and
-        before it.
+        before it. ``tune`` chooses it too, where it is "auto".
     learn_kernel : bool
         Climb the paper's objective (29) by the kernel's parameters once ``q`` has settled.
     n_prior_draws : int
@@ -150,9 +150,14 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     @override
     def tuning_settings(self, mean_size: float) -> Sequence[Settings]:
+        """Return all pairs of variance and length-scale; with each start, where that is open.
+
+        No start is left open: a fit would have to choose it by weights, or take the first.
+        """
         del mean_size
-        pairs = product(VARIANCES, LENGTHSCALES)
-        return [{"variance": one, "lengthscale": other} for one, other in pairs]
+        given: dict[str, Sequence[float]] = {"start": STARTS} if self.start == "auto" else {}
+        given |= {"variance": VARIANCES, "lengthscale": LENGTHSCALES}
+        return [dict(zip(given, values, strict=True)) for values in product(*given.values())]
 
     @override
     def automatic_settings(self, mean_size: float) -> Rounds:
@@ -223,7 +228,7 @@ class PsiVGPMIL(ClosedFormClassifier):
         # Numbers of single instances are the host's: the rounds through each bag are made there.
         m, s, r = to_host(found.m), to_host(found.s), to_host(found.r)
         y = to_host(block.y)
-        logit = self._logits(y, block.offsets, m, None if local is None else local["logit"])
+        logit = self._logits(params, y, block.offsets, m, None if local is None else local["logit"])
         pi, labels = label_terms(logit, y, block.offsets, self.log_h)
         h, square = pi - 0.5, m**2 + s
         c = np.sqrt(square)
@@ -348,8 +353,14 @@ class PsiVGPMIL(ClosedFormClassifier):
         return not self._density.logistic and bool(total > n_pix * self.saturation**2)
 
     def _logits(
-        self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: np.ndarray | None
+        self,
+        params: Arrays,
+        y: np.ndarray,
+        offsets: np.ndarray,
+        m: np.ndarray,
+        before: np.ndarray | None,
     ) -> np.ndarray:
+        del params
         if before is None:  # q(u) goes first, as in the paper's Algorithm 1
             return start_logits(self.first_pi, y, offsets)
         return update_logits(before, m, y, offsets, self.log_h, 1)

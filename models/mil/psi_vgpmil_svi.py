@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from models.core.errors import ParameterError
-from models.core.protocol import Info, State, Stats, Sweep, override
+from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
 from models.gp.kernel_model import whitened
 from models.mil.label_factors import MAX_SWEEPS, start_logits, update_logits
 from models.mil.psi_vgpmil import PsiVGPMIL
@@ -23,7 +23,8 @@ class PsiVGPMILSVI(PsiVGPMIL):
 
     A step moves the natural parameters of ``q(u)`` by ``rate`` of the way to what the batch asks
     for. ``pi`` is not kept: it is iterated anew under each step's ``q(u)`` until nothing moves, so
-    that neither memory nor checkpoints grow with the number of instances.
+    that neither memory nor checkpoints grow with the number of instances. Until ``q(u)`` has left
+    the prior ``pi`` stays at its start.
 
     Parameters
     ----------
@@ -66,6 +67,11 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
             raise ParameterError(msg)
 
     @override
+    def block_params(self, state: State) -> Arrays:
+        at_prior = not state.params["v_mean"].any()
+        return {**super().block_params(state), "at_prior": np.array([at_prior])}
+
+    @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Take a step from the sums over a batch.
 
@@ -89,7 +95,18 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
             memory["settled"] = np.ones(1)
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound)
 
-    def _logits(self, y: np.ndarray, offsets: np.ndarray, m: np.ndarray, before: Any) -> np.ndarray:
+    def _logits(
+        self,
+        params: Arrays,
+        y: np.ndarray,
+        offsets: np.ndarray,
+        m: np.ndarray,
+        before: np.ndarray | None,
+    ) -> np.ndarray:
         del before
         start = start_logits(self.first_pi, y, offsets)
+        # Iterated under the prior, all instances of a negative bag of 45 or more (H = 1e12) would
+        # end at 1/2, where they are evidence of nothing, and q(u) would hardly leave the prior.
+        if params["at_prior"][0]:
+            return start
         return update_logits(start, m, y, offsets, self.log_h, MAX_SWEEPS)

@@ -59,8 +59,11 @@ class StoreBlockSource:
         """Summarise the training bags; the sample of pixels is from a few random blocks."""
         store = self.store
         mean, sd = store.scaling(self.bags)
-        blocks = rng.permutation(np.flatnonzero(self.block_bags))[:_SAMPLE_BLOCKS]
-        blocks = np.sort(blocks)
+        blocks = np.flatnonzero(self.block_bags)
+        # Drawn only where some are left out: otherwise `rng` stays in step with that of bags in
+        # memory, and a fit begins at the same inducing points.
+        if blocks.size > _SAMPLE_BLOCKS:
+            blocks = np.sort(rng.permutation(blocks)[:_SAMPLE_BLOCKS])
         sizes = np.add.reduceat(store.sizes * self.bags, store.block_offsets[:-1])[blocks]
         ends = np.cumsum(sizes)
         rows = np.sort(rng.permutation(int(ends[-1]))[:N_SAMPLE])

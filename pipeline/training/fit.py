@@ -36,6 +36,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 from pipeline.training.dask_executor import WAIT_SECONDS, DaskExecutor
+from pipeline.training.inner_progress import InnerProgress
 from pipeline.training.warm import start_key, warm_training
 
 if TYPE_CHECKING:
@@ -134,12 +135,12 @@ class _Part:
             return _fit_whole(model, source, client, progress, n_thread)
         fingerprint = _fit_fingerprint(model, source, start)
         training = None if directory is None else load_checkpoint(directory, fingerprint, progress)
-        if training is not None:
-            progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
-        else:
+        if training is None:
             training = start_training(model, source, **model.loop_params("start"))  # type: ignore[arg-type]
             if start is not None:
                 training = warm_training(training, start)
+        elif not _finished(training, model):
+            progress.log(f"fit: resumes from the checkpoint of epoch {training.epoch}")
         blocks: AbstractContextManager[Executor]
         if client is None:
             blocks = block_executor(model, source, n_thread or len(os.sched_getaffinity(0)), found)
@@ -183,22 +184,29 @@ class StoreFitter:
         self.y = part.store.y[self._bags]
         self.sizes = part.store.sizes[self._bags]
         self.whole: dict[int, Training] = {}
+        self._within: InnerProgress | None = None
 
     def fit(self, model: Classifier, keep: np.ndarray | None, name: str) -> None:
         """See :class:`Fitter`."""
-        directory = self._directory
-        if name != "all" and directory is not None:
-            directory = directory / name
-        part = self._part if name == "all" else replace(self._part, progress=Silent())
+        directory, part = self._directory, self._part
+        if name != "all":
+            directory = None if directory is None else directory / name
+            if self._within is not None:
+                self._within.name = name
+            part = replace(part, progress=self._within or Silent())
         training = part.fit(model, self._kept(keep), directory)
         if keep is None:
             self.whole[id(model)] = training
 
     @contextmanager
-    def counted(self, n_fit: int) -> Iterator[Callable[[], None]]:
+    def counted(self, n_step: int, n_fit: int = 1) -> Iterator[Callable[[], None]]:
         """See :class:`Fitter`."""
-        with self._part.progress.task("inner folds", n_fit) as task:
-            yield lambda: task.advance(1)
+        with self._part.progress.task("inner folds", n_step) as task:
+            self._within = InnerProgress(self._part.progress, task, n_fit)
+            try:
+                yield self._within.finish
+            finally:
+                self._within = None
 
     def logits(self, model: Classifier, keep: np.ndarray) -> np.ndarray:
         """See :class:`Fitter`."""
@@ -285,6 +293,11 @@ def _map_on_cluster(
 
 def _call(function: Callable[[Any], Any], item: Any) -> Any:
     return function(item)
+
+
+def _finished(training: Training, model: Estimator) -> bool:
+    ended = training.converged or bool(training.stopped)
+    return ended or training.epoch >= model.max_epochs
 
 
 def _saver(directory: Path | None, fingerprint: str, with_local: bool) -> Any:

@@ -77,6 +77,16 @@ def test_what_is_given_is_not_chosen(name):
     assert model.fit(_bags()).selection_ == []
 
 
+def test_tuning_leaves_no_start_open():
+    for make in (models.PsiVGPMIL, models.PsiVGPMILSVI):
+        grid = make().tuning_settings(5.0)
+        assert len(grid) == 18
+        assert {each["start"] for each in grid} == {0.5, 0.05}
+        given = make(start=0.3).tuning_settings(5.0)
+        assert len(given) == 9
+        assert all("start" not in each for each in given)
+
+
 def test_rounds_keep_the_best_of_those_before():
     bags = _bags()
     rows = MODELS["psi"](calibrate="none").fit(bags).selection_

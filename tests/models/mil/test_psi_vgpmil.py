@@ -649,23 +649,60 @@ def test_labels_that_are_none_are_refused():
             PsiVGPMIL().fit(Bags(bags.x, bags.offsets, y))
 
 
+def _large_bags(size, share, seed=1):
+    """40 bags of instances that resemble each other, and which of them are positive."""
+    rng, n = np.random.default_rng(seed), 40 * size
+    offsets = np.arange(41) * size
+    x = 0.8 * np.repeat(rng.normal(size=(40, 4)), size, axis=0) + 0.6 * rng.normal(size=(n, 4))
+    risk = x[:, 0] + x[:, 1]
+    hot = risk > np.quantile(risk, 1.0 - share)
+    return Bags(x, offsets, np.maximum.reduceat(hot, offsets[:-1]) * 1.0), hot
+
+
+def _own_loss(model, bags):
+    p = model.predict_bags(bags).mean
+    return -float(np.log(np.where(bags.y > 0, p, 1.0 - p)).mean())
+
+
 def test_the_start_is_chosen_where_bags_are_large():
     """From 1/2 all that a bag's instances share counts as positive; the labels tell."""
-    rng = np.random.default_rng(1)
-    offsets = np.arange(41) * 150
-    x = 0.8 * np.repeat(rng.normal(size=(40, 4)), 150, axis=0) + 0.6 * rng.normal(size=(6000, 4))
-    risk = x[:, 0] + x[:, 1]
-    hot = risk > np.quantile(risk, 0.98)
-    bags = Bags(x, offsets, np.maximum.reduceat(hot, offsets[:-1]) * 1.0)
+    bags, hot = _large_bags(150, 0.02)
     found = {}
     for start in (0.5, "auto"):
         how = {"variance": 5.0, "start": start, "n_inducing": 40, "max_epochs": 40, "n_draws": 100}
         how["bag_rule"] = "any"
         model = PsiVGPMIL(**how).fit(bags, n_thread=1)
-        p = model.predict_bags(bags).mean
-        loss = -float(np.log(np.where(bags.y > 0, p, 1.0 - p)).mean())
-        found[start] = model.bound_, loss, roc_auc_score(hot, model.predict_pixels(x).mean)
+        auc = roc_auc_score(hot, model.predict_pixels(bags.x).mean)
+        found[start] = model.bound_, _own_loss(model, bags), auc
     assert model.selection_[1]["chosen"]
     assert found["auto"][0] > found[0.5][0] + 50
     assert found["auto"][1] < np.log(2) < found[0.5][1]  # worse than a constant, on its own labels
     assert found["auto"][2] > found[0.5][2] + 0.03
+
+
+@pytest.mark.parametrize("start", [0.5, 0.05])
+def test_batches_of_large_bags_begin_at_the_start(start):
+    """Under the prior nothing tells instances apart: pi iterated there is 1/2 in every bag."""
+    how = {"variance": 5.0, "start": start, "n_inducing": 40, "max_epochs": 40, "n_draws": 100}
+    for seed in range(2):
+        bags, hot = _large_bags(50, 0.014, seed)
+        full = PsiVGPMIL(**how, bag_rule="any").fit(bags, n_thread=1)
+        batch = PsiVGPMILSVI(**how, bag_rule="any", batch_bags=8).fit(bags, n_thread=1)
+        assert batch.bound_ == pytest.approx(full.bound_, rel=0.06)
+        assert _own_loss(batch, bags) == pytest.approx(_own_loss(full, bags), abs=0.06)
+        assert roc_auc_score(hot, batch.predict_pixels(bags.x).mean) > 0.97
+
+
+def test_a_batch_that_says_nothing_leaves_the_start_as_it_is():
+    """From 1/2 positive bags are no evidence: the next batch still finds q(u) at the prior."""
+    bags = _bags(3, n_bag=20)
+    model = PsiVGPMILSVI(n_inducing=6)
+    state = _Steps(model, bags).training.state
+    positive, negative = bags.select(bags.y > 0), bags.select(bags.y == 0)
+    for block, moved in ((positive, False), (negative, True)):
+        params = model.block_params(state)
+        assert params["at_prior"][0]
+        stats, _ = model.block_stats(params, block, None)
+        state, _ = model.update(state, stats, bags.n_bag)
+        assert state.params["v_mean"].any() == moved
+    assert not model.block_params(state)["at_prior"][0]

@@ -23,7 +23,7 @@ from models.training.parameters import Range
         (VBAgg(n_paths=7), "n_paths: 7 is not an even number from 2 to 9998"),
         (VBAgg(priors="strong"), "priors: 'strong' is not one of none, weak"),
         (GPMILS(coldest=0.0), "coldest: 0.0 is not a number above 0"),
-        (PsiVGPMIL(start=1.0), "start: 1.0 is not a number between 0 and 1"),
+        (PsiVGPMIL(start=1.0), "start: 1.0 is not auto or a number between 0 and 1"),
         (PsiVGPMIL(log_h=float("inf")), "log_h: inf is not a number above 0"),
         (VWSGPSVI(likelihood="normal"), "likelihood: 'normal' is not one of logistic, probit"),
         (BLRT(n_features=2.5), "n_features: 2.5 is not a whole number of at least 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from pipeline.training.fit import fit
 # One fit each: fits within fits have tests of their own below.
 ONE = {"variance": 1.0, "lengthscale": 1.0, "calibrate": "none"}
 SUM = {**ONE, "aggregate": "sum"}
+ONE_PSI = {**ONE, "start": 0.5}
 MAKE = {
     "pooled": lambda **k: models.PooledGP(n_inducing=8, n_starts=1, max_epochs=6, **k),
-    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **ONE | k),
-    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=6, batch_bags=8, **ONE | k),
+    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=6, tolerance=1e-12, **ONE_PSI | k),
+    "psi-svi": lambda **k: models.PsiVGPMILSVI(
+        n_inducing=8, max_epochs=6, batch_bags=8, **ONE_PSI | k
+    ),
     "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=6, tolerance=1e-12, **SUM | k),
     "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=6, batch_bags=8, **SUM | k),
     "gpmil-s": lambda **k: models.GPMILS(n_inducing=8, max_epochs=6, batch_bags=8, **k),
@@ -171,18 +175,29 @@ def test_labels_are_checked_before_anything_is_computed(make: Any, tmp_path: Pat
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize("make", [MAKE["psi"], MAKE["vwsgp"], MAKE["blrt"]])
-def test_a_store_is_recalibrated_and_tuned_as_memory_is(make: Any, store: BagStore) -> None:
-    bags = StoreBlockSource(store).read_all()
+def _chosen(model: Any) -> list[Any]:
+    return [(row["settings"], row["chosen"]) for row in model.selection_]
+
+
+@pytest.mark.parametrize(
+    ("name", "open_"),
+    [("psi", {}), ("psi", {"start": "auto"}), ("vwsgp", {}), ("blrt", {})],
+    ids=["psi", "psi-start", "vwsgp", "blrt"],
+)
+def test_a_store_is_recalibrated_and_tuned_as_memory_is(
+    name: str, open_: dict[str, Any], store: BagStore
+) -> None:
+    """Bags in the store's order begin at the same inducing points, in the same folds."""
+    bags, make = StoreBlockSource(store).read_all(), partial(MAKE[name], **open_)
     for how in ({"calibrate": "cv"}, {"tune": True, "calibrate": "cv"}):
         here, there = make(**how).fit(bags, n_thread=1), make(**how)
         fit(there, store)
-        assert [row["settings"] for row in here.selection_] == [
-            row["settings"] for row in there.selection_
-        ]
-        for name in ("slope", "intercept", "size_slope"):
-            one, other = (getattr(each.recalibration_, name) for each in (here, there))
-            assert one == pytest.approx(other, rel=0.2, abs=0.1)
+        assert _chosen(here) == _chosen(there)
+        for row, other in zip(here.selection_, there.selection_, strict=True):
+            assert row["log_score"] == pytest.approx(other["log_score"], rel=1e-8)
+        for number in ("slope", "intercept", "size_slope"):
+            one, other = (getattr(each.recalibration_, number) for each in (here, there))
+            assert one == pytest.approx(other, rel=1e-8, abs=1e-8)
         np.testing.assert_array_equal(
             there.predict_bags(bags).mean,
             there.recalibration_.apply(there.bag_distribution(bags), np.diff(bags.offsets)).mean,
@@ -212,3 +227,26 @@ def test_fits_within_a_fit_are_made_on_workers_and_go_on_where_they_stopped(
     fit(parts, store, checkpoint=tmp_path)
     _assert_same(here, parts, store)
     assert here.selection_ == parts.selection_
+
+
+@pytest.mark.parametrize("kind", ["psi", "psi-svi"])
+def test_the_choice_of_the_start_is_interrupted_in_the_middle_of_an_epoch(
+    kind: str, store: BagStore, tmp_path: Path
+) -> None:
+    whole, parts = (MAKE[kind](start="auto") for _ in range(2))
+    fit(whole, store)
+    assert [row["settings"] for row in whole.selection_] == [{"start": 0.5}, {"start": 0.05}]
+    # Each of the two fits is one step of progress, each of its six epochs a sixth of that.
+    for after, epoch, name in ((2.5 / 6, 2, "choice-0"), (1 + 3.5 / 6, 3, "choice-1")):
+        stop = Stop(after)
+        with pytest.raises(KeyboardInterrupt):
+            fit(parts, store, checkpoint=tmp_path, progress=stop)
+        assert stop.done < after + 0.6 / 6
+        kept = sorted((tmp_path / name).glob("epoch-*"))
+        assert kept[-1].name.startswith(f"epoch-{epoch:06d}")
+    again = Stop(np.inf)
+    fit(parts, store, checkpoint=tmp_path, progress=again)
+    assert again.logs == ["fit: resumes from the checkpoint of epoch 3 (choice-1)"]
+    assert again.done == pytest.approx(2)
+    _assert_same(whole, parts, store)
+    assert whole.selection_ == parts.selection_
