@@ -1,6 +1,7 @@
 """Noisy counts: what the defaults' intervals cover where areas differ by more than chance.
 
-    python -m benchmarks.noise [--worlds TEXT] [--grids 10] [--first 30] [--label LABEL] [--workers N]
+    python -m benchmarks.noise [--worlds TEXT] [--grids 10] [--first 30] [--label LABEL]
+                               [--workers N]
     python -m benchmarks.noise --exact [--worlds TEXT] [--grids 3]
     python -m benchmarks.noise --table
 
