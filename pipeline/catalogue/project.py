@@ -24,7 +24,7 @@ from pipeline.storage.files import atomic_write
 _NAMES = ("name", "nom", "nombre", "nome", "label")
 
 
-def write_project(config: Config, out: Path) -> str | None:
+def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
     """Write the QGIS project of a run into its directory.
 
     Parameters
@@ -32,6 +32,9 @@ def write_project(config: Config, out: Path) -> str | None:
     config : Config
     out : Path
         Directory with the finished maps; those that it lacks are left out.
+    verdict : str, optional
+        Whether the map is better than one rate: in the project's title, which QGIS shows above the
+        map.
 
     Returns
     -------
@@ -51,6 +54,7 @@ def write_project(config: Config, out: Path) -> str | None:
         found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
         groups.append(ProjectGroup(name, found))
     title = config.name if config.period is None else f"{config.name}, {config.period}"
+    title += f" - {verdict}" if verdict else ""
     with atomic_write(out / QGIS_PROJECT.file) as file:
         file.write(project_file(title, groups, crs, view))
     return QGIS_PROJECT.file

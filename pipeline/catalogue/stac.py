@@ -42,7 +42,9 @@ _PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 _SHARED = ("proj:code", "proj:wkt2", "proj:shape", "proj:transform", "proj:bbox")
 
 
-def write_stac(config: Config, out: Path, model: Any, progress: Progress) -> list[str]:
+def write_stac(
+    config: Config, out: Path, model: Any, progress: Progress, verdict: str = ""
+) -> list[str]:
     """Write the catalogue of a run into its directory.
 
     Parameters
@@ -53,6 +55,8 @@ def write_stac(config: Config, out: Path, model: Any, progress: Progress) -> lis
     model : fitted model or None
         Its settings are then in the item, as in the rasters' tags.
     progress : Progress
+    verdict : str, optional
+        Whether the map is better than one rate; a property of the item.
 
     Returns
     -------
@@ -73,6 +77,8 @@ def write_stac(config: Config, out: Path, model: Any, progress: Progress) -> lis
     )
     place = _place(rasters, out / AREAS_GPKG.file)
     item = _item(config, assets, place, written)
+    if verdict:
+        item.properties["disagg:verdict"] = verdict
     if model is not None:
         item.properties["disagg:model"] = model_settings(config, model)
     collection = _collection(config, item)

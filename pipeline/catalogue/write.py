@@ -12,7 +12,11 @@ from pipeline.core.progress import Progress, Silent
 
 
 def write_catalogue(
-    config: Config, out: Path, model: Any = None, progress: Progress | None = None
+    config: Config,
+    out: Path,
+    model: Any = None,
+    progress: Progress | None = None,
+    verdict: str = "",
 ) -> list[str]:
     """Write ``disagg.qgz`` and ``stac/`` into the directory of a finished run.
 
@@ -27,12 +31,14 @@ def write_catalogue(
     model : fitted model, optional
         Its settings are then in the STAC item.
     progress : Progress, optional
+    verdict : str, optional
+        Whether the map is better than one rate, in a sentence without figures.
 
     Returns
     -------
     list of str
         Names of the files written, relative to the directory.
     """
-    project = write_project(config, out)
+    project = write_project(config, out, verdict)
     names = [] if project is None else [project]
-    return names + write_stac(config, out, model, progress or Silent())
+    return names + write_stac(config, out, model, progress or Silent(), verdict)

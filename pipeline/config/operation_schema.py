@@ -48,7 +48,8 @@ class Gates(Section):
         True,
         description="the map must predict held-out areas better than one rate for the whole "
         "country: true, by every scheme of evaluate.schemes; [area], [block] or both, by these; "
-        "false, not asked",
+        "false, not asked. By area the answer must be yes; by region it must not be no, and yes "
+        "where most areas have no count or regions alone are asked about",
     )
     converged: bool = Field(False, description="the fit must have converged")
     scheme: Literal["area", "block"] = Field(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
-from sklearn.cluster import KMeans
 
 from geo.columns import MISSING, check_ids, has_column, id_text
 from geo.errors import InputError, Problem, name_first
@@ -29,11 +28,14 @@ def random_folds(n_bag: int, n_fold: int, seed: int) -> np.ndarray:
     return fold
 
 
-def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
-    """Group the areas into one compact region a fold, by k-means of their centres.
+def block_folds(centres: np.ndarray, n_fold: int) -> np.ndarray:
+    """Divide the areas into one compact region a fold, as equal in number as can be.
 
-    Held-out areas then have neighbours in the training set only at the region's edge: the scores
-    are those of a map of places without any counts.
+    The areas are halved across the direction in which they stretch furthest, and the halves again
+    (recursive inertial bisection): each region is what some straight lines cut out. Regions by
+    k-means are compact too, but where areas crowd one of them has most, and decides the score.
+    Held-out areas have neighbours in the training set only at the region's edge: the scores are
+    those of a map of places without any counts.
 
     Parameters
     ----------
@@ -41,8 +43,6 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
         Centre of each area; the first axis points east.
     n_fold : int
         Number of folds; fewer are returned if there are fewer distinct centres.
-    seed : int
-        Of the k-means starts.
 
     Returns
     -------
@@ -58,15 +58,29 @@ def block_folds(centres: np.ndarray, n_fold: int, seed: int) -> np.ndarray:
         found = "'block' needs positions, and the bag store has none"
         raise InputError([Problem("evaluate.schemes", found, "use schemes: [area]")])
     n_distinct = np.unique(centres, axis=0).shape[0]
-    n_fold = max(1, min(n_fold, n_distinct))
-    scale = max(float(np.abs(centres - centres.mean(axis=0)).max()), 1e-300)
-    found = KMeans(n_fold, n_init=10, random_state=seed).fit(
-        (centres - centres.mean(axis=0)) / scale
-    )
-    west_first = np.argsort(found.cluster_centers_[:, 0], kind="stable")
-    rank = np.empty(n_fold, dtype=np.int64)
-    rank[west_first] = np.arange(n_fold)
-    return rank[found.labels_]
+    parts = _bisect(centres, np.arange(centres.shape[0]), max(1, min(n_fold, n_distinct)))
+    parts.sort(key=lambda part: float(centres[part, 0].mean()))
+    fold = np.empty(centres.shape[0], dtype=np.int64)
+    for number, part in enumerate(parts):
+        fold[part] = number
+    return fold
+
+
+def _bisect(centres: np.ndarray, part: np.ndarray, n_fold: int) -> list[np.ndarray]:
+    """Divide some areas into regions; areas of one place stay together."""
+    if n_fold == 1:
+        return [part]
+    off = centres[part] - centres[part].mean(axis=0)
+    along = off @ np.linalg.svd(off, full_matrices=False)[2][0]
+    along = np.round(along / max(float(np.abs(along).max()), 1e-300), 9)
+    order = np.argsort(along, kind="stable")
+    cuts = 1 + np.flatnonzero(np.diff(along[order]) > 0)
+    if cuts.size == 0:
+        return [part]
+    first = n_fold // 2
+    cut = int(cuts[np.argmin(np.abs(cuts - part.size * first / n_fold))])
+    one, other = np.sort(part[order[:cut]]), np.sort(part[order[cut:]])
+    return _bisect(centres, one, first) + _bisect(centres, other, n_fold - first)
 
 
 LEAST_TRAINING = 0.5  # share of the areas outside a region that an automatic buffer leaves

@@ -252,7 +252,7 @@ def folds_of(
         return stratified_folds(store.y, n_fold, seed)
     if scheme == "area":
         return random_folds(store.n_bag, n_fold, seed)
-    return block_folds(centres(), n_fold, seed)
+    return block_folds(centres(), n_fold)
 
 
 def learnt_range(model: Any) -> float:

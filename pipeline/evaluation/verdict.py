@@ -7,6 +7,7 @@ held out at random, and over regions where regions are: the areas of a region fa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,9 +34,9 @@ def paired_gain(
     Returns
     -------
     dict
-        ``answer``: ``yes`` if the gain is above 0 and so is its interval, ``unclear`` if the
-        gain is above 0 and its interval is not, else ``no``; ``better``: whether the gain is above
-        0 (None if there is none); ``gain``: mean of model less constant, nats an area;
+        ``answer``: ``yes`` if the whole interval of the gain is above 0, ``no`` if it is below 0,
+        else ``unclear``; ``better``: whether the gain is above 0 (None if there is none); ``gain``:
+        mean of model less constant, nats an area;
         ``standard_error``; ``interval`` (90 %, Student's t); ``share_better``: areas that the map
         predicts better; ``n_areas``, ``n_groups``.
     """
@@ -54,9 +55,11 @@ def paired_gain(
         reach = float(student.ppf((1 + LEVEL) / 2, n_group - 1)) * error
         low, high = mean - reach, mean + reach
     better = None if np.isnan(mean) else mean > 0
-    answer = "not measured" if better is None else "no"
-    if better:
-        answer = "yes" if low > 0 or mean == np.inf else "unclear"
+    answer = "not measured" if better is None else "unclear"
+    if low > 0 or mean == np.inf:
+        answer = "yes"
+    elif high < 0 or mean == -np.inf:
+        answer = "no"
     return {
         "answer": answer,
         "better": better,
@@ -109,6 +112,12 @@ def verdict(
             found[scheme] = {"answer": "not measured", "better": None, "reason": reason}
             said.append(f"{SCHEMES[scheme]} not measured")
     return {"sentence": f"better than {against} for {where}: {', '.join(said)}", **found}
+
+
+def without_figures(evaluation: Mapping[str, Any] | None) -> str:
+    """Return the sentence of ``evaluation.json`` without its figures; empty if there is none."""
+    sentence = ((evaluation or {}).get(KEY) or {}).get("sentence") or ""
+    return re.sub(r" \([^()]*\)", "", str(sentence))
 
 
 def _say(gain: Mapping[str, Any]) -> str:

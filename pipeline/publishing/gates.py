@@ -16,6 +16,7 @@ from pipeline.evaluation.verdict import KEY, SCHEMES
 from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
 MAPS = (RATE_MEAN.file, PROBABILITY_MEAN.file)
+MOST = 0.5  # share of the areas from which on most of them have no count
 COMMON = 0.9  # minimum share of common pixels for which a change of the map is measured
 
 
@@ -50,8 +51,8 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         whether the map is better than one rate for the whole country.
     """
     gates, out = config.gates, config.output.dir
-    report = _read_json(out / EVALUATION.file)
-    stages = _read_json(out / "work" / "stages.json")
+    report = read_json(out / EVALUATION.file)
+    stages = read_json(out / "work" / "stages.json")
     checks = []
     if gates.converged:
         converged = stages.get("fit", {}).get("summary", {}).get("converged")
@@ -122,7 +123,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         )
     if gates.max_change is not None and before is not None:
         per = config.output.rate_per  # the published map may have another unit
-        scale = per / _read_json(before / "version.json").get("rate_per", per)
+        scale = per / read_json(before / "version.json").get("rate_per", per)
         change, limit = map_change(before, out, scale), gates.max_change
         checks.append(
             _check(
@@ -134,7 +135,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
                 "the grid",
             )
         )
-    return checks + _better_than_constant(config, report)
+    return checks + _better_than_constant(config, report, absent.get("share"))
 
 
 def _label_checks(config: Config, scores: dict[str, Any]) -> list[Check]:
@@ -212,39 +213,65 @@ def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interva
     return Check(gate, value, asked, passed, "" if passed else said)
 
 
-def _better_than_constant(config: Config, report: dict[str, Any]) -> list[Check]:
+def _better_than_constant(
+    config: Config, report: dict[str, Any], absent: float | None
+) -> list[Check]:
     """Check that the map beats one rate by every scheme asked for.
 
-    A gain above 0 passes, also an unclear one: with few regions hardly any gain is clear, and to
-    hold back maps that are more likely better than not would do more harm than good.
+    Where areas are left out the answer must be ``yes``: of maps of shuffled counts one in twenty
+    has a clear gain by chance, and two in five one above 0. By region ``no`` holds a map back and
+    ``unclear`` does not: with few regions hardly any gain is clear. Only where regions are all that
+    is asked about, or where most areas have no count, must it be ``yes`` by region too.
+
+    Parameters
+    ----------
+    config : Config
+    report : dict
+        ``evaluation.json``.
+    absent : float or None
+        Share of the areas that have no count.
     """
     asked = config.gates.better_than_constant
     schemes: tuple[str, ...] = config.evaluate.schemes if asked is True else asked or ()
-    off = "or set gates.better_than_constant: false"
+    off = "set gates.better_than_constant: false"
     if asked is True and not schemes:
-        why = f"was not measured; set evaluate.schemes: [area, block], {off}"
+        why = f"was not measured; set evaluate.schemes: [area, block], or {off}"
         return [Check(KEY, None, "yes", False, f"{KEY}: {why}")]
     checks = []
     for scheme in schemes:
         gate = f"better than a constant {SCHEMES[scheme]}"
         found = (report.get(KEY) or {}).get(scheme) or {}
-        gain, better = found.get("gain"), found.get("better")
-        about = "a gain above 0"
-        if better is None:
+        gain, answer = found.get("gain"), found.get("answer", "not measured")
+        alone, empty = set(schemes) == {"block"}, (absent or 0.0) > MOST
+        strict = scheme != "block" or alone or empty
+        about = "yes" if strict else "yes or unclear"
+        if answer == "not measured":
             again, add = "run `disagg evaluate` again", f"add {scheme} to evaluate.schemes"
             why = found.get("reason") or (again if scheme in config.evaluate.schemes else add)
-            said = f"{gate}: was not measured; {why}, {off}"
+            said = f"{gate}: was not measured; {why}, or {off}"
             checks.append(Check(gate, None, about, False, said))
             continue
-        error = found.get("standard_error")
-        around = "" if error is None else f", standard error {error:.2g}"
         # A gain of plus or minus infinity has no number in JSON; the answer has what it means.
-        size = "infinite" if gain is None else f"{gain:.3g}"
-        why = f"gain on held-out areas is {size} nats an area{around}; more than 0 required"
-        if found.get("answer") == "unclear":
-            about += " (unclear: its 90 % interval has 0)"
-        value = better if gain is None else gain
-        checks.append(Check(gate, value, about, better, "" if better else f"{gate}: {why}"))
+        size = "infinite" if gain is None else f"{gain:+.3g}"
+        low, high = found.get("interval") or (None, None)
+        around = (
+            "" if low is None or high is None else f" (90 % interval {low:+.2g} to {high:+.2g})"
+        )
+        passed = answer == "yes" or (answer == "unclear" and not strict)
+        why = " where most areas have no count" if empty and scheme == "block" else ""
+        allow = off
+        if scheme == "block" and not alone:
+            allow = "where the map is read only where counts are, set gates.better_than_constant: "
+            allow += "[area]"
+        said = (
+            f"{gate}: {answer}, the gain on held-out areas is {size} nats an area{around}; {about} "
+            f"is required{why}. More or smaller areas with counts and covariates that explain more "
+            f"raise it; to publish the map all the same, {allow}"
+        )
+        if answer == "unclear":
+            about += " (unclear: the 90 % interval has 0)"
+        value = found.get("better") if gain is None else gain
+        checks.append(Check(gate, value, about, passed, "" if passed else said))
     return checks
 
 
@@ -320,7 +347,8 @@ def _say(value: Any) -> str:
     return "?" if value is None else f"{value:.3g}"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the mapping in a file; empty if there is no such file, or something else in it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -13,8 +13,9 @@ from geo.temporary import temporary_directory
 from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
-from pipeline.prediction.products import EDITABLE
-from pipeline.publishing.gates import Check, check_gates
+from pipeline.evaluation.verdict import without_figures
+from pipeline.prediction.products import EDITABLE, EVALUATION
+from pipeline.publishing.gates import Check, check_gates, read_json
 from pipeline.publishing.kept import compare_with_last, kept_model
 from pipeline.publishing.versions import (
     Version,
@@ -149,6 +150,7 @@ def publish(
                 "period": config.period,
                 "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
+                "verdict": without_figures(read_json(out / EVALUATION.file)),
                 "forced": bool(reasons),
                 "superseded": backfilled,  # of an earlier period: never current
                 "gates": [asdict(check) for check in checks],

@@ -19,6 +19,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
+from pipeline.evaluation.verdict import without_figures
 from pipeline.prediction.colours import level_product, raster_scale
 from pipeline.prediction.preview import Panel
 from pipeline.prediction.products import (
@@ -110,7 +111,8 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             file.write(page)
         task.advance()
     # Last: the catalogue has the checksum of every other file.
-    catalogue = write_catalogue(config, out, models.load(out / "work" / "model"), progress)
+    model = models.load(out / "work" / "model")
+    catalogue = write_catalogue(config, out, model, progress, without_figures(evaluation))
     progress.log(f"report: {out / REPORT.file}, {len(page) / 1e6:.1f} MB")
     return {
         "bytes": len(page),

@@ -64,7 +64,7 @@ def answers(evaluation: Mapping[str, Any] | None, totals: str, one: str) -> list
 def _meaning(row: Mapping[str, Any], hidden: str, totals: str, one: str) -> str:
     if row.get("better") is None:
         return f"Not measured: {row.get('reason', 'no area could be held out')}."
-    verb = "better than" if row["better"] else "no better than"
+    verb = {"yes": "better than", "no": "worse than"}.get(row["answer"], "about as well as")
     text = f"When {hidden}, the map predicts their {totals} {verb} {one} for all."
     share, gain = row.get("share_better"), row.get("gain")
     if share is not None:
@@ -130,7 +130,7 @@ def _of_verdict(evaluation: Mapping[str, Any], one: str) -> Iterator[str]:
         elif row["answer"] == "unclear":
             yield f"{kind}, it is not clear that the map is better than {one}"
         else:
-            yield f"{kind}, the map is not better than {one}: do not rely on its differences"
+            yield f"{kind}, the map predicts worse than {one}: do not rely on its differences"
 
 
 def _of_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from geo.errors import InputError
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds
@@ -21,22 +24,44 @@ def test_random_folds_are_balanced_and_seeded(n_bag, n_fold, seed):
     np.testing.assert_array_equal(fold, random_folds(n_bag, n_fold, seed))
 
 
-def test_block_folds_find_the_clusters_and_number_them_from_the_west():
+def test_block_folds_are_numbered_from_the_west():
     rng = np.random.default_rng(0)
     middles = np.array([[900.0, 0], [100, 300], [500, -400]])
-    which = rng.integers(0, 3, 60)
-    fold = block_folds(middles[which] + rng.normal(0, 20, (60, 2)), 3, seed=4)
+    which = np.repeat([0, 1, 2], 20)
+    fold = block_folds(middles[which] + rng.normal(0, 20, (60, 2)), 3)
     np.testing.assert_array_equal(fold, np.array([2, 0, 1])[which])
+
+
+@given(st.integers(8, 200), st.integers(2, 7), st.integers(0, 50))
+@settings(max_examples=15, deadline=None)
+def test_block_folds_are_balanced_and_apart(n_bag, n_fold, seed):
+    """Areas crowd around a capital, as they do in most countries: no region has most of them."""
+    rng = np.random.default_rng(seed)
+    crowded = rng.random(n_bag) < 0.6
+    centres = rng.uniform(0, 1000, (n_bag, 2))
+    centres[crowded] = 700 + 15 * rng.standard_normal((int(crowded.sum()), 2))
+    fold = block_folds(centres, n_fold)
+    sizes = np.bincount(fold)
+    assert sizes.size == n_fold
+    assert sizes.max() - sizes.min() <= 2
+    # A straight line lies between any two of them: linear programming finds one.
+    for one, other in itertools.combinations(range(n_fold), 2):
+        a, b = centres[fold == one] / 1000, centres[fold == other] / 1000
+        sides = np.vstack(
+            [np.column_stack([a, np.ones(len(a))]), -np.column_stack([b, np.ones(len(b))])]
+        )
+        found = linprog(np.zeros(3), sides, -np.full(len(sides), 1e-9), bounds=[(None, None)] * 3)
+        assert found.success
 
 
 @pytest.mark.parametrize(("n_bag", "expected"), [(1, 1), (3, 3), (8, 5)])
 def test_block_folds_do_with_fewer_areas_than_folds(n_bag, expected):
     centres = np.column_stack([np.arange(n_bag), np.zeros(n_bag)])
-    assert np.unique(block_folds(centres, 5, 0)).tolist() == list(range(expected))
+    assert np.unique(block_folds(centres, 5)).tolist() == list(range(expected))
 
 
 def test_block_folds_of_one_place_are_one_fold():
-    assert block_folds(np.full((6, 2), 3.5), 4, 0).tolist() == [0] * 6
+    assert block_folds(np.full((6, 2), 3.5), 4).tolist() == [0] * 6
 
 
 def write(tmp_path, text):
@@ -78,3 +103,9 @@ def test_mistakes_in_a_folds_file_are_named(tmp_path, text, found):
 def test_a_missing_folds_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"evaluate\.folds\.path: no file"):
         read_folds(tmp_path / "none.csv", "a", "b", ["1"])
+
+
+def test_areas_of_one_place_are_in_one_region():
+    centres = np.repeat([[0.0, 0.0], [10.0, 0.0], [20.0, 5.0]], [7, 2, 1], axis=0)
+    fold = block_folds(centres, 3)
+    assert fold.tolist() == [0] * 7 + [1] * 2 + [2]

@@ -118,7 +118,7 @@ def test_areas_by_weights_are_those_of_cold_refits(store: BagStore, posterior: P
 @pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_regions_by_weights_are_those_of_cold_refits(store: BagStore, posterior: Posterior) -> None:
-    fold = block_folds(posterior.areas.centre.T, 12, 0)
+    fold = block_folds(posterior.areas.centre.T, 12)
     gaps, errors = [], []
     for number in range(12):
         out = fold == number
@@ -197,7 +197,7 @@ def test_regions_whose_weights_fail_are_refitted_and_the_others_are_not() -> Non
 def test_a_buffer_is_the_areas_near_the_region() -> None:
     rng = np.random.default_rng(0)
     centres = rng.uniform(0, 100, (60, 2))
-    fold = block_folds(centres, 4, 0)
+    fold = block_folds(centres, 4)
     unseen = buffered(centres, fold, 15.0, shrink=False)
     for number in range(4):
         far = np.linalg.norm(centres[:, None] - centres[fold == number], axis=2).min(axis=1)

@@ -42,11 +42,12 @@ def test_over_regions_the_error_is_that_of_the_regions_totals():
     [
         ([0.4, 0.5, 0.6], "yes", True),
         ([1.5, -1.0, 0.1], "unclear", True),
-        ([-1.5, 1.0, -0.1], "no", False),
+        ([-1.5, 1.0, -0.1], "unclear", False),  # as the same gain with the other sign
         ([-0.4, -0.5, -0.6], "no", False),
-        ([0.0, 0.0, 0.0], "no", False),
+        ([0.0, 0.0, 0.0], "unclear", False),
         ([0.4, 0.5, -np.inf], "no", False),
         ([0.4], "unclear", True),
+        ([-0.4], "unclear", False),
         ([], "not measured", None),
         ([np.nan, 1.0], "not measured", None),
     ],
