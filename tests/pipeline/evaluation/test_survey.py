@@ -27,9 +27,8 @@ pytestmark = [pytest.mark.ci, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory):
-    # Of the seeds 0 to 7 the map loses by region on six; on 1 and 3 the regions left out happen to
-    # be near the rest, and a model whose priors allow noise predicts them.
-    return simulate_survey(tmp_path_factory.mktemp("survey"), seed=0)
+    # Of ten seeds the map loses by region on nine; on this one its regions agree.
+    return simulate_survey(tmp_path_factory.mktemp("survey"), seed=6)
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +90,11 @@ def test_the_gates_hold_the_map_back_unless_told_not_to(survey, evaluated):
     region = checks["better than a constant by region"]
     assert not region.passed
     assert region.value == evaluated[0]["better_than_constant"]["block"]["gain"]
-    assert "more than 0 required" in region.reason
+    assert "yes or unclear is required" in region.reason
+    area = checks["better than a constant by area"]
+    assert area.reason.startswith(f"{area.gate}: unclear, the gain")
     dump = survey.config.model_dump(mode="json")
-    for asked, failed in ((False, []), (["block"], [region.gate]), (["area"], [])):
+    for asked, failed in ((False, []), (["block"], [region.gate]), (["area"], [area.gate])):
         config = type(survey.config).model_validate(
             {**dump, "gates": {"better_than_constant": asked}}
         )

@@ -627,6 +627,29 @@ def test_without_gates_a_map_must_beat_one_rate(tmp_path, evaluation, sections, 
         assert "\n" not in found
 
 
+@pytest.mark.parametrize(("gains", "status"), [(UNCLEAR, "held"), (WON, "published")])
+def test_where_most_areas_have_no_count_regions_must_say_yes(tmp_path, gains, status):
+    config = build(tmp_path, gates={"min_counted": 0.1})
+    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=gains))
+    path = config.output.dir / "work/stages.json"
+    record = json.loads(path.read_text())
+    record["ingest"]["summary"]["areas_without_counts"] = {"share": 0.6}
+    path.write_text(json.dumps(record))
+    done = publish(config)
+    assert done.status == status
+    if status == "held":
+        assert "yes is required where most areas have no count" in done.reasons[0]
+
+
+def test_a_publication_says_what_the_verdict_is(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=UNCLEAR))
+    done = publish(config)
+    words = "better than one rate for the whole country: by area yes, by region unclear"
+    assert headline(config, done).endswith(f"; {words}")
+    assert json.loads((done.directory / "version.json").read_text())["verdict"] == words
+
+
 def test_an_unclear_gain_by_region_passes_and_says_so(tmp_path):
     config = build(tmp_path)
     leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=UNCLEAR))
