@@ -115,7 +115,7 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),
     }
-    at = areas_of(reader)[0][1]
+    at = reader.numbered()[0][1]
     people = draws.people[at]
     rate = np.divide(draws.cases[at], people, out=np.full(people.shape, np.nan), where=people > 0)
     return numbers, pd.Series(rate, index=list(levels[0].ids))
@@ -134,7 +134,7 @@ def _target(
     of_pixels = Curve.of(draws.class_people, draws.class_drawn)
     if of_pixels is not None:
         curves.append((PIXELS, of_pixels))
-    for level, at in areas_of(reader):
+    for level, at in reader.numbered():
         rate = tables[level.name]["rate"].to_numpy()
         order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
         if len(level) > 1 and curve is not None:
@@ -201,21 +201,13 @@ def observe(
     training = levels[0]
     own = Observed.of(table, training)
     found = {TRAINING: own}
-    for level, at in areas_of(reader):
+    for level, at in reader.numbered():
         if level.name != TRAINING:
             people = draws.people[at]
             covered = np.ones(len(level))
             np.divide(draws.covered_people[at], people, out=covered, where=people > 0)
             found[level.name] = own.totals(level, Overlaps.of(training, level), covered)
     return found
-
-
-def areas_of(reader: PixelReader) -> list[tuple[Level, slice]]:
-    """Return each level with the numbers of its areas."""
-    edges = reader.starts
-    return [
-        (level, slice(int(edges[n]), int(edges[n + 1]))) for n, level in enumerate(reader.levels)
-    ]
 
 
 def tabulate(
@@ -228,7 +220,7 @@ def tabulate(
     pixel = reader.grid.res[0] * reader.grid.res[1]
     return {
         level.name: tabulate_level(level, draws, at, observed[level.name], summary, pixel)
-        for level, at in areas_of(reader)
+        for level, at in reader.numbered()
     }
 
 

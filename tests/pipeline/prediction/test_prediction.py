@@ -28,7 +28,7 @@ from pipeline.prediction.stage import predict_stage
 from tests.pipeline.prediction.factors import pixel_factors
 
 NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
-         "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
+         "population", "coverage", "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def expected_pixels(world):
 
 def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
     inside, p = expected_pixels(world)
-    people = world.population[inside]
+    people = np.nan_to_num(world.population[inside])
     factor = pixel_factors(world.model, world.store, 60, 0, inside.size).reshape(inside.shape)
     support = np.zeros(inside.sum())
     for state, part, weight in zip(
@@ -76,6 +76,8 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         "rate_upper": 1000 * p.quantile(0.95),
         "rate_median": 1000 * p.quantile(0.5),
         "cases_mean": p.mean * people * factor[inside],
+        "population": people,
+        "coverage": world.coverage[inside],
         "exceedance_50": p.exceed(0.05),
         "exceedance_62.5": p.exceed(0.0625),
     }.items():
@@ -199,9 +201,13 @@ def test_mask_all_maps_what_lies_outside_the_areas(world):
     inside = np.isfinite(masked[0])
     assert 0 < inside.sum() < complete.sum()
     np.testing.assert_array_equal(whole[0][inside], masked[0][inside])
-    # Nobody knows the people of one pixel: a rate all the same, but no number of cases.
+    # Nobody knows the people of one pixel: a rate all the same, and no case, as in the tables.
     assert np.isfinite(masked[0][7, 10])
-    assert np.isnan(masked[NAMES.index("cases_mean")][7, 10])
+    assert masked[NAMES.index("cases_mean")][7, 10] == 0
+    # Outside the areas a pixel has the cases of all its people; the coverage tells it apart.
+    covered = whole[NAMES.index("coverage")][complete]
+    np.testing.assert_array_equal(covered, world.coverage[3:12][complete])
+    assert (np.isfinite(whole) == complete).all()
 
 
 def test_tiles_and_chunks_change_nothing(world, monkeypatch):
