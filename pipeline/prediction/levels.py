@@ -48,6 +48,7 @@ from pipeline.store.level_areas import (
     read_level_frames,
     read_targets,
     target_column,
+    titled,
 )
 
 UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
@@ -206,7 +207,8 @@ def observe(
             people = draws.people[at]
             covered = np.ones(len(level))
             np.divide(draws.covered_people[at], people, out=covered, where=people > 0)
-            found[level.name] = own.totals(level, Overlaps.of(training, level), covered)
+            pairs = Overlaps.of(training, level)
+            found[level.name] = own.totals(level, pairs, covered, training.titles)
     return found
 
 
@@ -238,18 +240,19 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
     """Say which areas have no rate, or none in a part of their surface."""
     for number, spec in enumerate(config.output.areas):
         name, table = spec.level, tables[spec.level]
+        title = dict(zip(table["id"], titled(table["id"], table.get("name")), strict=True))
         outside = table[~(table["mapped"] > 0)]
         if len(outside):
             progress.log(
                 f"predict: warning: output.areas[{number}] ({spec.path}): {len(outside):,} of "
                 f"{len(table):,} areas lie outside the map and have no numbers: "
-                f"{name_first(list(outside['id']))}; check their coordinates and the CRS of the "
-                "file, or leave them out"
+                f"{name_first([title[i] for i in outside['id']])}; check their coordinates and the "
+                "CRS of the file, or leave them out"
             )
         short = table[(table["mapped"] > 0) & (table["mapped"] < 1 - UNMAPPED)]
         if len(short):
             each = zip(short["id"], short["mapped"], strict=True)
-            named = name_first([f"{i} {100 * share:.0f} %" for i, share in each])
+            named = name_first([f"{title[i]} {100 * share:.0f} %" for i, share in each])
             hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
             progress.log(
                 f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "

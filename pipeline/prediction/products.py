@@ -79,6 +79,17 @@ RATE_SD = RasterProduct(
     ramp="spread",
     group="Uncertainty",
 )
+RATE_RELATIVE_SD = RasterProduct(
+    file="rate_relative_sd.tif",
+    description="standard deviation of the {quantity} in per cent of its mean",
+    unit="%",
+    values=lambda p, _, __: 100 * p.sd / p.mean,
+    # Only what is positive throughout has a deviation in per cent.
+    wanted=lambda config: config.labels is None and config.model.response.positive,
+    low=0.0,
+    ramp="spread",
+    group="Uncertainty",
+)
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
     description="probability to be positive",
@@ -153,6 +164,7 @@ RUN_RECORD = Product(
 PRODUCTS: list[Product] = [
     RATE_MEAN,
     RATE_SD,
+    RATE_RELATIVE_SD,
     RasterProduct(
         file="rate_lower.tif",
         description="lower end of the central {interval} interval of the {quantity}",

@@ -27,7 +27,8 @@ from pipeline.prediction.products import layers
 from pipeline.prediction.stage import predict_stage
 from tests.pipeline.prediction.factors import pixel_factors
 
-NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
+NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median",
+         "rate_relative_sd", "cases_mean",
          "population", "coverage", "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
 
 
@@ -72,6 +73,7 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         "data_support": support,
         "rate_mean": 1000 * p.mean,
         "rate_sd": 1000 * p.sd,
+        "rate_relative_sd": 100 * p.sd / p.mean,
         "rate_lower": 1000 * p.quantile(0.05),
         "rate_upper": 1000 * p.quantile(0.95),
         "rate_median": 1000 * p.quantile(0.5),
@@ -84,6 +86,18 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         found = read(results[0] / f"{name}.tif")
         np.testing.assert_allclose(found[inside], values, rtol=2e-6, atol=1e-30, err_msg=name)
         assert np.isnan(found[~inside]).all(), name
+
+
+def test_relative_deviations_are_those_of_joint_draws(world, results):
+    inside, _ = expected_pixels(world)
+    row, col = np.nonzero(inside)
+    functions = world.model.sample_functions(4000, np.random.default_rng(8))
+    rate = functions.rate(world.x[:, row, col].T, Positions.of(world.grid, None).km(row, col))
+    found = read(results[0] / "rate_relative_sd.tif")[inside]
+    with rasterio.open(results[0] / "rate_relative_sd.tif") as source:
+        assert source.units == ("%",)
+    # Of 4,000 draws a deviation of a skewed rate is known to a few per cent.
+    np.testing.assert_allclose(found, 100 * rate.std(axis=0) / rate.mean(axis=0), rtol=0.12)
 
 
 def test_exceedance_and_quantiles_agree(world):
