@@ -6,8 +6,8 @@
 
 runs ``examples/madagascar/disagg.yaml`` and a simulated country with labels in ``DIRECTORY`` (a
 finished run is not repeated), photographs the first screen of the report in headless Chromium, and
-writes ``docs/figures/``: the pictures, and ``pictures.json``, which says of which code they are, with
-their checksums. ``tests/test_pictures.py`` holds the README against it.
+writes ``docs/figures/``: the pictures, and ``pictures.json``, which says of which code they are and
+has their checksums. ``tests/test_pictures.py`` holds the README against it.
 """
 
 from __future__ import annotations
