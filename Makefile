@@ -18,7 +18,7 @@ RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist workste
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports bench bump gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports pictures bench bump gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -69,6 +69,9 @@ imports: $(DEV)  ## check the import layers
 
 bump: $(DEV)  ## renew constraints.txt in an environment of its own, if the tests that must pass do
 	JOBS=$(JOBS) PYTHON=$(PYTHON) UV=$(BIN)/uv infra/bump.sh
+
+pictures: $(DEV)  ## make the runs and the pictures of the README again, in the folder pictures
+	$(BIN)/python -m benchmarks.pictures pictures
 
 bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed

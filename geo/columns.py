@@ -22,6 +22,8 @@ LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0
 #: Column of :func:`geo.boundary.read_areas` with the areas' ids as text. No file has one of this
 #: name: a column ``id`` of the user stays what it is.
 AREA_ID = "disagg:area_id"
+#: Columns that hold the names of areas, the most usual first; a column that ends so counts, too.
+NAMES = ("name", "nom", "nombre", "nome", "label")
 WHOLE = re.compile(r"^[+-]?\d+\.0+$")
 
 
@@ -50,6 +52,20 @@ def id_text(values: Iterable[Any]) -> pd.Series:
 def attribute_columns(areas: Any) -> list[str]:
     """Return the columns of areas that their file has, the geometry left out."""
     return [name for name in areas.columns if name not in (AREA_ID, areas.geometry.name)]
+
+
+def name_column(columns: Iterable[str]) -> str | None:
+    """Return the column with the names of areas: ``name``, ``NAME_2``, ``district_nom``."""
+    given = list(columns)
+    for wanted in NAMES:
+        for column in given:
+            if column.lower() == wanted:
+                return column
+    for wanted in NAMES:
+        for column in given:
+            if column.lower().endswith(f"_{wanted}") or column.lower().startswith(f"{wanted}_"):
+                return column
+    return None
 
 
 def is_missing(value: Any) -> bool:

@@ -15,6 +15,7 @@ from pyproj import CRS
 
 from geo.conventions import crs_code
 from geo.grid import Bounds
+from geo.qgis_layout import LegendEntry, layouts
 from geo.styles import DOCTYPE
 
 VERSION = "3.22.0"
@@ -70,7 +71,9 @@ class ProjectGroup:
     layers: Sequence[ProjectLayer]
 
 
-def project_file(title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds) -> bytes:
+def project_file(
+    title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds, note: str = ""
+) -> bytes:
     """Return the bytes of a ``.qgz``: a zip of the project's XML, ``disagg.qgs``.
 
     Parameters
@@ -82,8 +85,11 @@ def project_file(title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bou
         Of the map.
     view : tuple of float
         Left, bottom, right, top of what the map shows first, in the CRS, without the margin.
+    note : str
+        Below the legend of the print layout.
     """
-    text = DOCTYPE + ET.tostring(_project(title, groups, crs, view), encoding="unicode") + "\n"
+    root = _project(title, groups, crs, view, note)
+    text = DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         member = zipfile.ZipInfo("disagg.qgs", (1980, 1, 1, 0, 0, 0))
@@ -93,7 +99,9 @@ def project_file(title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bou
     return held.getvalue()
 
 
-def _project(title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds) -> ET.Element:
+def _project(
+    title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds, note: str
+) -> ET.Element:
     root = ET.Element("qgis", projectname=title, version=VERSION)
     ET.SubElement(root, "title").text = title
     ET.SubElement(root, "projectCrs").append(_srs(crs))
@@ -137,6 +145,12 @@ def _project(title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds)
     names = ("xmin", "ymin", "xmax", "ymax")
     ends = {name: f"{v:.17g}" for name, v in zip(names, shown, strict=True)}
     ET.SubElement(settings, "DefaultViewExtent", ends).append(_srs(crs))
+    legend = [
+        LegendEntry(each.id, each.name, each.source, each.provider)
+        for each in layers
+        if each.visible
+    ]
+    root.append(layouts(title, note, legend, shown))
     ET.indent(root)
     return root
 

@@ -10,18 +10,25 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
+from geo.columns import name_column
 from geo.errors import InputError, Problem
 from geo.geopackage import layer_style, outline_style
 from geo.grid import Bounds
 from geo.qgis_project import ProjectGroup, ProjectLayer, project_file
+from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.prediction.area_description import column_aliases
-from pipeline.prediction.products import AREAS_GPKG, AREAS_LAYER, QGIS_PROJECT, Layer, layers
+from pipeline.prediction.level_products import LEVELS_GPKG
+from pipeline.prediction.products import (
+    AREAS_GPKG,
+    AREAS_LAYER,
+    QGIS_PROJECT,
+    Layer,
+    layers,
+    rate_unit,
+)
 from pipeline.storage.files import atomic_write
-
-#: Columns that hold the names of areas, the most usual first; a column that ends so counts, too.
-_NAMES = ("name", "nom", "nombre", "nome", "label")
 
 
 def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
@@ -49,6 +56,8 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
         return None
     crs, view = _frame(out / f"{maps[0].name}.tif" if maps else out / AREAS_GPKG.file)
     groups = [ProjectGroup("Areas", _areas(config, out, bool(maps)))] if areas else []
+    if (out / LEVELS_GPKG.file).is_file():
+        groups.append(ProjectGroup("Levels", _levels(config, out)))
     for name in dict.fromkeys(layer.product.group for layer in maps):
         members = [layer for layer in maps if layer.product.group == name]
         found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
@@ -56,23 +65,15 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
     title = config.name if config.period is None else f"{config.name}, {config.period}"
     title += f" - {verdict}" if verdict else ""
     with atomic_write(out / QGIS_PROJECT.file) as file:
-        file.write(project_file(title, groups, crs, view))
+        file.write(project_file(title, groups, crs, view, _note(config)))
     return QGIS_PROJECT.file
 
 
-def name_column(columns: Iterable[str], id_column: str) -> str:
-    """Return the column with the names of areas: ``name``, ``..._name``; else that of the ids."""
+def label_column(columns: Iterable[str], id_column: str) -> str:
+    """Return the column that labels areas: that of their names; without one, that of the ids."""
     given = list(columns)
-    for wanted in _NAMES:
-        for column in given:
-            if column.lower() == wanted:
-                return column
-    for wanted in _NAMES:
-        for column in given:
-            if column.lower().endswith(f"_{wanted}") or column.lower().startswith(f"{wanted}_"):
-                return column
     # write_areas renames an id column that GeoPackage reserves.
-    return id_column if id_column in given else given[0]
+    return name_column(given) or (id_column if id_column in given else given[0])
 
 
 def _frame(path: Path) -> tuple[CRS, Bounds]:
@@ -115,7 +116,7 @@ def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
     path = out / AREAS_GPKG.file
     crs, _ = _frame(path)
     columns = list(pyogrio.read_info(path, layer=AREAS_LAYER)["fields"])
-    label = '"' + name_column(columns, config.areas.id).replace('"', '""') + '"'
+    label = '"' + label_column(columns, config.areas.id).replace('"', '""') + '"'
     value = "probability" if config.labels is not None else "fitted_rate"
     about = column_aliases(config, columns).get(value, value)
     source = f"./{AREAS_GPKG.file}|layername={AREAS_LAYER}"
@@ -141,6 +142,36 @@ def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
         expanded=True,
     )
     return [borders, coloured]
+
+
+def _levels(config: Config, out: Path) -> list[ProjectLayer]:
+    """Return the areas of each level, coloured by their rate, in the order of the file."""
+    path, words = out / LEVELS_GPKG.file, ResponseWords.of(config)
+    found = []
+    # GDAL lists the table of the styles, too: it has no shapes.
+    for level in (str(name) for name, shapes in pyogrio.list_layers(path) if shapes):
+        about = pyogrio.read_info(path, layer=level)
+        label = "name" if "name" in about["fields"] else "id"
+        found.append(
+            ProjectLayer(
+                id=_id(f"level_{level}"),
+                name=f"{level}: {words.quantity} ({rate_unit(config)})",
+                source=f"./{LEVELS_GPKG.file}|layername={level}",
+                kind="vector",
+                crs=CRS.from_user_input(about["crs"]),
+                style=layer_style(path, level) or outline_style(),
+                label=f'"{label}"',
+            )
+        )
+    return found
+
+
+def _note(config: Config) -> str:
+    words = ResponseWords.of(config)
+    return (
+        f"Estimates from the {words.totals} of areas; nothing was counted in a pixel. "
+        f"{config.model.kind}, disagg {installed_version('disagg')}."
+    )
 
 
 def _id(name: str) -> str:

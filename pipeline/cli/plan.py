@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.console import Output, reported_errors, with_output_options
+from pipeline.cli.versions import Period
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,6 +38,7 @@ def plan(
     ] = None,
     within: Within = None,
     *,
+    period: Period = None,
     output: Output,
 ) -> None:
     """Estimate pixels, disk, memory and time of a run; read no pixels, write nothing.
@@ -46,14 +48,14 @@ def plan(
       disagg plan demo/disagg.yaml
       disagg plan demo/disagg.yaml --workers 8
       disagg plan demo/disagg.yaml --within 2h
-      disagg plan demo/disagg.yaml --json
+      disagg plan mine.yaml --period 2026-03 --json
     """  # noqa: D301
     with reported_errors(output, f"disagg plan {config}", resumable=False):
         from pipeline.config.local_inputs import local_inputs
         from pipeline.config.reader import load_config
         from pipeline.plan.estimate import plan_run
 
-        loaded = load_config(config)
+        loaded = load_config(config, period)
         with local_inputs(loaded) as local:
             proposal = propose_within(local, within, workers)
             found = plan_run(local, workers) if proposal is None else proposal.plan

@@ -350,7 +350,7 @@ def _report(
         "a": a.summary(),
         "b": b.summary(),
         "unit": unit,
-        "words": {"quantity": words.quantity, "expected": words.expected},
+        "words": {"quantity": words.quantity, "expected": words.fitted},
         "interval": b.config.output.interval,
         "sure": round(sure, 6),
         "method": method,

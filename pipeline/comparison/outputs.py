@@ -43,8 +43,8 @@ _ALIASES = {
     "people_b": "{weight_unit} in B",
     "tested_a": "people tested in A",
     "tested_b": "people tested in B",
-    "expected_a": "{expected} in A",
-    "expected_b": "{expected} in B",
+    "expected_a": "{fitted} in A",
+    "expected_b": "{fitted} in B",
     "observed_a": "observed {total} in A",
     "observed_b": "observed {total} in B",
 }

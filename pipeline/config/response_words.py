@@ -92,6 +92,12 @@ class ResponseWords:
         return f"expected {self.total}"
 
     @property
+    def fitted(self) -> str:
+        """The expected total of an area's own exposure: of those tested, not of everybody."""
+        tested = self.quantity == "prevalence"
+        return f"expected {self.total} among those tested" if tested else self.expected
+
+    @property
     def nothing(self) -> str:
         """Exposure and total of an area that is left out: ``people or cases``."""
         of = "a value" if self.quantity == "value" else self.total
@@ -104,6 +110,7 @@ class ResponseWords:
             "quantity": self.quantity,
             "rates": self.rates,
             "expected": self.expected,
+            "fitted": self.fitted,
             "total": self.total,
             "totals": self.totals,
             "area_total": self.area_total,

@@ -61,7 +61,9 @@ class Output(Section):
     """``output``: directory and content of the maps."""
 
     dir: LocalDir = Field(
-        Path("out"), description="directory of the results, or their address (s3://bucket/map)"
+        Path("out"),
+        description="directory of the results, or their address (s3://bucket/map); "
+        "`{period}` in it keeps the map of each period",
     )
     url: ObjectAddress = Field(
         None,
@@ -329,6 +331,16 @@ class Config(Section):
         """The YAML file of this configuration, or its address."""
         path = None if self._document is None else self._document.path
         return path.resolve() if isinstance(path, Path) else path
+
+    @property
+    def shared_dir(self) -> Path:
+        """Directory of what the periods of a map share: ``output.dir``, or above ``{period}``."""
+        output = {} if self.document is None else self.document.values.get("output")
+        given = str(output.get("dir", "")) if isinstance(output, dict) else ""
+        own, period = self.output.dir, "{period}"
+        local = self.output.url is None and period in given
+        n_below = len(Path(given[given.find(period) :]).parts) if local else 0
+        return own.parents[n_below - 1] if n_below else own
 
     @property
     def trust(self) -> Trust:

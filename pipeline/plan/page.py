@@ -13,7 +13,7 @@ BASE_BYTES, PIXEL_BYTES = 1 << 29, 80  # libraries; a shown pixel of one map
 
 def page_seconds(sizes: Sizes) -> float:
     """Return the seconds of the report stage: one thread draws the page."""
-    n_map = sizes.n_maps + 1  # one of the relative uncertainty
+    n_map = sizes.n_maps
     drawn = n_map * _shown(sizes) * PIXEL_S + sizes.n_areas * AREA_S
     return START_S + drawn + sizes.bytes["maps"] / HASH_BYTES_S
 
@@ -25,4 +25,4 @@ def page_bytes(sizes: Sizes) -> float:
 
 def _shown(sizes: Sizes) -> float:
     """Return the pixels of one map that a page shows."""
-    return min(float(sizes.grid.n_pix), PIXELS / (sizes.n_maps + 1))
+    return min(float(sizes.grid.n_pix), PIXELS / max(sizes.n_maps, 1))

@@ -50,6 +50,7 @@ _FIXED = [
         "reported {total} of the training areas inside; empty unless known for the whole area",
         "{total}",
     ),
+    ("observed_why", "why the reported {total} are not known; empty where they are", ""),
     ("observed_rate", "observed {quantity}", "{rate_unit}"),
     *_with_ends("cases", "{expected}: sum of the map, without the noise of a count", "{total}"),
     *_with_ends("rate", _RATE, "{rate_unit}"),

@@ -18,7 +18,7 @@ from rasterio.windows import Window
 from scipy.sparse import csr_matrix
 
 from geo.grid import Grid, Tile
-from pipeline.store.aligned_grid import open_aligned_grid, positions_of, read_part
+from pipeline.store.aligned_grid import known_people, open_aligned_grid, positions_of, read_part
 from pipeline.store.level_areas import Level
 from pipeline.store.tile_index import TileIndex
 
@@ -123,6 +123,12 @@ class PixelReader:
         """Whether there is a raster of expected cases."""
         return (self._directory / "cases_mean.tif").is_file()
 
+    def numbered(self) -> list[tuple[Level, slice]]:
+        """Return each level with the numbers of its areas."""
+        ends = zip(self.starts, self.starts[1:], strict=False)
+        of_levels = zip(self.levels, ends, strict=True)
+        return [(level, slice(int(first), int(end))) for level, (first, end) in of_levels]
+
     def _band(self, name: str, tile: Tile) -> np.ndarray:
         with rasterio.open(self._directory / f"{name}.tif") as file:
             return file.read(1, window=Window(tile.col, tile.row, tile.n_col, tile.n_row))
@@ -131,7 +137,7 @@ class PixelReader:
         """Return rates (float32, as in the raster) and people inside areas of the mapped pixels."""
         rate = self._band("rate_mean", tile)
         known = np.isfinite(rate)
-        people = _known(read_part(self._aligned, "population", *tile.slices)[known])
+        people = known_people(read_part(self._aligned, "population", *tile.slices)[known])
         covered = read_part(self._aligned, "coverage", *tile.slices)[known].astype(np.float64)
         return rate[known], people * covered
 
@@ -142,7 +148,7 @@ class PixelReader:
         if not known.any():
             return None
         row, col = np.nonzero(known)
-        people = _known(read_part(self._aligned, "population", *tile.slices)[known])
+        people = known_people(read_part(self._aligned, "population", *tile.slices)[known])
         covered = read_part(self._aligned, "coverage", *tile.slices)[known].astype(np.float64)
         x = read_part(self._aligned, "covariates", slice(None), *tile.slices)[:, known].T
         mean = rate[known].astype(np.float64)
@@ -158,7 +164,7 @@ class PixelReader:
             people=people,
             covered=covered,
             rate=mean,
-            cases=self._cases(tile, known, mean, people, covered),
+            cases=self._cases(tile, known, mean, people),
             exceed=np.array(exceed).reshape(len(names), row.size),
             extrapolates=((x < self._limits[0]) | (x > self._limits[1])).any(axis=1),
             area=area,
@@ -166,23 +172,12 @@ class PixelReader:
         )
 
     def _cases(
-        self,
-        tile: Tile,
-        known: np.ndarray,
-        rate: np.ndarray,
-        people: np.ndarray,
-        covered: np.ndarray,
+        self, tile: Tile, known: np.ndarray, rate: np.ndarray, people: np.ndarray
     ) -> np.ndarray:
         """Return the mean total of whole pixels, from the raster where there is one."""
         if not self.has_cases:
             return rate / self.rate_per * people
-        inside = np.nan_to_num(self._band("cases_mean", tile)[known].astype(np.float64))
-        whole = np.zeros(inside.shape)
-        np.divide(inside, covered, out=whole, where=covered > 0)
-        if (self._directory / "cases_outside_mean.tif").is_file():
-            beyond = np.nan_to_num(self._band("cases_outside_mean", tile)[known])
-            whole = np.where(covered > 0, whole, beyond)
-        return whole
+        return self._band("cases_mean", tile)[known].astype(np.float64)
 
     def _areas(
         self, tile: Tile, known: np.ndarray, covered: np.ndarray
@@ -209,8 +204,3 @@ class PixelReader:
         return area, csr_matrix(
             (np.concatenate(shares), (local, np.concatenate(pixels))), shape=shape
         )
-
-
-def _known(people: np.ndarray) -> np.ndarray:
-    people = people.astype(np.float64)
-    return np.where(people > 0, people, 0.0)

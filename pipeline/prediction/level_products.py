@@ -81,7 +81,7 @@ RECONCILED = [
     *(
         RasterProduct(
             file=f"cases_reconciled_{end}.tif",
-            description=text.format(what=f"{{expected}} of people inside areas, {_SCALED}"),
+            description=text.format(what=f"{{expected}} among all people of a pixel, {_SCALED}"),
             values=_reconciled_cases(end),
             unit="{total}",
             stretch="cases_reconciled",

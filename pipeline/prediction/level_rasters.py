@@ -33,10 +33,9 @@ class LayerWriters:
 
     def write(self, pixels: TilePixels, found: Found) -> None:
         """Write the pixels of a tile."""
-        people = pixels.people * np.where(pixels.covered > 0, pixels.covered, np.nan)
         for layer, writer in self._pairs:
             band = np.full(pixels.tile.shape, np.nan, np.float32)
-            band[pixels.row, pixels.col] = layer.values(found, people)
+            band[pixels.row, pixels.col] = layer.values(found, pixels.people)
             writer.write(pixels.tile, band)
 
 

@@ -9,9 +9,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from geo.errors import name_first
 from pipeline.prediction.level_columns import threshold_columns
 from pipeline.prediction.level_draws import LevelDraws
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
+
+N_NAMED = 3  # training areas that say why a total is unknown
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,16 @@ class Observed:
     ----------
     cases, tested : (n_area,) float64 arrays
         NaN where unknown.
+    why : (n_area,) object array of str, optional
+        Why the cases are unknown; empty where they are known.
+    has_trials : bool
+        Whether people were tested at all.
     """
 
     cases: np.ndarray
     tested: np.ndarray
+    why: np.ndarray | None = None
+    has_trials: bool = False
 
     @classmethod
     def of(cls, table: pd.DataFrame, training: Level) -> Observed:
@@ -37,9 +46,13 @@ class Observed:
             known = table[name].where(table["in_training"])
             return known.reindex(training.ids).to_numpy(np.float64)
 
-        return cls(column("observed"), column("tested"))
+        cases = column("observed")
+        why = np.where(np.isfinite(cases), "", "no count was given").astype(object)
+        return cls(cases, column("tested"), why, "tested" in table)
 
-    def totals(self, level: Level, overlaps: Overlaps, covered: np.ndarray) -> Observed:
+    def totals(
+        self, level: Level, overlaps: Overlaps, covered: np.ndarray, names: np.ndarray
+    ) -> Observed:
         """Sum over the areas of another level.
 
         Parameters
@@ -50,12 +63,26 @@ class Observed:
         covered : (n_area,) float64
             Share of the people of each area that the training areas can hold; less than nearly all
             leaves the sum unknown.
+        names : (n_training,) array of str
+            Of the training areas.
         """
         whole = np.where(covered >= INSIDE, 1.0, np.nan)
-        return Observed(
-            whole * overlaps.total(self.cases, len(level)),
-            whole * overlaps.total(self.tested, len(level)),
-        )
+        cases = whole * overlaps.total(self.cases, len(level))
+        why = np.full(len(level), "", object)
+        for k in np.flatnonzero(~np.isfinite(cases)):
+            here = overlaps.coarse == k
+            for what, some in (
+                ("in part only: ", overlaps.fine[here & ~overlaps.inside]),
+                ("no count: ", overlaps.fine[here & ~np.isfinite(self.cases[overlaps.fine])]),
+            ):
+                if some.size:
+                    why[k] = what + name_first([str(names[n]) for n in some], N_NAMED)
+                    break
+            else:
+                why[k] = f"areas with counts hold {100 * covered[k]:.0f} % of its people"
+                why[k] = why[k] if here.any() else "no area with counts lies inside"
+        tested = whole * overlaps.total(self.tested, len(level))
+        return Observed(cases, tested, why, self.has_trials)
 
 
 @dataclass(frozen=True)
@@ -132,10 +159,12 @@ def tabulate_level(
     table["mapped"] = np.minimum(_share(draws.mapped[at] * pixel, level.surface), 1.0)
     table["extrapolating"] = _share(draws.extrapolating[at], people)
     if summary.has_cases:
-        tested = bool(np.isfinite(observed.tested).any())
+        tested = observed.has_trials
         if tested:
             table["tested"] = observed.tested
         table["observed"] = observed.cases
+        if observed.why is not None and (observed.why != "").any():
+            table["observed_why"] = observed.why
         exposure = observed.tested if tested else people
         table["observed_rate"] = summary.rate_per * _share(observed.cases, exposure)
         table |= summary.columns("cases", cases * blank, drawn * blank)

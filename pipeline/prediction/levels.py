@@ -48,6 +48,7 @@ from pipeline.store.level_areas import (
     read_level_frames,
     read_targets,
     target_column,
+    titled,
 )
 
 UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
@@ -115,7 +116,7 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),
     }
-    at = areas_of(reader)[0][1]
+    at = reader.numbered()[0][1]
     people = draws.people[at]
     rate = np.divide(draws.cases[at], people, out=np.full(people.shape, np.nan), where=people > 0)
     return numbers, pd.Series(rate, index=list(levels[0].ids))
@@ -134,7 +135,7 @@ def _target(
     of_pixels = Curve.of(draws.class_people, draws.class_drawn)
     if of_pixels is not None:
         curves.append((PIXELS, of_pixels))
-    for level, at in areas_of(reader):
+    for level, at in reader.numbered():
         rate = tables[level.name]["rate"].to_numpy()
         order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
         if len(level) > 1 and curve is not None:
@@ -201,21 +202,14 @@ def observe(
     training = levels[0]
     own = Observed.of(table, training)
     found = {TRAINING: own}
-    for level, at in areas_of(reader):
+    for level, at in reader.numbered():
         if level.name != TRAINING:
             people = draws.people[at]
             covered = np.ones(len(level))
             np.divide(draws.covered_people[at], people, out=covered, where=people > 0)
-            found[level.name] = own.totals(level, Overlaps.of(training, level), covered)
+            pairs = Overlaps.of(training, level)
+            found[level.name] = own.totals(level, pairs, covered, training.titles)
     return found
-
-
-def areas_of(reader: PixelReader) -> list[tuple[Level, slice]]:
-    """Return each level with the numbers of its areas."""
-    edges = reader.starts
-    return [
-        (level, slice(int(edges[n]), int(edges[n + 1]))) for n, level in enumerate(reader.levels)
-    ]
 
 
 def tabulate(
@@ -228,7 +222,7 @@ def tabulate(
     pixel = reader.grid.res[0] * reader.grid.res[1]
     return {
         level.name: tabulate_level(level, draws, at, observed[level.name], summary, pixel)
-        for level, at in areas_of(reader)
+        for level, at in reader.numbered()
     }
 
 
@@ -246,18 +240,19 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
     """Say which areas have no rate, or none in a part of their surface."""
     for number, spec in enumerate(config.output.areas):
         name, table = spec.level, tables[spec.level]
+        title = dict(zip(table["id"], titled(table["id"], table.get("name")), strict=True))
         outside = table[~(table["mapped"] > 0)]
         if len(outside):
             progress.log(
                 f"predict: warning: output.areas[{number}] ({spec.path}): {len(outside):,} of "
                 f"{len(table):,} areas lie outside the map and have no numbers: "
-                f"{name_first(list(outside['id']))}; check their coordinates and the CRS of the "
-                "file, or leave them out"
+                f"{name_first([title[i] for i in outside['id']])}; check their coordinates and the "
+                "CRS of the file, or leave them out"
             )
         short = table[(table["mapped"] > 0) & (table["mapped"] < 1 - UNMAPPED)]
         if len(short):
             each = zip(short["id"], short["mapped"], strict=True)
-            named = name_first([f"{i} {100 * share:.0f} %" for i, share in each])
+            named = name_first([f"{title[i]} {100 * share:.0f} %" for i, share in each])
             hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
             progress.log(
                 f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from pipeline.prediction.products import (
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RATE_MEAN,
+    RATE_RELATIVE_SD,
     RATE_SD,
     rate_unit,
 )
@@ -112,7 +113,10 @@ def render_preview(config: Config, directory: Path) -> None:
         Has ``areas.gpkg`` and the rasters of mean and standard deviation.
     """
     labels, words = config.labels is not None, ResponseWords.of(config)
-    mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else (RATE_MEAN, RATE_SD)
+    # Only what is positive throughout has a deviation in per cent.
+    relative = not labels and config.model.response.positive
+    of_rate = RATE_MEAN, RATE_RELATIVE_SD if relative else RATE_SD
+    mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else of_rate
     scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
     if scale is None or colours is None:
         return
@@ -126,16 +130,11 @@ def render_preview(config: Config, directory: Path) -> None:
     unit, label = rate_unit(config), "standard deviation"
     if labels:
         first = Panel("Probability to be positive", "mean of the posterior", scale)
-        spread = sd
     else:
         first = Panel(f"Mean {words.quantity}", unit, scale)
-        # Only what is positive throughout has a deviation in per cent.
-        relative = config.model.response.positive
-        spread = replace(sd, values=relative_sd(sd.values, mean.values)) if relative else sd
         label += ", % of the mean" if relative else f", {unit}"
-        colours = Scale.of(spread.values, ramp=sd_map.ramp) if relative else colours
     draw_map(left, mean, rings, first)
-    draw_map(middle, spread, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
+    draw_map(middle, sd, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
     mark_absent(left, absent, "label" if labels else "count")
     mark_absent(middle, absent, "label" if labels else "count")
     draw_scale_bar(left, mean)
@@ -182,13 +181,6 @@ def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
             for ring in (part.exterior, *part.interiors):
                 rings.append(np.asarray(ring.simplify(thin).coords)[:, :2])
     return rings
-
-
-def relative_sd(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return the standard deviation in per cent of the mean; NaN where that is 0."""
-    relative = np.full_like(mean, np.nan)
-    np.divide(100 * sd, mean, out=relative, where=mean > 0)
-    return relative
 
 
 def draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:

@@ -135,9 +135,9 @@ class RasterProduct(Product):
         The thresholds that a configuration requests: one raster each.
     low, high : float, optional
         Values of the style's first and last colour; percentiles of the map if not given.
-    exposure : {"pixel", "inside", "outside"}
-        Whose people ``values`` gets: those of the whole pixel, of its share inside areas, or of
-        its share outside every area. Where that share is 0, the raster has no value.
+    exposure : {"pixel", "outside", "coverage"}
+        What ``values`` gets as people: those of the whole pixel (0 where unknown, as in the bags),
+        those of its share outside every area, or its share inside areas.
     ramp : {"level", "spread", "probability", "priority"}
         Colours, see :data:`geo.colours.RAMPS`.
     stretch : str
@@ -160,7 +160,7 @@ class RasterProduct(Product):
     thresholds: Callable[[Config], tuple[float, ...]] | None = None
     low: float | None = None
     high: float | None = None
-    exposure: Literal["pixel", "inside", "outside"] = "pixel"
+    exposure: Literal["pixel", "outside", "coverage"] = "pixel"
     ramp: str = "level"
     stretch: str = ""
     of_pixels: bool = False

@@ -79,6 +79,17 @@ RATE_SD = RasterProduct(
     ramp="spread",
     group="Uncertainty",
 )
+RATE_RELATIVE_SD = RasterProduct(
+    file="rate_relative_sd.tif",
+    description="standard deviation of the {quantity} in per cent of its mean",
+    unit="%",
+    values=lambda p, _, __: 100 * p.sd / p.mean,
+    # Only what is positive throughout has a deviation in per cent.
+    wanted=lambda config: config.labels is None and config.model.response.positive,
+    low=0.0,
+    ramp="spread",
+    group="Uncertainty",
+)
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
     description="probability to be positive",
@@ -153,6 +164,7 @@ RUN_RECORD = Product(
 PRODUCTS: list[Product] = [
     RATE_MEAN,
     RATE_SD,
+    RATE_RELATIVE_SD,
     RasterProduct(
         file="rate_lower.tif",
         description="lower end of the central {interval} interval of the {quantity}",
@@ -178,11 +190,10 @@ PRODUCTS: list[Product] = [
     ),
     RasterProduct(
         file="cases_mean.tif",
-        description="{expected}, people inside areas",
+        description="{expected} among all people of a pixel",
         unit="{total}",
         values=lambda p, people, _: p.mean * people,
         wanted=_has_cases,
-        exposure="inside",
         conditioned=True,
         group="Cases",
     ),
@@ -195,6 +206,27 @@ PRODUCTS: list[Product] = [
         exposure="outside",
         conditioned=True,
         group="Cases",
+    ),
+    RasterProduct(
+        file="population.tif",
+        description="people of a pixel, inside areas or not",
+        unit="people",
+        values=lambda _, people, __: people,
+        wanted=lambda config: config.population is not None,
+        low=0.0,
+        group="Grid",
+    ),
+    RasterProduct(
+        file="coverage.tif",
+        description="share of a pixel that lies inside areas with or without counts",
+        unit="1",
+        values=lambda _, share, __: share,
+        wanted=lambda _: True,
+        exposure="coverage",
+        low=0.0,
+        high=1.0,
+        ramp="priority",
+        group="Grid",
     ),
     RasterProduct(
         file="exceedance_{threshold}.tif",

@@ -19,7 +19,7 @@ from pipeline.core.threads import map_in_order
 from pipeline.prediction.colours import write_styles
 from pipeline.prediction.products import Layer
 from pipeline.storage.location import Location
-from pipeline.store.aligned_grid import open_aligned_grid, positions_of, read_part
+from pipeline.store.aligned_grid import known_people, open_aligned_grid, positions_of, read_part
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
 CHUNK_PIXELS = 16384
@@ -68,11 +68,8 @@ def predict_tile(
     x = read_part(aligned, "covariates", slice(None), rows, cols)
     valid = inside & np.isfinite(x).all(axis=0)
     row, col = np.nonzero(valid)
-    population = read_part(aligned, "population", rows, cols).astype(np.float64)
-    shares = {"inside": covered, "outside": 1.0 - covered}
-    people = {"pixel": population} | {
-        kind: population * np.where(share > 0, share, np.nan) for kind, share in shares.items()
-    }
+    population = known_people(read_part(aligned, "population", rows, cols))
+    people = {"pixel": population, "outside": population * (1.0 - covered), "coverage": covered}
     kinds = {layer.product.exposure for layer in wanted}
     step = CHUNK_PIXELS if device is None else DEVICE_PIXELS
     for start in range(0, row.shape[0], step):

@@ -13,6 +13,7 @@ from geo.errors import name_first
 from pipeline.config.level_schema import COUNTS, Reconcile
 from pipeline.config.response_words import ResponseWords
 from pipeline.core.progress import Progress
+from pipeline.core.threads import map_in_order
 from pipeline.prediction.area_factors import TileFactors, draw_factors
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_pixels import PixelReader, TilePixels
@@ -22,10 +23,12 @@ from pipeline.prediction.level_tables import Observed, Summary
 from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.products import layers
 from pipeline.prediction.reconcile import LEAST, Raked, Tier, rake
+from pipeline.prediction.scaled_pixels import ScaledPixels
 from pipeline.store.level_areas import Level, Overlaps, nested_order
 
 N_NAMED = 5  # conflicts, or areas, that are named
 ENDS = ("mean", "lower", "upper")
+SHORT = 1e-3  # relative miss of a total on the raster that a line tells
 
 
 @dataclass(frozen=True)
@@ -187,20 +190,40 @@ def reconcile(
         layer for layer in layers(made.config, from_draws=True) if layer.product in RECONCILED
     ]
     tags = {**made.tags, "reconciled": f"to {spec.to} of {', '.join(spec.levels)}"}
-    with (
-        open_layers(wanted, reader.grid, made.directory, tags) as writers,
-        progress.task("reconcile", len(reader.tiles)) as task,
-    ):
+    aimed = nodes.raked & (nodes.finest | nodes.has_rest)
+    held = ScaledPixels(reader.grid, made.directory, aimed, len(ENDS))
+    with progress.task("reconcile", len(reader.tiles)) as task:
         scaled = draw_levels(
             made.functions,
             reader,
             factors=factors,
             per_pixel=summarised,
-            sink=lambda pixels, values: writers.write(pixels, dict(zip(ENDS, values, strict=True))),
+            sink=held.add,
             advance=task.advance,
             n_thread=made.n_thread,
         )
-    columns = _columns(raked, reader, draws, scaled, summary)
+    totals = np.zeros(reader.n_area)
+    for level, at in reader.numbered():
+        for tier in raked.tiers:
+            if tier.level.name == level.name:
+                totals[at] = tier.total.mean(axis=0)
+    sums = held.fit(totals)
+    off = aimed & (np.abs(sums - totals) > SHORT * totals)
+    if off.any():
+        ids = np.concatenate([level.ids for level in reader.levels])
+        progress.log(
+            "predict: warning: output.reconcile: cases_reconciled_mean.tif sums to another total "
+            f"than the tables in {name_first([str(i) for i in ids[off]], N_NAMED)}: too few pixels "
+            "lie there, or other areas share them; a finer grid helps"
+        )
+    mapped = np.zeros(reader.n_area)
+    with open_layers(wanted, reader.grid, made.directory, tags) as writers:
+        for pixels in map_in_order(reader.read, reader.tiles, made.n_thread):
+            if pixels is not None:
+                values = held.read(pixels)
+                writers.write(pixels, dict(zip(ENDS, values, strict=True)))
+                mapped[pixels.area] += pixels.fraction @ (pixels.people * values[0])
+    columns = _columns(raked, reader, draws, scaled, mapped, summary)
     return columns, _report(made, spec, raked, columns, progress)
 
 
@@ -209,13 +232,13 @@ def _columns(
     reader: PixelReader,
     draws: LevelDraws,
     scaled: LevelDraws,
+    mapped: np.ndarray,
     summary: Summary,
 ) -> dict[str, pd.DataFrame]:
     tiers = {tier.level.name: tier for tier in raked.tiers}
     finest = raked.tiers[-1]
     result = {}
-    for number, level in enumerate(reader.levels):
-        at = slice(int(reader.starts[number]), int(reader.starts[number + 1]))
+    for level, at in reader.numbered():
         plain, target = draws.cases_drawn[:, at], np.full(len(level), np.nan)
         if level.name in tiers:
             total, target = tiers[level.name].total, tiers[level.name].target
@@ -226,6 +249,9 @@ def _columns(
             total = scaled.cases_drawn[:, at].copy()
             within = parent >= 0
             total[:, within] = plain[:, within] * finest.factor[:, parent[within]]
+            # Their means are those of the raster, so that zonal sums agree.
+            mean = total.mean(axis=0)
+            total *= np.divide(mapped[at], mean, out=np.ones_like(mean), where=mean > LEAST)
         people = draws.people[at]
         blank = np.where(people > 0, 1.0, np.nan)
         per_person = blank * summary.rate_per / np.where(people > 0, people, 1.0)

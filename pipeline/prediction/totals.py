@@ -14,7 +14,7 @@ from geo.grid import Grid
 from pipeline.core.threads import map_in_order
 from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.monte_carlo import standard_error
-from pipeline.store.aligned_grid import open_aligned_grid, read_part
+from pipeline.store.aligned_grid import known_people, open_aligned_grid, read_part
 
 N_NAMED = 3  # areas that differ most
 
@@ -38,19 +38,16 @@ def mapped_totals(
     -------
     dict
         ``people`` inside areas and ``people_outside`` of the predicted pixels (km2 without a
-        population); ``cases`` and ``cases_outside``, the sums of ``cases_mean.tif`` and
-        ``cases_outside_mean.tif``, None if there is no such map; ``counted_twice``, the cases of
-        the people that areas which overlap count again.
+        population); ``cases`` and ``cases_outside``, those of ``cases_mean.tif`` inside and
+        outside areas, None if the run maps none; ``counted_twice``, the cases of the people that
+        areas which overlap count again.
     """
     aligned = open_aligned_grid(cube_path)
     described: Any = aligned.attrs["grid"]
     tiles = list(Grid.from_dict(described).tiles(int(aligned.attrs["tile"])))
     has_overlap = "overlap" in aligned  # not on a grid of an earlier version
-    maps = {
-        name: path
-        for name in ("cases_mean", "cases_outside_mean")
-        if (path := directory / f"{name}.tif").is_file()
-    }
+    path = directory / "cases_mean.tif"
+    has_cases, has_outside = path.is_file(), (directory / "cases_outside_mean.tif").is_file()
 
     def totals(tile: Any) -> list[float]:
         window = Window(tile.col, tile.row, tile.n_col, tile.n_row)
@@ -62,27 +59,21 @@ def mapped_totals(
         known = np.isfinite(band(directory / f"{first}.tif"))
         if not known.any():
             return [0.0] * 5
-        people = np.where(known, read_part(aligned, "population", *tile.slices), 0.0)
-        people[~(people > 0)] = 0.0
+        people = np.where(known, known_people(read_part(aligned, "population", *tile.slices)), 0.0)
         covered = read_part(aligned, "coverage", *tile.slices).astype(np.float64)
-        inside, outside = (
-            np.nan_to_num(band(maps[name])) if name in maps else np.zeros(tile.shape)
-            for name in ("cases_mean", "cases_outside_mean")
-        )
-        twice = np.zeros(tile.shape)
-        if has_overlap:
-            overlap = read_part(aligned, "overlap", *tile.slices)
-            np.divide(inside * overlap, covered, out=twice, where=covered > 0)
-        parts = people * covered, people * (1.0 - covered), inside, outside, twice
-        return [float(part.sum()) for part in parts]
+        cases = np.nan_to_num(band(path)) if has_cases else np.zeros(tile.shape)
+        overlap = read_part(aligned, "overlap", *tile.slices) if has_overlap else np.zeros(1)
+        shares = covered, 1.0 - covered
+        parts = [whole * share for whole in (people, cases) for share in shares]
+        return [float(part.sum()) for part in (*parts, cases * overlap)]
 
     sums = [sum(part) for part in zip(*map_in_order(totals, tiles, n_thread), strict=True)]
     return {
         "people": sums[0],
         "people_outside": sums[1],
-        "cases": sums[2] if "cases_mean" in maps else None,
-        "cases_outside": sums[3] if "cases_outside_mean" in maps else None,
-        "counted_twice": sums[4] if "cases_mean" in maps else None,
+        "cases": sums[2] if has_cases else None,
+        "cases_outside": sums[3] if has_outside else None,
+        "counted_twice": sums[4] if has_cases else None,
     }
 
 

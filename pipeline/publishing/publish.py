@@ -88,7 +88,7 @@ def publish_dir(config: Config) -> Path:
     if config.output.url is not None:
         found = f"not set, but output.dir is {config.output.url}"
         raise InputError(Problem("publish.dir", found, "set a local directory for versions"))
-    return config.output.dir / "published"
+    return config.shared_dir / "published"
 
 
 def publish(

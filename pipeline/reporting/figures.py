@@ -173,7 +173,8 @@ def draw_residuals(shapes: np.ndarray, residual: np.ndarray) -> Drawn:
     _fill(axes, shapes, [RESIDUALS.colour(v) if np.isfinite(v) else "#ffffff" for v in residual])
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    axes.set_title("Residuals of the areas", loc="left", size=11.5, color=INK, pad=7)
+    title = "Residuals of the areas, in predictive standard deviations"
+    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
     for n, (value, colour) in enumerate(zip(RESIDUALS.breaks, RESIDUALS.colours, strict=True)):
         at = 0.06 + 0.125 * n
         patch = {"facecolor": colour, "edgecolor": MUTED, "linewidth": 0.5}

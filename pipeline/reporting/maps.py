@@ -12,10 +12,10 @@ from geo.text_safety import one_line_text
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.prediction.colours import level_product, raster_scale
-from pipeline.prediction.products import PROBABILITY_SD, RATE_SD, rate_unit
+from pipeline.prediction.products import PROBABILITY_SD, RATE_RELATIVE_SD, RATE_SD, rate_unit
 from pipeline.reporting.figures import RESIDUALS
 from pipeline.reporting.plane import WIDTH, Plane, rings
-from pipeline.reporting.rasters import RELATIVE, area_colours, legend, pictures
+from pipeline.reporting.rasters import area_colours, legend, pictures
 from pipeline.reporting.words import UNKNOWN, number, percent
 
 
@@ -60,7 +60,7 @@ def map_data(
     shown = [each["name"] for each in rasters] + [each["name"] for each in fills]
     labels = config.labels is not None
     left = level_product(config).file.removesuffix(".tif")
-    spread = (PROBABILITY_SD if labels else RATE_SD).file.removesuffix(".tif")
+    spreads = (PROBABILITY_SD,) if labels else (RATE_RELATIVE_SD, RATE_SD)
     return {
         "width": WIDTH,
         "height": round(plane.height, 3),
@@ -73,7 +73,9 @@ def map_data(
             for name, shape in zip(names, shapes, strict=True)
         ],
         "left": left if left in shown else fills[0]["name"],
-        "right": next((n for n in (RELATIVE, spread) if n in shown), fills[-1]["name"]),
+        "right": next(
+            (n for p in spreads if (n := p.file.removesuffix(".tif")) in shown), fills[-1]["name"]
+        ),
     }
 
 

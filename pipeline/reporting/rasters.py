@@ -16,15 +16,13 @@ from rasterio.enums import Resampling
 from geo.colours import Scale
 from pipeline.config.schema import Config
 from pipeline.prediction.colours import level_product, scales
-from pipeline.prediction.preview import relative_sd
-from pipeline.prediction.products import PROBABILITY_SD, RATE_SD, layers
+from pipeline.prediction.products import layers
 from pipeline.reporting.words import number
 
 #: Pixels of all pictures together: even if nothing could be compressed, the page has 16 MB.
 PIXELS = 12_000_000
 #: Colours of a picture; one more is transparent.
 N_COLOUR = 255
-RELATIVE = "relative_sd"
 COMPARISON = "compare.json"
 CHANGES = ("difference_mean", "change_probability")  # rasters of a comparison
 
@@ -76,7 +74,7 @@ class Picture:
 
 
 def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Picture]:
-    """Return a picture of every raster of a run, the mean first, and of the relative uncertainty.
+    """Return a picture of every raster of a run, the mean first, and of the change.
 
     Parameters
     ----------
@@ -92,7 +90,7 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
         if (directory / f"{each.name}.tif").is_file()
     ]
     by_name = scales(directory, wanted)
-    limit = n_pixel // (len(wanted) + 1)
+    limit = n_pixel // max(len(wanted), 1)
     found = []
     for layer in wanted:
         values, shrunk = read_limited(directory / f"{layer.name}.tif", limit)
@@ -100,8 +98,6 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
         unit = "" if layer.unit == "1" else layer.unit
         title = layer.description[:1].upper() + layer.description[1:]
         found.append(Picture.of(layer.name, title, unit, values, scale, shrunk))
-    relative = _relative(config, directory, limit)
-    found += [] if relative is None else [relative]
     return [*found, *_changes(config, directory, limit)]
 
 
@@ -190,23 +186,6 @@ def _palette(scale: Scale) -> np.ndarray:
     at = np.linspace(0.0, 1.0, N_COLOUR)
     mixed = [np.interp(at, scale.places, part) for part in parts.T]
     return np.round(np.stack(mixed, axis=1)).astype(np.uint8)
-
-
-def _relative(config: Config, directory: Path, limit: int) -> Picture | None:
-    """Return the standard deviation in per cent of the mean, of what is positive throughout."""
-    spread = RATE_SD if config.labels is None else PROBABILITY_SD
-    mean = level_product(config)
-    if config.labels is not None or not config.model.response.positive:
-        return None
-    if not all((directory / each.file).is_file() for each in (mean, spread)):
-        return None
-    (sd, shrunk), (level, _) = (
-        read_limited(directory / each.file, limit) for each in (spread, mean)
-    )
-    values = relative_sd(sd, level)
-    scale = Scale.of(values, ramp=spread.ramp)
-    unit = "standard deviation, % of the mean"
-    return Picture.of(RELATIVE, "Uncertainty, % of the mean", unit, values, scale, shrunk)
 
 
 def legend(scale: Scale) -> list[tuple[str, str]]:

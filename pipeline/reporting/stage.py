@@ -102,7 +102,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             areas=areas.drop(columns="geometry"),
             names=names,
             sizes=_sizes(store, raster),
-            others=other_tables(out, comparison_of(config, out)),
+            others=other_tables(out, comparison_of(config, out), rate_unit(config)),
         )
         page = render(page_content(found), drawn, data)
         with atomic_write(out / REPORT_PICTURES.file) as file:

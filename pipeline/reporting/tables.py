@@ -21,7 +21,7 @@ N_KEY = 60  # rows of the comparison
 _MACHINE = ("directory", "given", "format", "written")  # keys that say nothing of a map
 _CURVE = ("level", "percent", "cases_reached", "cases_reached_lower", "cases_reached_upper")
 _LEVEL_COLUMN = re.compile(
-    r"id|name|people|observed|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_[\d.]+"
+    r"id|name|people|tested|observed|observed_why|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_[\d.]+"
 )
 _PERCENT = (5, 10, 20, 30, 50, 80)
 TARGETING, LEVELS = "targeting.csv", "levels_*.csv"
@@ -83,7 +83,7 @@ def sheet(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Sheet:
     return Sheet(name, title, note, columns, numeric, rows)
 
 
-def other_tables(out: Path, compared: Path | None) -> dict[str, list[Sheet]]:
+def other_tables(out: Path, compared: Path | None, rate_unit: str) -> dict[str, list[Sheet]]:
     """Return the tables of the run that other stages may have left.
 
     Parameters
@@ -92,6 +92,8 @@ def other_tables(out: Path, compared: Path | None) -> dict[str, list[Sheet]]:
         Output directory.
     compared : Path or None
         Folder of a comparison with another map.
+    rate_unit : str
+        Of the rates in the tables of levels.
 
     Returns
     -------
@@ -102,7 +104,7 @@ def other_tables(out: Path, compared: Path | None) -> dict[str, list[Sheet]]:
     levels.sort(key=lambda each: len(each[1]))  # the country first
     return {
         "targeting": _targeting(out / TARGETING),
-        "levels": [_level(path, table) for path, table in levels],
+        "levels": [_level(path, table, rate_unit) for path, table in levels],
         "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
 
@@ -130,11 +132,12 @@ def _targeting(path: Path) -> list[Sheet]:
     return [sheet(some, path.name, "Targeting", note)]
 
 
-def _level(path: Path, table: pd.DataFrame) -> Sheet:
+def _level(path: Path, table: pd.DataFrame, rate_unit: str) -> Sheet:
     """Return the table of a level, of the columns that readers look for; else of the first ones."""
     shown = [each for each in table.columns if _LEVEL_COLUMN.fullmatch(each)]
     chosen = table[shown] if {"rate", "cases"} <= set(shown) else table
-    note = "" if chosen is table else f"{path.name} has more columns."
+    note = f"Rates are {rate_unit}; _lower and _upper are the ends of their intervals."
+    note += "" if chosen is table else f" {path.name} has more columns."
     level = path.stem.removeprefix("levels_").replace("_", " ")
     return sheet(chosen, path.name, f"Level: {level}", note)
 

@@ -66,16 +66,25 @@ def _meaning(row: Mapping[str, Any], hidden: str, totals: str, one: str) -> str:
         return f"Not measured: {row.get('reason', 'no area could be held out')}."
     verb = {"yes": "better than", "no": "worse than"}.get(row["answer"], "about as well as")
     text = f"When {hidden}, the map predicts their {totals} {verb} {one} for all."
-    share, gain = row.get("share_better"), row.get("gain")
+    share = row.get("share_better")
     if share is not None:
         text += f" It is ahead in {percent(share)} of {row['n_areas']:,} areas."
+    gain, (low, high) = row.get("gain"), row.get("interval") or (None, None)
     if gain is not None:
-        low, high = row.get("interval") or (None, None)
-        around = "" if low is None else f" (90 % interval {number(low)} to {number(high)})"
-        text += f" Gain: {number(gain)} nats an area{around}."
+        around = (
+            ""
+            if low is None or high is None
+            else f" (90 % interval {_times(low)} to {_times(high)})"
+        )
+        text += f" On average it gave them {_times(gain)} times the probability of {one}{around}."
     if row["answer"] == "unclear":
-        text += " The interval includes zero: other areas might turn the answer."
+        text += " The interval includes 1: other areas might turn the answer."
     return text
+
+
+def _times(gain: float) -> str:
+    """Return a mean difference of log densities as a ratio, of an area on (geometric) average."""
+    return number(math.exp(min(gain, 700.0)))
 
 
 def cautions(

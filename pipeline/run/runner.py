@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
@@ -147,6 +148,8 @@ def run_stages(
         local_inputs(config) as local,
     ):
         fingerprints = fingerprints or Fingerprints(local)
+        if "predict" in names:
+            _tell_replaced(config, progress)
         for name in names:
             stage = STAGES[name]
             if on_start is not None:
@@ -163,6 +166,21 @@ def run_stages(
         if mirror is not None:
             mirror.push()
     return results
+
+
+def _tell_replaced(config: Config, progress: Progress) -> None:
+    """Say that the map of another period in the directory gives way to this run's."""
+    path = config.output.dir / "run.json"
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))["config"]["period"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if there is not None and there != config.period:
+        keep = f"{config.output.dir.name}/{{period}}"
+        progress.log(
+            f"note: the map of {there} in {config.output.place} is replaced by that of "
+            f"{config.period}; to keep each, write `output.dir: {keep}`"
+        )
 
 
 def _run_one(

@@ -326,6 +326,11 @@ def read_part(group: Any, name: str, *part: slice) -> np.ndarray:
         raise StoreError(found) from error
 
 
+def known_people(population: np.ndarray) -> np.ndarray:
+    """Return the people of pixels, float64: 0 where unknown or negative, as in the bags."""
+    return np.where(population > 0, population, 0.0).astype(np.float64)
+
+
 def read_pixels(group: Any, pixel: np.ndarray, n_col: int) -> tuple[np.ndarray, np.ndarray]:
     """Read scattered pixels of an aligned grid, each chunk once.
 

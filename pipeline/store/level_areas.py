@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import geopandas as gpd
@@ -12,6 +12,7 @@ import shapely
 
 from geo.boundary import read_areas
 from geo.columns import AREA_ID, attribute_columns, has_column
+from geo.columns import name_column as usual_name
 from geo.errors import GridError, InputError, Problem, name_first
 from geo.grid import Grid
 from geo.membership import Membership, membership
@@ -55,6 +56,11 @@ class Level:
     members: Membership | None
     targets: np.ndarray | None = None
 
+    @property
+    def titles(self) -> np.ndarray:
+        """Id of each area with its name behind it, as messages have it, (n_area,) of str."""
+        return titled(self.ids, self.names)
+
     def __len__(self) -> int:
         return int(self.ids.shape[0])
 
@@ -62,6 +68,14 @@ class Level:
     def surface(self) -> np.ndarray:
         """Surface of each area on the grid's plane, (n_area,)."""
         return np.asarray(shapely.area(self.shapes))
+
+
+def titled(ids: Iterable[str], names: Iterable[str] | None) -> np.ndarray:
+    """Return ids with names behind them: ``M04 (Anosy)``."""
+    found = list(ids)
+    pairs = zip(found, found if names is None else names, strict=True)
+    texts = [i if not n or n == i else f"{i} ({n})" for i, n in pairs]
+    return np.array([*texts, None], object)[:-1]
 
 
 def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.GeoDataFrame]:
@@ -173,6 +187,7 @@ def make_level(
         From :func:`geo.boundary.read_areas`.
     grid : Grid
     name_column : str or None
+        A usual one, such as ``name``, if not given.
     place : str
         Key and file, for messages.
 
@@ -189,10 +204,12 @@ def make_level(
         found = f"lie outside the CRS of the grid ({grid.crs.name})"
         raise InputError(Problem(place, found, "give areas of the same country")) from error
     names = None
+    name_column = name_column or usual_name(attribute_columns(frame))
     if name_column is not None:
         names = frame[name_column].astype(object).where(frame[name_column].notna(), "")
         names = names.astype(str).to_numpy(object)
     ids = frame[AREA_ID].astype(str).to_numpy(object)
+    names = None if names is None or (names == ids).all() else names
     return Level(name, ids, names, geometry, _valid(np.asarray(moved.array)), members)
 
 

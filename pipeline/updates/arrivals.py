@@ -162,7 +162,7 @@ def _seen_key(address: str) -> str:
 
 
 def _seen_path(config: Config) -> Path:
-    return config.output.dir / "work" / "seen.json"
+    return config.shared_dir / "work" / "seen.json"
 
 
 def _seen(config: Config) -> dict[str, str] | None:

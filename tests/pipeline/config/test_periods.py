@@ -1,13 +1,19 @@
 """Periods: which there are, which a run maps, and that rows of others do not count."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
 
 from geo.errors import InputError
+from pipeline.cli.main import main
 from pipeline.config.periods import natural_key, period_files, select_periods
 from pipeline.config.reader import load_config
 from pipeline.ingest.inputs import open_inputs
+from pipeline.publishing.publish import publish_dir
+from pipeline.run.runner import run_stages
+from tests.progress import Notes
 
 
 def write(files, **sections):
@@ -103,3 +109,59 @@ def test_a_range_of_periods():
         select_periods(months, "2027-01", "2027-02")
     assert natural_key("2026-9") < natural_key("2026-10")
     assert natural_key("2026") < natural_key("2026-W01")
+
+
+def test_each_period_has_a_folder_where_output_dir_says_so(files):
+    months(files, "2026-01", "2026-02")
+    path = write(files, **BY_NAME, output={"dir": "out/{period}"})
+    first, last = load_config(path, "2026-01"), load_config(path)
+    assert [each.output.dir.relative_to(files.directory).as_posix() for each in (first, last)] == [
+        "out/2026-01",
+        "out/2026-02",
+    ]
+    # Versions and what the watch has seen are of all periods.
+    assert publish_dir(first) == publish_dir(last) == files.directory / "out/published"
+    inside = load_config(write(files, **BY_NAME, output={"dir": "a-{period}/maps"}))
+    assert inside.shared_dir == files.directory
+    assert load_config(write(files, **BY_NAME)).shared_dir == files.directory / "out"
+
+
+@pytest.mark.parametrize("folder", ["out", "out/{period}"])
+def test_a_run_says_whose_map_it_replaces(files, folder):
+    months(files, "2026-01", "2026-02")
+    files.options = {
+        "model": {"kernel": "ard", "inducing": 5, "link": "exp"},
+        "fit": {"max_epochs": 1}, "output": {"draws": 20, "dir": folder},
+    }  # fmt: skip
+    path = write(files, **BY_NAME)
+    said = []
+    for period in ("2026-01", "2026-02", "2026-02"):
+        notes = Notes()
+        run_stages(load_config(path, period), ["ingest", "fit", "predict"], notes)
+        said.append([line for line in notes.lines if line.startswith("note: the map of")])
+    out = load_config(path, "2026-02").output.dir
+    if folder == "out":
+        assert said == [
+            [],
+            [
+                f"note: the map of 2026-01 in {out} is replaced by that of 2026-02; to keep each, "
+                "write `output.dir: out/{period}`"
+            ],
+            [],
+        ]
+    else:
+        assert said == [[], [], []]
+        maps = [out.parent / name / "rate_mean.tif" for name in ("2026-01", "2026-02")]
+        assert maps[0].read_bytes() != maps[1].read_bytes()
+
+
+def test_a_period_can_be_planned(files, capsys):
+    months(files, "2026-01", "2026-02")
+    # The rain of January alone is there: only January can be planned.
+    (files.directory / "wave.tif").rename(files.directory / "wave_2026-01.tif")
+    covariates = {"wave": {"path": "wave_{period}.tif"}, "north": {"path": "north.tif"}}
+    path = write(files, **BY_NAME, covariates=covariates)
+    assert main(["plan", str(path), "--period", "2026-01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["plan", str(path)]) == 2
+    assert "wave_2026-02.tif" in capsys.readouterr().err

@@ -94,7 +94,7 @@ def test_what_is_no_number_of_people_has_no_map_of_cases(files):
     weighted = _config(files, counts={"weight": "py"})
     assert "cases_mean" not in {layer.name for layer in layers(weighted)}
     plain = {layer.name: layer for layer in layers(_config(files, counts={"unit": "births"}))}
-    assert plain["cases_mean"].description == "expected births, people inside areas"
+    assert plain["cases_mean"].description == "expected births among all people of a pixel"
     assert plain["cases_mean"].unit == "births"
 
 

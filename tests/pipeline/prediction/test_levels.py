@@ -87,8 +87,8 @@ def test_levels_add_up(made):
     for name in ("training", "province"):
         np.testing.assert_allclose(tables[name]["cases"].sum(), total, rtol=1e-9)
         np.testing.assert_allclose(tables[name]["people"].sum(), tables["country"]["people"][0])
-    raster = read(config.output.dir / "cases_mean.tif")
-    np.testing.assert_allclose(np.nansum(raster), total, rtol=1e-9)
+    raster, covered = (read(config.output.dir / f"{n}.tif") for n in ("cases_mean", "coverage"))
+    np.testing.assert_allclose(np.nansum(raster * covered), total, rtol=1e-9)
     assert summary["levels"] == {"training": 12, "province": 2, "catchment": 7, "country": 1}
 
 

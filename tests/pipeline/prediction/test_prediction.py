@@ -27,8 +27,9 @@ from pipeline.prediction.products import layers
 from pipeline.prediction.stage import predict_stage
 from tests.pipeline.prediction.factors import pixel_factors
 
-NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean",
-         "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
+NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median",
+         "rate_relative_sd", "cases_mean",
+         "population", "coverage", "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def expected_pixels(world):
 
 def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
     inside, p = expected_pixels(world)
-    people = world.population[inside]
+    people = np.nan_to_num(world.population[inside])
     factor = pixel_factors(world.model, world.store, 60, 0, inside.size).reshape(inside.shape)
     support = np.zeros(inside.sum())
     for state, part, weight in zip(
@@ -72,16 +73,31 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         "data_support": support,
         "rate_mean": 1000 * p.mean,
         "rate_sd": 1000 * p.sd,
+        "rate_relative_sd": 100 * p.sd / p.mean,
         "rate_lower": 1000 * p.quantile(0.05),
         "rate_upper": 1000 * p.quantile(0.95),
         "rate_median": 1000 * p.quantile(0.5),
         "cases_mean": p.mean * people * factor[inside],
+        "population": people,
+        "coverage": world.coverage[inside],
         "exceedance_50": p.exceed(0.05),
         "exceedance_62.5": p.exceed(0.0625),
     }.items():
         found = read(results[0] / f"{name}.tif")
         np.testing.assert_allclose(found[inside], values, rtol=2e-6, atol=1e-30, err_msg=name)
         assert np.isnan(found[~inside]).all(), name
+
+
+def test_relative_deviations_are_those_of_joint_draws(world, results):
+    inside, _ = expected_pixels(world)
+    row, col = np.nonzero(inside)
+    functions = world.model.sample_functions(4000, np.random.default_rng(8))
+    rate = functions.rate(world.x[:, row, col].T, Positions.of(world.grid, None).km(row, col))
+    found = read(results[0] / "rate_relative_sd.tif")[inside]
+    with rasterio.open(results[0] / "rate_relative_sd.tif") as source:
+        assert source.units == ("%",)
+    # Of 4,000 draws a deviation of a skewed rate is known to a few per cent.
+    np.testing.assert_allclose(found, 100 * rate.std(axis=0) / rate.mean(axis=0), rtol=0.12)
 
 
 def test_exceedance_and_quantiles_agree(world):
@@ -199,9 +215,13 @@ def test_mask_all_maps_what_lies_outside_the_areas(world):
     inside = np.isfinite(masked[0])
     assert 0 < inside.sum() < complete.sum()
     np.testing.assert_array_equal(whole[0][inside], masked[0][inside])
-    # Nobody knows the people of one pixel: a rate all the same, but no number of cases.
+    # Nobody knows the people of one pixel: a rate all the same, and no case, as in the tables.
     assert np.isfinite(masked[0][7, 10])
-    assert np.isnan(masked[NAMES.index("cases_mean")][7, 10])
+    assert masked[NAMES.index("cases_mean")][7, 10] == 0
+    # Outside the areas a pixel has the cases of all its people; the coverage tells it apart.
+    covered = whole[NAMES.index("coverage")][complete]
+    np.testing.assert_array_equal(covered, world.coverage[3:12][complete])
+    assert (np.isfinite(whole) == complete).all()
 
 
 def test_tiles_and_chunks_change_nothing(world, monkeypatch):

@@ -202,7 +202,8 @@ def test_draws_pixels_and_tables_agree_with_a_dense_computation(world, raked_run
         totals = (scaled * people) @ shares[name].T
         known = totals.any(axis=0)
         found = other["reconciled_cases_upper"][known]
-        np.testing.assert_allclose(found, np.quantile(totals, 0.95, axis=0)[known], rtol=1e-9)
+        # Means are those of the raster, in single precision.
+        np.testing.assert_allclose(found, np.quantile(totals, 0.95, axis=0)[known], rtol=1e-7)
     assert summary["reconciled"]["miss"] < 1e-9
     assert summary["reconciled"]["conflicts"] == []
     least, largest = (summary["reconciled"]["factors"]["training"][k] for k in ("least", "largest"))
@@ -253,7 +254,7 @@ def test_threads_do_not_change_reconciled_maps(raked_run, tmp_path):
     np.testing.assert_allclose(table.loc["west", "reconciled_cases_lower"], 4000, rtol=1e-9)
     districts = pd.read_csv(tmp_path / "out/levels_training.csv", dtype={"id": str})
     west = districts["id"].astype(int) % 4 < 2
-    np.testing.assert_allclose(districts["reconciled_cases"][west].sum(), 4000, rtol=1e-9)
+    np.testing.assert_allclose(districts["reconciled_cases"][west].sum(), 4000, rtol=1e-7)
     assert (districts["reconciled_cases_upper"] > districts["reconciled_cases_lower"]).all()
     assert summary["reconciled"]["to"] == "official"
 

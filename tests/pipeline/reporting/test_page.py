@@ -381,3 +381,17 @@ def test_the_map_library_is_the_published_one():
         check=True,
     )
     assert told.stdout.startswith("leaflet 1.9.4: as published")
+
+
+def test_readers_need_no_nats_and_tables_and_pictures_have_their_units(finished):
+    page = (finished.out / "report.html").read_text(encoding="utf-8")
+    first = page.split('<section id="first"')[1].split("</section>")[0]
+    assert "times the probability of one rate" in first
+    assert "nats" not in first
+    levels = page.split('<section id="levels"')[1].split("</section>")[0]
+    assert levels.count("Rates are cases per 1,000 people") == 2  # training, country
+    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page)[1])
+    unitless = {each["name"] for each in data["rasters"] if not each["unit"]}
+    assert unitless == {"coverage", "data_support", "targeting_rank"} | {
+        each["name"] for each in data["rasters"] if each["name"].startswith("exceedance")
+    }

@@ -27,7 +27,11 @@ def test_answers_say_what_was_hidden_and_what_an_interval_over_zero_means():
     area, block = answers(evaluation, "counts", "one rate")
     assert (area.question, area.answer) == ("By area", "unclear")
     assert "ahead in 60 % of 50 areas" in area.text
-    assert "includes zero" in area.text
+    # A ratio of probabilities: readers of a first screen know no nats.
+    assert "gave them 1.22 times the probability of one rate" in area.text
+    assert "90 % interval 0.905 to 1.65" in area.text
+    assert "includes 1:" in area.text
+    assert "nats" not in area.text
     assert block.text == "Not measured: block was not held out."
     said = cautions(evaluation, {}, None, "one rate")
     assert said[0] == "By area, it is not clear that the map is better than one rate."
