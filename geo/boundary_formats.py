@@ -1,4 +1,4 @@
-"""Formats of boundary files: GeoPackage, Shapefile, GeoJSON, GeoParquet."""
+"""Formats of boundary files: GeoPackage, Shapefile, GeoJSON, GeoParquet, KML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from geo.web_errors import web_problem
 ReadBoundaries = Callable[[str | Path, str | None], gpd.GeoDataFrame]
 
 
-def check_layer(path: str | Path, source: str, layer: str | None) -> None:
+def check_layer(path: str | Path, source: str | bytes, layer: str | None) -> None:
     """Raise InputError unless a vector file has a layer, or (for None) a single one.
 
     ``source`` is what GDAL opens for the file, from :func:`geo.vector_access.vector_path`.
@@ -51,11 +51,8 @@ def read_vector(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Non closed ring detected")  # our check reports it
             # Other invalid rings are kept: our own check reports where they cross.
-            frame = gpd.read_file(
-                source,
-                layer=layer,
-                engine="pyogrio",
-                on_invalid="fix" if close_rings else "ignore",
+            frame = pyogrio.read_dataframe(
+                source, layer=layer, on_invalid="fix" if close_rings else "ignore"
             )
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         if is_web_address(place):

@@ -49,6 +49,37 @@ def id_text(values: Iterable[Any]) -> pd.Series:
     return pd.Series([text(value) for value in values], dtype=object)
 
 
+def same_but_for_spelling(given: set[str], known: set[str]) -> list[tuple[str, str]]:
+    """Pair ids that differ only in capitals, accents, spaces, punctuation or leading zeros.
+
+    An id that fits several is left out.
+    """
+    by_text: dict[str, list[str]] = {}
+    for text in known:
+        by_text.setdefault(folded(text), []).append(text)
+    by_given: dict[str, list[str]] = {}
+    for text in given:
+        by_given.setdefault(folded(text), []).append(text)
+    return sorted(
+        (theirs[0], by_text[plain][0])
+        for plain, theirs in by_given.items()
+        if plain and len(theirs) == 1 and len(by_text.get(plain, [])) == 1
+    )
+
+
+def paired(ids: pd.Series, known: set[str]) -> pd.Series:
+    """Return ids with those of `known` in place of the same in another spelling."""
+    given = set(ids.dropna())
+    return ids.replace(dict(same_but_for_spelling(given - known, known - given)))
+
+
+def folded(text: str) -> str:
+    """Return an id without capitals, accents, spaces, punctuation and leading zeros."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in decomposed if c.isalnum() or c == "0")
+    return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
+
+
 def attribute_columns(areas: Any) -> list[str]:
     """Return the columns of areas that their file has, the geometry left out."""
     return [name for name in areas.columns if name not in (AREA_ID, areas.geometry.name)]
@@ -80,19 +111,20 @@ def check_ids(
     word: str,
     problems: list[Problem],
     remedy: str = "keep one of each, or add them up",
+    column: str = "",
 ) -> None:
     """Append a problem if ids are missing, and one (with ``remedy``) if ids are repeated."""
-    missing = ids.isna().to_numpy()
+    missing, where = ids.isna().to_numpy(), f" in column {column!r}" if column else ""
     if missing.any():
-        found = f"no id in {word} {name_first(list(rows[missing]))}"
+        found = f"no id in {word} {name_first(list(rows[missing]))}{where}"
         problems.append(Problem(name, found, f"give each an id, or drop the {word}s"))
     repeated = ids.duplicated(keep=False).to_numpy() & ~missing
     if repeated.any():
-        where: dict[str, list[str]] = {}
+        at: dict[str, list[str]] = {}
         for text, row in zip(ids[repeated], rows[repeated], strict=True):
-            where.setdefault(text, []).append(str(row))
-        which = [f"{text} ({word} {' and '.join(at[:4])})" for text, at in where.items()]
-        found = f"{len(which)} id(s) are repeated: {name_first(which)}"
+            at.setdefault(text, []).append(str(row))
+        which = [f"{text} ({word} {' and '.join(each[:4])})" for text, each in at.items()]
+        found = f"{len(which)} id(s) are repeated: {name_first(which)}{where}"
         problems.append(Problem(name, found, remedy))
 
 

@@ -16,6 +16,15 @@ from geo.grid import Grid
 #: Variable that holds the CRS, where rioxarray and GDAL look for it.
 GRID_MAPPING = "spatial_ref"
 
+# Spellings of the units of latitudes and longitudes (CF, sections 4.1 and 4.2).
+_NORTH, _EAST = (
+    {f"{word}{gap}{axis}" for word in ("degree", "degrees") for gap, axis in axes}
+    for axes in (
+        (("_", "north"), ("_", "N"), ("", "N")),
+        (("_", "east"), ("_", "E"), ("", "E")),
+    )
+)
+
 _CONVENTIONS = (
     ("proj:", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f", "coordinate reference system"),
     ("spatial:", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4", "coordinates of a grid"),
@@ -43,6 +52,31 @@ def grid_mapping(crs: CRS, grid: Grid | None = None) -> dict[str, Any]:
         t = grid.transform
         found["GeoTransform"] = " ".join(f"{v:.17g}" for v in t.to_gdal())
     return found
+
+
+def degrees_by_units(source: Any) -> CRS | None:
+    """Return the CRS of a NetCDF file without a grid mapping whose axes are in degrees.
+
+    CF (sections 4.1, 4.2 and 5.6) knows longitudes and latitudes by their units, and asks for a
+    grid mapping only where the figure of the Earth matters; WGS 84 is what such files mean.
+
+    Parameters
+    ----------
+    source : rasterio.io.DatasetReader
+
+    Returns
+    -------
+    pyproj.CRS or None
+        None for other files, also for those on a projection that hold longitudes besides.
+    """
+    tags = source.tags()
+    units = {value for key, value in tags.items() if key.endswith("#units")}
+    projected = "projection_x_coordinate" in tags.values()
+    if source.transform.is_identity or projected or not (units & _NORTH and units & _EAST):
+        return None
+    west, south, east, north = source.bounds
+    inside = -361 <= west < east <= 361 and min(south, north) >= -91 and max(south, north) <= 91
+    return CRS("EPSG:4326") if inside else None
 
 
 def axis_attributes(crs: CRS, axis: str) -> dict[str, str]:

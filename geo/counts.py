@@ -5,6 +5,7 @@ An area may have none: it has no row, or a cell that is empty or one of :data:`g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,11 @@ from geo.columns import (
     has_column,
     id_text,
     is_missing,
+    paired,
+    same_but_for_spelling,
 )
 from geo.errors import InputError, Problem, name_first
+from geo.spelling import USUAL, Spelling
 from geo.tables import TABLES, read_table
 
 
@@ -40,6 +44,7 @@ def read_counts(
     signed: bool = False,
     sheet: str | None = None,
     layer: str | None = None,
+    spelling: Spelling = USUAL,
 ) -> pd.Series | None:
     """Read the count of each area, and check that each count has its area.
 
@@ -66,6 +71,8 @@ def read_counts(
         Allow negative numbers: values that are not counts.
     sheet, layer : str, optional
         See :func:`geo.tables.read_table`.
+    spelling : Spelling, optional
+        How the table writes its numbers, dates and ids.
 
     Returns
     -------
@@ -74,7 +81,7 @@ def read_counts(
         where a problem was found.
     """
     n_before = len(problems)
-    columns, part = (id_column, value_column), (sheet, layer)
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
     given = _read_responses("count", path, areas, columns, problems, row_filter, part)
     if given is None:
         return None
@@ -93,15 +100,39 @@ def locate_counts(
     *,
     sheet: str | None = None,
     layer: str | None = None,
+    spelling: Spelling = USUAL,
 ) -> dict[str, str]:
     """Return where each area's count is written, such as ``row 7``; see :func:`read_counts`."""
     columns = (id_column, value_column)
-    given = _read_responses("count", path, areas, columns, [], row_filter, (sheet, layer))
+    given = _read_responses("count", path, areas, columns, [], row_filter, (sheet, layer, spelling))
     if given is None:
         return {}
     return {
         text: f"{given.word} {row}" for text, row in zip(given.ids, given.rows, strict=True) if text
     }
+
+
+def words_for_missing(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    row_filter: tuple[str, str] | None = None,
+    *,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> list[str]:
+    """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
+    given = _read_responses("count", path, areas, columns, [], row_filter, part)
+    if given is None:
+        return []
+    return [
+        f"{given.word} {row} (id {area}: {value.strip()!r})"
+        for value, row, area in given.cells()
+        if isinstance(value, str) and value.strip() and is_missing(value)
+    ]
 
 
 def read_labels(
@@ -114,6 +145,7 @@ def read_labels(
     partial: bool = False,
     sheet: str | None = None,
     layer: str | None = None,
+    spelling: Spelling = USUAL,
 ) -> pd.Series | None:
     """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
 
@@ -121,7 +153,7 @@ def read_labels(
     areas have the same label.
     """
     n_before = len(problems)
-    columns, part = (id_column, value_column), (sheet, layer)
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
     given = _read_responses("label", path, areas, columns, problems, None, part)
     if given is None:
         return None
@@ -150,6 +182,8 @@ class _Responses:
         Names of the table and of its rows in messages.
     period : str
         The period of these rows; empty for a table of one.
+    spelling : Spelling
+        How the column is written.
     """
 
     values: pd.Series
@@ -160,6 +194,7 @@ class _Responses:
     name: str
     word: str
     period: str = ""
+    spelling: Spelling = USUAL
 
     def cells(self) -> Iterator[tuple[Any, int, str]]:
         """Yield the value, row and id of each cell."""
@@ -192,10 +227,11 @@ def _read_responses(
     columns: tuple[str, str],
     problems: list[Problem],
     row_filter: tuple[str, str] | None,
-    part: tuple[str | None, str | None],
+    part: tuple[str | None, str | None, Spelling],
 ) -> _Responses | None:
     """Read the column of responses and check its ids; None if it cannot be read."""
     id_column, value_column = columns
+    sheet, layer, spelling = part
     key = f"{noun}s"
     if path is None:
         name = f"{key} (column of the areas)"
@@ -203,11 +239,12 @@ def _read_responses(
             return None
         rows = np.arange(1, len(areas) + 1)
         return _Responses(
-            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature"
-        )
+            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature",
+            spelling=spelling,
+        )  # fmt: skip
     name = f"{key} ({path})"
     try:
-        table, rows = read_table(path, name, sheet=part[0], layer=part[1])
+        table, rows = read_table(path, name, sheet=sheet, layer=layer, encoding=spelling.encoding)
     except InputError as error:
         problems.extend(error.problems)
         return None
@@ -215,7 +252,7 @@ def _read_responses(
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
             return None
-        texts = id_text(table[column])
+        texts = pd.Series(spelling.periods(id_text(table[column])), dtype=object)
         keep = (texts == period).to_numpy()
         if not keep.any():
             known = name_first(sorted(set(texts.dropna())), 12)
@@ -230,56 +267,128 @@ def _read_responses(
     if not all(found):
         return None
     ids, word = id_text(table[id_column]), TABLES.of(path).row_word
+    if spelling.loose:
+        ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
-    check_ids(ids, rows, name, word, problems, remedy)
+    if noun == "count" and row_filter is None:
+        remedy += _by_period(table, ids)
+    check_ids(ids, rows, name, word, problems, remedy, id_column)
     period = "" if row_filter is None else row_filter[1]
-    responses = _Responses(table[value_column], ids, rows, value_column, noun, name, word, period)
-    _check_match(responses, areas[AREA_ID], problems)
+    responses = _Responses(
+        table[value_column], ids, rows, value_column, noun, name, word, period, spelling
+    )
+    _check_match(responses, id_column, table, areas, problems)
     return responses
 
 
-def _check_match(given_by: _Responses, area_ids: pd.Series, problems: list[Problem]) -> None:
-    """Append a problem for responses without an area."""
+_PERIOD_NAME = re.compile(
+    r"period|p[eé]riode|year|month|week|date|day|quarter|ann[eé]e|mois|semaine|a[nñ]o|mes|semana|"
+    r"ano|m[eê]s",
+    re.IGNORECASE,
+)
+
+
+def _by_period(table: pd.DataFrame, ids: pd.Series) -> str:
+    """Return the remedy that a column tells the repeated rows apart by their period, or ""."""
+    for column in table.columns:
+        if not _PERIOD_NAME.fullmatch(str(column)):
+            continue
+        both = pd.DataFrame({"id": ids, "period": id_text(table[column])})
+        if not both.duplicated().any():
+            return f"; if each period has a row of its own, set counts.period: {column}"
+    return ""
+
+
+def _check_match(
+    given_by: _Responses,
+    id_column: str,
+    table: pd.DataFrame,
+    areas: gpd.GeoDataFrame,
+    problems: list[Problem],
+) -> None:
+    """Append a problem for responses without an area, with the pairing that they may mean."""
     ids, name, noun = given_by.ids, given_by.name, given_by.noun
-    known, given = set(area_ids), set(ids.dropna())
+    known, given = set(areas[AREA_ID]), set(ids.dropna())
     extra = [
         f"{text} ({given_by.word} {row})"
         for text, row in zip(ids, given_by.rows, strict=True)
         if text is not None and text not in known
     ]
-    hint = ""
-    if {text.lstrip("0") for text in known} & {text.lstrip("0") for text in given - known}:
-        hint = "; some ids differ only in leading zeros, which spreadsheets drop: format as text"
-    elif {text.lower() for text in known} & {text.lower() for text in given - known}:
-        hint = "; some ids differ only in capitals"
-    if extra:
-        found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)}"
-        problems.append(Problem(name, found, f"correct the ids or drop the rows{hint}"))
+    if not extra:
+        return
+    found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
+    remedy = "correct the ids or drop the rows"
+    pairs = same_but_for_spelling(given - known, known - given)
+    other = _other_column(given, known, id_column, table, areas, noun)
+    if other:
+        remedy = f"{other}, or {remedy}"
+    elif pairs:
+        (theirs, ours), many = pairs[0], f" and {len(pairs) - 1} more so" if pairs[1:] else ""
+        remedy = f"if {theirs!r} is {ours!r}{many}, set {noun}s.match: spelling, which "
+        remedy += "leaves capitals, accents, blanks and leading zeros out, or correct the ids or "
+        remedy += "drop the rows"
+    problems.append(Problem(name, found, remedy))
+
+
+def _other_column(
+    given: set[str],
+    known: set[str],
+    id_column: str,
+    table: pd.DataFrame,
+    areas: gpd.GeoDataFrame,
+    noun: str,
+) -> str:
+    """Return the remedy that another column has the ids of the other file, or "".
+
+    Names in place of codes, say. Most of the ids have to be in it, and each of them once.
+    """
+    least = 0.5 * max(len(given), 1)
+    if len(given & known) >= least:
+        return ""
+    for column in attribute_columns(areas):
+        texts = id_text(areas[column])
+        if texts.is_unique and len(given & set(texts.dropna())) > least:
+            return f"the areas have these ids in column {column!r}: set areas.id: {column}"
+    for column in map(str, table.columns):
+        texts = set(id_text(table[column]).dropna()) if column != id_column else set()
+        if len(texts & known) > 0.5 * max(len(texts), 1):
+            return f"column {column!r} has the areas' ids: set {noun}s.id: {column}"
+    return ""
 
 
 def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
     """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
-    text, infinite, negative = [], [], []
+    text, infinite, negative, wrong = [], [], [], []
+    texts = {
+        str(value).strip(): f"{row} (id {area}: {str(value).strip()!r})"
+        for value, row, area in given.cells()
+        if isinstance(value, str)
+    }
+    ambiguous = [texts[each] for each in given.spelling.may_be_thousands(texts)]
     for place, (value, row, area) in enumerate(given.cells()):
         if is_missing(value):
             continue
         try:
-            # float() accepts "1_000", which is surely a mistake.
-            number = float("_" if "_" in str(value) else str(value).strip())
-        except ValueError:
+            number = given.spelling.number(value)
+        except (ValueError, TypeError):
             text.append(f"{row} (id {area}: {str(value).strip()!r})")
+            wrong.append(str(value).strip())
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
         elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
+    key = f"{given.noun}s"
+    plain = "write plain numbers such as 1234.5, without separators, or leave the cell empty"
+    asked = given.spelling.ask(wrong, key)
     for which, what, remedy in (
+        (text, "is not a number", f"{asked}, or {plain}" if asked else plain),
         (
-            text,
-            "is not a number",
-            "write plain numbers such as 1234.5, without separators, or leave the cell empty",
+            ambiguous,
+            "has a point before three digits, which may separate thousands or decimals,",
+            f'set {key}.thousands: "." or {key}.decimal: "."',
         ),
         (infinite, "is not finite", "give a finite number"),
         (negative, "is negative", "give counts of 0 or more"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import sqlite3
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from rasterio.io import DatasetReader
 
 from geo.errors import InputError, Problem
 from geo.gdal_paths import ARCHIVE, PART, file_of
+from geo.raster_bands import choose_variable
 from geo.trust import Trust, is_web_address
 from geo.vrt import check_side_cars, is_vrt, read_vrt, web_path
 
@@ -23,7 +28,7 @@ RASTER_DRIVERS = (
     "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT", "SAGA", "RST",
 )  # fmt: skip
 #: Drivers of the syntaxes of a part of a file.
-_PARTS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "GTIFF_DIR": "GTiff"}
+_PARTS = {"NETCDF": "netCDF", "HDF5": "HDF5Image", "GTIFF_DIR": "GTiff", "GPKG": "GPKG"}
 
 N_BAND_MAX = 65_536
 #: Bytes that one block may have: GDAL reads a whole block for any pixel of it.
@@ -36,9 +41,16 @@ EXPANSION_MAX = 10**5
 ARCHIVE_EXPANSION_MAX, ARCHIVE_BYTES_FREE = 200, 1 << 28
 
 _FORMATS = "give a GeoTIFF"
+# Virtual tables that SQLite itself makes within the file: spatial and text indexes.
+_OWN_TABLES = re.compile(r"\busing\s+[\"'`\[]?(rtree|fts\d)\b", re.IGNORECASE)
+_REACHING = re.compile(
+    r"\b(load_extension|readfile|writefile|virtualogr|ogr_\w+|gdal_\w+|blobfromfile|blobtofile|"
+    r"importshp|exportshp|attach)\b",
+    re.IGNORECASE,
+)
 
 
-def open_dataset(path: str, trust: Trust) -> DatasetReader:
+def open_dataset(path: str, trust: Trust, variable: str | None = None) -> DatasetReader:
     """Open a raster for reading.
 
     Parameters
@@ -48,6 +60,8 @@ def open_dataset(path: str, trust: Trust) -> DatasetReader:
         of a file (``NETCDF:rain.nc:tp``).
     trust : Trust
         Places that a VRT may refer to.
+    variable : str, optional
+        Which to open of a file of several datasets, such as a NetCDF.
 
     Returns
     -------
@@ -64,6 +78,10 @@ def open_dataset(path: str, trust: Trust) -> DatasetReader:
     """
     with rasterio.Env():
         source = _open(path, trust)
+        if source.count == 0 and source.subdatasets:
+            with source:
+                name = choose_variable(path, variable, source.subdatasets)
+            source = _reader(name, (source.driver, "HDF5Image"))
     try:
         _check_header(path, source)
     except InputError:
@@ -97,8 +115,15 @@ def _open(path: str, trust: Trust) -> Any:
         inner = os.path.abspath(file)
         if not os.path.isfile(inner):
             raise InputError(Problem(path, f"no file {file}", "correct the path"))
-        name = f"{part[1]}:{part[2]}:{inner}" if part[2] else f'{part[1]}:"{inner}"{part[5]}'
-        return _reader(name, (_PARTS[part[1]],))
+        kind = part[1].upper()
+        quoted = inner if kind == "GPKG" else f'"{inner}"'
+        name = f"{kind}:{part[2]}:{inner}" if part[2] else f"{kind}:{quoted}{part[5]}"
+        if kind == "GPKG":
+            check_geopackage(path, inner)
+        return _reader(name, (_PARTS[kind],))
+    if file.lower().endswith(".gpkg") and os.path.isfile(file):
+        check_geopackage(path, file)
+        return _reader(file, ("GPKG",))
     return _reader(file, RASTER_DRIVERS)
 
 
@@ -143,18 +168,31 @@ def check_archive(path: str, file: str, kind: str = "zip") -> list[str]:
     return [each.filename for each in members if not each.is_dir()]
 
 
+def check_geopackage(place: str, path: str) -> None:
+    """Refuse a GeoPackage whose schema has tables that are not stored in it."""
+    uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as opened:
+            rows = opened.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    except sqlite3.Error as error:
+        found = f"cannot be read ({error})"
+        raise InputError(Problem(place, found, "copy or download the file again")) from error
+    for kind, name, sql in rows:
+        text = str(sql or "")
+        virtual = re.match(r"\s*create\s+virtual\s+table", text, re.IGNORECASE)
+        reaching = kind == "view" and _REACHING.search(text)
+        if (virtual and not _OWN_TABLES.search(text)) or reaching:
+            found = f"has a {'view' if reaching else 'virtual table'} ({name}) that may reach files"
+            raise InputError(Problem(place, found, "copy its layers into a new GeoPackage"))
+
+
 def _check_header(path: str, source: Any) -> None:
     """Refuse sizes that no file of this kind has, before any pixel is read."""
     if source.count > N_BAND_MAX:
         found = f"has {source.count:,} bands"
         raise InputError(Problem(path, found, f"give a raster of at most {N_BAND_MAX:,} bands"))
     if source.count == 0:
-        names = [name.rpartition(":")[2] for name in source.subdatasets]
-        found = f"has no band of its own (it holds {', '.join(names[:5]) or 'none'})"
-        example = source.subdatasets[0] if names else ""
-        raise InputError(
-            Problem(path, found, f"give one of them: {example}" if names else _FORMATS)
-        )
+        raise InputError(Problem(path, "has no band", _FORMATS))
     n_row, n_col = source.shape
     kind = source.dtypes[0]
     each = np.dtype(kind).itemsize if kind in _NUMPY else 8

@@ -20,12 +20,14 @@ from rasterio.enums import MaskFlags
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
+from geo.conventions import degrees_by_units
 from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats
 from geo.gdal_access import open_dataset
 from geo.gdal_paths import file_of
 from geo.grid import Grid, Tile, is_mappable
-from geo.raster_header import RasterHeader
+from geo.raster_bands import choose_band
+from geo.raster_header import BandChoice, RasterHeader
 from geo.stopping import stop_if_asked
 from geo.trust import current_trust
 from geo.web_errors import web_problem
@@ -47,11 +49,13 @@ class RasterSource:
     ----------
     path : str or Path
         A file, or a URL that GDAL reads (s3://, gs://, https://, /vsi...).
-    band : int
-        Band number, from 1.
+    band : int or BandChoice, optional
+        Band number, from 1, or what else is known of the band; by default the only one.
 
     Attributes
     ----------
+    band : int
+        Band number.
     crs : pyproj.CRS or None
         Coordinate reference system; None if the file has none.
     transform : affine.Affine
@@ -74,24 +78,18 @@ class RasterSource:
     Raises
     ------
     InputError
-        If the file cannot be opened as a raster, or has no such band.
+        If the file cannot be opened as a raster, or has no such band, or several.
     """
 
-    def __init__(self, path: str | Path, band: int = 1) -> None:
+    def __init__(self, path: str | Path, band: int | BandChoice | None = None) -> None:
         self.path = str(path)
-        self.band = int(band)
+        choice = band if isinstance(band, BandChoice) else BandChoice(band)
+        self._variable = choice.variable
         self._trust = current_trust()  # of who opens it: threads and workers reopen it
         self._local = threading.local()
         with self._reading():
             src = self._open()
-            if not 1 <= self.band <= src.count:
-                raise InputError(
-                    Problem(
-                        self.path,
-                        f"has {src.count} band(s), but band {self.band} is requested",
-                        f"give a band from 1 to {src.count}",
-                    )
-                )
+            self.band = choose_band(self.path, src, choice)
             self.crs = _crs(src)
             self.transform: Affine = src.transform
             self.shape: tuple[int, int] = (src.height, src.width)
@@ -223,7 +221,7 @@ class RasterSource:
         if getattr(self._local, "dataset", None) is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGeoreferencedWarning)
-                self._local.dataset = open_dataset(self.path, self._trust)
+                self._local.dataset = open_dataset(self.path, self._trust, self._variable)
         return self._local.dataset
 
     def close(self) -> None:
@@ -298,7 +296,7 @@ def _is_nodata(raw: np.ndarray, nodata: float | None) -> np.ndarray:
 
 def _crs(src: Any) -> CRS | None:
     if src.crs is None:
-        return None
+        return degrees_by_units(src)
     try:
         return CRS.from_user_input(src.crs)
     except CRSError:
@@ -309,22 +307,23 @@ def _crs(src: Any) -> CRS | None:
 RASTERS: Formats[type[RasterSource]] = Formats(RasterSource)
 
 
-def raster_source(path: str | Path, band: int = 1) -> RasterSource:
+def raster_source(path: str | Path, band: int | BandChoice | None = None) -> RasterSource:
     """Open a raster with the reader of its format, without further checks.
 
     Raises
     ------
     InputError
-        If the file cannot be opened as a raster, or has no such band.
+        If the file cannot be opened as a raster, or has no such band, or several.
     """
-    return RASTERS.of(path)(path, band)
+    reader = RASTERS.of(path)
+    return reader(path) if band is None else reader(path, band)
 
 
 def open_raster(
     path: str | Path,
     place: str,
     problems: list[Problem],
-    band: int = 1,
+    band: int | BandChoice | None = None,
     header: RasterHeader | None = None,
 ) -> RasterSource | None:
     """Open a raster and check its header.
@@ -336,9 +335,10 @@ def open_raster(
     place : str
         Configuration key that problems name ("covariates.rainfall").
     problems : list of Problem
-        Problems are appended: no such file, not a raster, truncated, no CRS, no georeferencing.
-    band : int
-        Band number, from 1.
+        Problems are appended: no such file, not a raster, truncated, no CRS, no georeferencing,
+        several bands.
+    band : int or BandChoice, optional
+        See :class:`RasterSource`.
     header : RasterHeader, optional
         What replaces the header of the file.
 

@@ -1,10 +1,29 @@
-"""What users declare of a raster whose header is silent or wrong."""
+"""What users declare of a raster: which band to read, and what its header lacks or has wrong."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pyproj import CRS
+
+
+@dataclass(frozen=True)
+class BandChoice:
+    """What a user says of the band to read; all of it has to fit one band.
+
+    Attributes
+    ----------
+    band : int or None
+        Number of the band, from 1.
+    variable : str or None
+        Variable of a NetCDF, HDF5 or GRIB file, table of a GeoPackage, or description of a band.
+    time : str or None
+        Time of the band, or the beginning of it: ``2023-01``.
+    """
+
+    band: int | None = None
+    variable: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""CSV tables: separated by commas, semicolons or tabs, UTF-8, with a header."""
+"""CSV tables: separated by commas, semicolons or tabs, with a header."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import gzip
@@ -32,7 +33,6 @@ _OPTIONS: dict[str, Any] = {
     "dtype": str,
     "keep_default_na": False,
     "skip_blank_lines": False,
-    "encoding": "utf-8-sig",
     "index_col": False,
 }
 _BLOCK_BYTES = 1 << 24
@@ -43,16 +43,36 @@ LINE_BYTES_MAX = 16 << 20
 N_ROW_SEEN = 20
 
 
+UTF_8 = "utf-8-sig"
+#: What Excel writes on Windows in the west of Europe, a superset of Latin-1.
+WINDOWS = "cp1252"
+
+
 class Csv(TableFormat):
-    """Reads CSV files."""
+    """Reads CSV files.
+
+    Parameters
+    ----------
+    encoding : str, optional
+        By default UTF-8 for a file that is, else Windows-1252.
+    """
 
     name = "CSV"
+
+    def __init__(self, encoding: str | None = None) -> None:
+        self.encoding = encoding
+
+    def encoded(self, encoding: str | None) -> Csv:
+        """Return the reader of text of an encoding."""
+        return Csv(encoding)
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; every cell is text."""
         check_text(path)
-        separator, names = _header(path)
-        table = pd.read_csv(path, sep=separator, **_OPTIONS)
+        encoding = self.encoding or text_encoding(path)
+        separator, names = _header(path, encoding)
+        table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
+        table.attrs["encoding"] = encoding
         if len(names) == table.shape[1]:
             table.columns = pd.Index(names)  # pandas renames the second of two equal names
         table = table.rename(columns=lambda column: str(column).strip())
@@ -81,6 +101,32 @@ class Csv(TableFormat):
             ),
         ) as file:
             yield from file
+
+
+def text_encoding(path: str | Path) -> str:
+    """Return the encoding of a text file: UTF-8, or else Windows-1252.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        If it is neither: another encoding, or no text.
+    """
+    decoders = {name: codecs.getincrementaldecoder(name)() for name in (UTF_8, WINDOWS)}
+    wrong: dict[str, UnicodeDecodeError] = {}
+    binary = False
+    with _decompressed(path) as file:
+        while piece := file.read(_PIECE_BYTES):
+            binary = binary or b"\0" in piece
+            for name in decoders.keys() - wrong.keys():
+                try:
+                    decoders[name].decode(piece)
+                except UnicodeDecodeError as error:
+                    wrong[name] = error
+    if UTF_8 not in wrong:
+        return UTF_8
+    if binary or WINDOWS in wrong:
+        raise wrong[UTF_8]
+    return WINDOWS
 
 
 def check_text(path: str | Path, n_byte_max: float = math.inf) -> None:
@@ -120,27 +166,25 @@ def _decompressed(path: str | Path) -> Iterator[Any]:
         raise InputError(Problem(str(path), found, "copy or download it again")) from error
 
 
-def _header(path: str | Path) -> tuple[str, list[str]]:
+def _header(path: str | Path, encoding: str = UTF_8) -> tuple[str, list[str]]:
     """Return the separator and the names of the columns."""
     check_text(path, LINE_BYTES_MAX)
     try:
-        names = _first_row(path, ",")
+        names = _first_row(path, ",", encoding)
     except pd.errors.EmptyDataError:
         found, remedy = "is empty", "give a table with a header"
         raise InputError(Problem(str(path), found, remedy)) from None
     if len(names) == 1:
         separator = max(",;\t", key=names[0].count)
     else:
-        separator = next((each for each in ",;\t" if _splits(path, each)), ",")
-    return separator, names if separator == "," else _first_row(path, separator)
+        separator = next((each for each in ",;\t" if _splits(path, each, encoding)), ",")
+    return separator, names if separator == "," else _first_row(path, separator, encoding)
 
 
-def _splits(path: str | Path, separator: str) -> bool:
+def _splits(path: str | Path, separator: str, encoding: str) -> bool:
     """Return whether a separator cuts the first rows into equally many cells, two or more."""
     # "district id, code;cases" has a comma in a name: its rows tell.
-    with fsspec.open(
-        str(path), "rt", compression="infer", encoding="utf-8-sig", newline=""
-    ) as file:
+    with fsspec.open(str(path), "rt", compression="infer", encoding=encoding, newline="") as file:
         rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
         try:
             sizes = {len(row) for row in rows if any(row)}
@@ -150,7 +194,7 @@ def _splits(path: str | Path, separator: str) -> bool:
     return len(sizes) == 1 and sizes.pop() > 1
 
 
-def _first_row(path: str | Path, separator: str) -> list[str]:
+def _first_row(path: str | Path, separator: str, encoding: str) -> list[str]:
     # Pandas' header is no use here: it renames the second of two equal names.
-    row = pd.read_csv(path, header=None, nrows=1, sep=separator, **_OPTIONS)
+    row = pd.read_csv(path, header=None, nrows=1, sep=separator, encoding=encoding, **_OPTIONS)
     return [str(name).strip() for name in np.ravel(row.to_numpy())]

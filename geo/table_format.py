@@ -39,6 +39,13 @@ class TableFormat(ABC):
     row_word: str = "row"
     part: str = ""
 
+    def encoded(self, encoding: str | None) -> TableFormat:
+        """Return the reader of text of an encoding; refuse one if the format has its own."""
+        if encoding is not None:
+            found = f"`encoding: {encoding}` is given, but {self.name} files have their own"
+            raise InputError(Problem("", found, "remove the key"))
+        return self
+
     @abstractmethod
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; its index has the number of each row, as a spreadsheet shows it.

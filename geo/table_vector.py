@@ -14,7 +14,7 @@ from geo.table_format import TableFormat
 from geo.vector_access import vector_path
 
 #: Suffixes of files that are read as vector files.
-SUFFIXES = (".gpkg", ".shp", ".geojson", ".json", ".fgb", ".gdb", ".zip")
+SUFFIXES = (".gpkg", ".shp", ".geojson", ".json", ".fgb", ".gdb", ".kml", ".zip")
 
 
 class Vector(TableFormat):

@@ -20,6 +20,7 @@ import pyarrow as pa
 from geo.columns import id_text, is_missing
 from geo.errors import InputError, Problem, one_line
 from geo.formats import Formats, is_local
+from geo.spelling import USUAL, Spelling
 from geo.table_csv import Csv
 from geo.table_format import TableFormat
 from geo.table_parquet import Parquet
@@ -89,7 +90,8 @@ def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
         return "is a workbook or an archive, not text", "name a workbook .xlsx"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "is UTF-16 text", "save it as UTF-8 (in Excel: CSV UTF-8)"
-    return f"is not UTF-8 text ({error.reason})", "save it as UTF-8 (in Excel: CSV UTF-8)"
+    remedy = "save it as UTF-8 (in Excel: CSV UTF-8), or name its encoding (encoding: cp850)"
+    return f"is not UTF-8 text ({error.reason})", remedy
 
 
 def _unparsed(message: str) -> tuple[str, str]:
@@ -101,7 +103,12 @@ def _unparsed(message: str) -> tuple[str, str]:
 
 
 def read_table(
-    path: str | Path, name: str, *, sheet: str | None = None, layer: str | None = None
+    path: str | Path,
+    name: str,
+    *,
+    sheet: str | None = None,
+    layer: str | None = None,
+    encoding: str | None = None,
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Read a whole table.
 
@@ -113,6 +120,8 @@ def read_table(
         Name of the table in messages.
     sheet, layer : str, optional
         Sheet of a workbook, by default the first; layer of a vector file, by default the only one.
+    encoding : str, optional
+        Of a text file; by default UTF-8, or Windows-1252 if it is not. ``table.attrs`` has it.
 
     Returns
     -------
@@ -128,6 +137,7 @@ def read_table(
     """
     reader = find_table(path, name)
     with table_errors(name):
+        reader = reader.encoded(encoding)
         part = _part(reader, sheet, layer)
         if isinstance(reader, Vector):  # has its own way to a server
             table = reader.read_part(path, part)
@@ -156,6 +166,7 @@ def column_texts(
     given: str | None = None,
     sheet: str | None = None,
     layer: str | None = None,
+    spelling: Spelling = USUAL,
 ) -> list[str]:
     """Return the texts of a table's column; empty if the table or the column does not exist.
 
@@ -166,16 +177,18 @@ def column_texts(
         A column: rows whose cell of it is missing are left out.
     sheet, layer : str, optional
         See :func:`read_table`.
+    spelling : Spelling, optional
+        How the table writes its dates.
     """
     try:
-        table, _ = read_table(path, "", sheet=sheet, layer=layer)
+        table, _ = read_table(path, "", sheet=sheet, layer=layer, encoding=spelling.encoding)
     except InputError:
         return []
     if column not in table.columns:
         return []
     if given is not None and given in table.columns:
         table = table[[not is_missing(value) for value in table[given]]]
-    return list(id_text(table[column]).dropna())
+    return [text for text in spelling.periods(id_text(table[column])) if text]
 
 
 def _remedy() -> str:

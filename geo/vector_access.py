@@ -7,45 +7,37 @@ bytes, and is then given to GDAL in a way that only its own driver accepts.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
 import re
-import sqlite3
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from geo.errors import InputError, Problem
-from geo.gdal_access import check_archive
+from geo.gdal_access import check_archive, check_geopackage
+from geo.kml import plain_kml
 from geo.trust import is_web_address
 
-REMEDY = "give a GeoPackage, Shapefile, GeoJSON or GeoParquet file"
+REMEDY = "give a GeoPackage, Shapefile, GeoJSON, GeoParquet or KML file"
 _SUFFIXES = (".gpkg", ".shp", ".geojson", ".json", ".fgb", ".gdb")
 _HEAD_BYTES = 1024
 _ZIP = re.compile(r"^(?:/vsizip/|zip://)?\{?(.+?\.zip)\}?(?:[/!]+(.+))?$", re.IGNORECASE)
-# Virtual tables that SQLite itself makes within the file: spatial and text indexes.
-_OWN_TABLES = re.compile(r"\busing\s+[\"'`\[]?(rtree|fts\d)\b", re.IGNORECASE)
 # The text "link" in any spelling of JSON.
 _LINK = re.compile(
     rb'"(?:l|\\u00[46]c)(?:i|\\u00[46]9)(?:n|\\u00[46]e)(?:k|\\u00[46]b)"', re.IGNORECASE
 )
-_REACHING = re.compile(
-    r"\b(load_extension|readfile|writefile|virtualogr|ogr_\w+|gdal_\w+|blobfromfile|blobtofile|"
-    r"importshp|exportshp|attach)\b",
-    re.IGNORECASE,
-)
 
 
-def vector_path(path: str | Path) -> str:
-    """Return what GDAL opens for a vector file.
+def vector_path(path: str | Path) -> str | bytes:
+    """Return what GDAL opens for a vector file: a path, or bytes.
 
     Parameters
     ----------
     path : str or Path
-        A GeoPackage, Shapefile, GeoJSON, FlatGeobuf file or file geodatabase; a zip archive with
-        one of them; or the URL of a GeoJSON or FlatGeobuf file.
+        A GeoPackage, Shapefile, GeoJSON, FlatGeobuf, KML file or file geodatabase; a zip archive
+        with one of them; or the URL of a GeoJSON or FlatGeobuf file.
 
     Raises
     ------
@@ -77,6 +69,11 @@ def vector_path(path: str | Path) -> str:
             _check_crs(name, text)
     if name.lower().endswith(".shp"):
         _check_parts(name)
+    if name.lower().endswith(".kml"):
+        return plain_kml(name)
+    if name.lower().endswith(".kmz"):
+        remedy = "unpack it (unzip), and give the .kml that it holds"
+        raise InputError(Problem(name, "is a KML file in an archive", remedy))
     return _as_format(name, name, head)
 
 
@@ -97,7 +94,7 @@ def _as_format(place: str, path: str, head: bytes) -> str:
         if not path.lower().endswith(".gpkg"):
             found = "is an SQLite file that is not named .gpkg"
             raise InputError(Problem(place, found, REMEDY))
-        _check_tables(place, path)
+        check_geopackage(place, path)
         return path
     if head.startswith(b"\0\0\x27\x0a") and path.lower().endswith(".shp"):
         return path
@@ -167,21 +164,3 @@ def _check_crs(place: str, text: bytes | mmap.mmap) -> None:
     if any(found):
         remedy = "write its CRS as a name (EPSG:xxxx), or leave it out for longitude, latitude"
         raise InputError(Problem(place, "has a CRS that is a link to a server", remedy))
-
-
-def _check_tables(place: str, path: str) -> None:
-    """Refuse a GeoPackage whose schema has tables that are not stored in it."""
-    uri = f"{Path(path).as_uri()}?mode=ro"
-    try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as opened:
-            rows = opened.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-    except sqlite3.Error as error:
-        found = f"cannot be read as vector data ({error})"
-        raise InputError(Problem(place, found, "copy or download the file again")) from error
-    for kind, name, sql in rows:
-        text = str(sql or "")
-        virtual = re.match(r"\s*create\s+virtual\s+table", text, re.IGNORECASE)
-        reaching = kind == "view" and _REACHING.search(text)
-        if (virtual and not _OWN_TABLES.search(text)) or reaching:
-            found = f"has a {'view' if reaching else 'virtual table'} ({name}) that may reach files"
-            raise InputError(Problem(place, found, "copy its layers into a new GeoPackage"))

@@ -51,8 +51,8 @@ _TAG_NAMES = """\
 _ATTRIBUTE_NAMES = """\
     rasterXSize rasterYSize subClass dataType band relativeToVRT shared domain format key name
     dataAxisToSRSAxisMapping coordinateEpoch xOff yOff xSize ySize RasterXSize RasterYSize
-    DataType BlockXSize BlockYSize resampling normalized src dst c1 c2 c3 c4 Id Pixel Line X Y
-    Z Projection default"""
+    DataType BlockXSize BlockYSize blockXSize blockYSize resampling normalized src dst c1 c2 c3
+    c4 Id Pixel Line X Y Z Projection default"""
 _TAGS, _ATTRIBUTES = frozenset(_TAG_NAMES.split()), frozenset(_ATTRIBUTE_NAMES.split())
 _DATASETS = (None, "VRTWarpedDataset")
 _BANDS = (None, "VRTSourcedRasterBand", "VRTDerivedRasterBand", "VRTWarpedRasterBand")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
 import math
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from geo.raster_header import RasterHeader
+from geo.raster_header import BandChoice, RasterHeader
+from geo.spelling import Spelling
 from pipeline.config.base import Section, config_error
-from pipeline.config.values import Crs, InputPath, Number, Whole
+from pipeline.config.values import Crs, InputPath, Number, Text, Whole
 
 
 class Areas(Section):
     """``areas``: the boundaries, and the column of their identifiers."""
 
-    path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
+    path: InputPath = Field(
+        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML"
+    )
     layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
     name: str | None = Field(None, description="column with the areas' names, for tables")
@@ -25,18 +30,46 @@ class Areas(Section):
     )
 
 
-class Counts(Section):
-    """``counts``: cases of each area; without a path, a column of the areas file."""
+def _encoding(value: str) -> str:
+    try:
+        codecs.lookup(value)
+    except (LookupError, ValueError):
+        raise config_error(
+            found=f"Python knows no encoding {value!r}", remedy="give one such as cp1252 or latin-1"
+        ) from None
+    return value
+
+
+class ResponseTable(Section):
+    """A table with a row for each area; without a path, columns of the areas file."""
 
     path: InputPath | None = Field(
         None,
-        description="table of counts: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
+        description="table: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
     )
     sheet: str | None = Field(None, description="sheet of an .xlsx; the first by default")
     layer: str | None = Field(
         None, description="layer of a vector file; required if it has several"
     )
     id: str | None = Field(None, description="column with the area's id; areas.id by default")
+    match: Literal["exact", "spelling"] = Field(
+        "exact",
+        description="which ids are those of areas; spelling: also those that differ in capitals, "
+        "accents, spaces, punctuation or leading zeros alone",
+    )
+    encoding: Annotated[str, AfterValidator(_encoding)] | None = Field(
+        None, description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not"
+    )
+
+    @property
+    def spelling(self) -> Spelling:
+        """How the table is written."""
+        return Spelling(encoding=self.encoding, loose=self.match == "spelling")
+
+
+class Counts(ResponseTable):
+    """``counts``: cases of each area; without a path, a column of the areas file."""
+
     value: str = Field(description="column with the counts, or the areas' values")
     tested: str | None = Field(
         None,
@@ -59,20 +92,38 @@ class Counts(Section):
         None, description="unit of the weight, such as ha; by default the name of its column"
     )
     period: str | None = Field(None, description="column with the period, for a time series")
+    thousands: Literal[",", ".", " ", "'"] | None = Field(
+        None, description="separator of thousands in numbers that are text"
+    )
+    decimal: Literal[".", ","] | None = Field(
+        None, description="decimal separator of numbers that are text; a point by default"
+    )
+    dayfirst: bool | None = Field(
+        None, description="whether the period 03/04/2024 is 3 April; by default as others tell"
+    )
+
+    @model_validator(mode="after")
+    def _two_marks(self) -> Counts:
+        if self.thousands is not None and self.thousands == self.decimal:
+            raise config_error(
+                found=f"thousands and decimal are both {self.decimal!r}", remedy="give one of them"
+            )
+        return self
+
+    @property
+    def spelling(self) -> Spelling:
+        """How the table is written."""
+        return replace(
+            super().spelling,
+            thousands=self.thousands,
+            decimal=self.decimal,
+            dayfirst=self.dayfirst,
+        )
 
 
-class Labels(Section):
+class Labels(ResponseTable):
     """``labels``: 1 or 0 of each area; without a path, a column of the areas file."""
 
-    path: InputPath | None = Field(
-        None,
-        description="table of labels: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
-    )
-    sheet: str | None = Field(None, description="sheet of an .xlsx; the first by default")
-    layer: str | None = Field(
-        None, description="layer of a vector file; required if it has several"
-    )
-    id: str | None = Field(None, description="column with the area's id; areas.id by default")
     value: str = Field(description="column with the labels: 1 or 0, yes or no, true or false")
 
 
@@ -100,9 +151,22 @@ def _factor(value: float) -> float:
 
 
 class Raster(Section):
-    """A raster, with what replaces its header where that is silent or wrong."""
+    """A raster: its band, and what replaces its header where that is silent or wrong."""
 
     path: InputPath = Field(description="raster")
+    band: Annotated[Whole, Field(ge=1)] | None = Field(
+        None, description="band of the raster, from 1; required if it has several"
+    )
+    variable: Text | None = Field(
+        None,
+        description="variable of a NetCDF, HDF5 or GRIB file, table of a GeoPackage, or "
+        "description of a band; required if it has several",
+    )
+    time: Text | None = Field(
+        None,
+        description="time of the band, such as 2023-01, or {period} for that of the run; required "
+        "if the file has several",
+    )
     nodata: Annotated[tuple[float, ...], BeforeValidator(_nodata)] | None = Field(
         None, description="stored number of missing pixels, or several; the header's by default"
     )
@@ -116,6 +180,12 @@ class Raster(Section):
         None, description="added to the scaled numbers; the header's by default"
     )
     units: str | None = Field(None, description="unit of the values; the header's by default")
+
+    @property
+    def choice(self) -> int | BandChoice | None:
+        """The band to read: its number alone where no more is given."""
+        more = self.variable is not None or self.time is not None
+        return BandChoice(self.band, self.variable, self.time) if more else self.band
 
     @property
     def header(self) -> RasterHeader:
@@ -133,7 +203,6 @@ class Population(Raster):
 class Covariate(Raster):
     """``covariates.<name>``: a raster, its resampling and its transform."""
 
-    band: Annotated[Whole, Field(ge=1)] = Field(1, description="band of the raster, from 1")
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
         "auto", description="method of resampling to the grid"
     )
@@ -170,7 +239,7 @@ class FoldsFile(Section):
     fold: str = Field(description="column with the fold")
 
 
-class Truth(Section):
+class Truth(Raster):
     """``truth``: the true rate of a simulated country."""
 
     path: InputPath = Field(description="raster of the true rate per person")

@@ -35,7 +35,9 @@ def _level(value: str) -> str:
 class LevelAreas(Section):
     """``output.areas``: areas of one more level, with or without counts."""
 
-    path: InputPath = Field(description="boundaries: GeoPackage, Shapefile, GeoJSON or GeoParquet")
+    path: InputPath = Field(
+        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML"
+    )
     layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
     name: str | None = Field(None, description="column with the areas' names")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.errors import InputError, Problem, name_first
+from geo.spelling import DAY, Spelling
 from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 
@@ -61,19 +63,24 @@ def place_period(
             remedy = f"give counts.period (a column), or {MARK} in the path of the counts"
             problems.append(Problem(source, found, remedy))
         return {key: value for key, value in data.items() if key != "period"}
+    where = _response(data)
     if requested is None:
         found_periods = periods_of(data, base, storage)
         if not found_periods and fallback_period is None:
-            where = _response(data)
             found = f"no period found in {where.get('path')}"
             remedy = "check the path, or give the period (--period, or `period:`)"
             problems.append(Problem(f"{source}: counts.path", found, remedy))
             return data
         requested = found_periods[-1] if found_periods else fallback_period
     requested = str(requested)
+    if where.get("period") is not None:
+        requested = str(_spelling(where).periods([requested])[0])
     if not _PERIOD.match(requested):
-        found = f"{requested!r} is not a period"
-        problems.append(Problem(f"{source}: period", found, "write it as 2026-03 or 2026-W11"))
+        found, remedy = f"{requested!r} is not a period", "write it as 2026-03 or 2026-W11"
+        if DAY.match(requested) and where.get("dayfirst") is None:
+            found = f"the day and the month of {requested!r} cannot be told apart"
+            remedy = "set counts.dayfirst: true if its first number is the day, else false"
+        problems.append(Problem(f"{source}: period", found, remedy))
         return data
     replaced: dict[str, Any] = _replace(data, requested)
     return {**replaced, "period": requested}
@@ -109,8 +116,20 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
         return []
     chosen = {key: where[key] for key in ("sheet", "layer") if isinstance(where.get(key), str)}
     # A template may have the rows of coming periods, still without counts.
-    texts = column_texts(full, str(column), given=str(where.get("value")), **chosen)
+    texts = column_texts(
+        full, str(column), given=str(where.get("value")), spelling=_spelling(where), **chosen
+    )
     return sorted(set(texts), key=natural_key)
+
+
+def _spelling(where: dict[str, Any]) -> Spelling:
+    """Return how a table is written, of a section that is not yet validated."""
+    dayfirst, encoding = where.get("dayfirst"), where.get("encoding")
+    try:
+        codecs.lookup(encoding or "utf-8")
+    except (LookupError, TypeError):  # the validation reports it
+        encoding = None
+    return Spelling(encoding, dayfirst=dayfirst if isinstance(dayfirst, bool) else None)
 
 
 def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:

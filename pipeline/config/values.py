@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from pathlib import Path
@@ -150,6 +151,14 @@ def _crs(value: str) -> str:
         ) from None
     return value
 
+
+def _text(value: Any) -> Any:
+    # YAML reads 2023-01-15 as a date.
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+"""A text that may look like a number or a date to YAML."""
 
 InputPath = Annotated[str, AfterValidator(_resolve)]
 """An input file: an absolute local path, or an unchanged URL or virtual path of GDAL."""

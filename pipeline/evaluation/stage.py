@@ -68,7 +68,10 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     cap, thinned = config.evaluate.area_pixels, context.place("work/thinned-evaluate.zarr")
     store = thinned_store(whole, thinned, cap, config.fit.seed)
     evaluation = evaluation_task(config, store)
-    source = None if config.truth is None else raster_source(config.truth.path)
+    source = None
+    if config.truth is not None:
+        source = raster_source(config.truth.path, config.truth.choice)
+        source.declare(config.truth.header)
 
     with progress.task("in sample", store.n_bag) as task:
         posterior = evaluation.posterior(model, task.advance, n_thread(config))

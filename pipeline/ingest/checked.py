@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
-#: Called with what ingest has opened and measured, before it raises problems.
-Look = Callable[[Inputs, Membership | None, GridSummary | None], object]
+#: Called with what ingest has opened and measured, before it raises problems; returns more of them.
+Look = Callable[[Inputs, Membership | None, GridSummary | None], Sequence[Problem]]
 #: The first part of ingest: configuration, directory, progress, and what to call.
 Prepare = Callable[[Config, Place, Progress, Look], tuple[Inputs, Any]]
 
@@ -60,11 +60,12 @@ def checked(config: Config, prepare: Prepare) -> Checked:
 
                 def look(
                     inputs: Inputs, members: Membership | None, written: GridSummary | None
-                ) -> None:
+                ) -> Sequence[Problem]:
                     if inputs.areas is not None:
                         ids.extend(str(i) for i in inputs.areas[AREA_ID])
                     now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
+                    return now.problems
 
                 inputs, _ = prepare(local, directory, Silent(), look)
                 found = describe_inputs(config, inputs)
@@ -76,8 +77,12 @@ def checked(config: Config, prepare: Prepare) -> Checked:
 def suspicions_logged(config: Config, progress: Progress) -> Look:
     """Return a function that logs each suspicion on a line."""
 
-    def look(inputs: Inputs, members: Membership | None, written: GridSummary | None) -> None:
-        for suspicion in examine(config, inputs, members, written).suspicions:
+    def look(
+        inputs: Inputs, members: Membership | None, written: GridSummary | None
+    ) -> Sequence[Problem]:
+        examined = examine(config, inputs, members, written)
+        for suspicion in examined.suspicions:
             progress.log(f"ingest: suspicion: {suspicion}")
+        return examined.problems
 
     return look

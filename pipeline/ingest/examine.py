@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from geo.columns import AREA_ID
-from geo.errors import InputError
+from geo.errors import InputError, Problem
 from geo.grid import Tile
 from geo.membership import Membership
 from geo.raster import RasterSource
@@ -43,24 +43,31 @@ from pipeline.ingest.selection import measurable
 from pipeline.ingest.suspicions import (
     count_suspicions,
     coverage_suspicions,
-    id_suspicions,
     lacking_areas,
     level_suspicions,
     overlap_suspicions,
     swapped_suspicions,
 )
+from pipeline.ingest.table_suspicions import table_suspicions, tested_suspicions
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
-
-OVERLAP = 1e-6  # share of the surface below which no pair of areas is looked for
 
 
 @dataclass(frozen=True)
 class Examined:
-    """The profile of the inputs, and the suspicions that the user has not accepted."""
+    """The profile of the inputs, and what the user has not accepted.
+
+    Attributes
+    ----------
+    profile : Profile
+    suspicions : tuple of Suspicion
+    problems : tuple of Problem
+        The grave ones.
+    """
 
     profile: Profile
     suspicions: tuple[Suspicion, ...]
+    problems: tuple[Problem, ...] = ()
 
     def with_paths(self, paths: Mapping[str, str]) -> Examined:
         """Copy; replace the paths that suspicions name."""
@@ -69,7 +76,7 @@ class Examined:
             key, _, path = each.place.partition(" (")
             known = paths.get(path.removesuffix(")"))
             renamed.append(replace(each, place=f"{key} ({known})") if known else each)
-        return Examined(self.profile, tuple(renamed))
+        return replace(self, suspicions=tuple(renamed))
 
 
 def examine(
@@ -100,14 +107,14 @@ def examine(
     if areas is not None:
         ids = areas[AREA_ID].to_numpy()
         found += swapped_suspicions(config, areas, list(inputs.opened))
-        found += id_suspicions(config, areas)
+        found += table_suspicions(config, areas)
         if inputs.located:
             usable = areas[measurable(areas)]
             shapes = usable.geometry
             size = np.full(len(areas), np.nan)
             size[usable.index] = surface_km2(usable)
-            if _may_overlap(members, written):
-                found += overlap_suspicions(config, usable)
+            # The grid cannot tell: areas may share a part of a pixel that others leave free.
+            found += overlap_suspicions(config, usable)
     exposure = None
     if members is not None and written is not None and inputs.grid is not None:
         exposure = exposure_of(members, written.state, inputs.grid, written.path)
@@ -125,6 +132,8 @@ def examine(
     counts = _counts(config, inputs, below)
     if counts is not None and inputs.counts is not None:
         more += count_suspicions(config, inputs.counts, people, counts)
+        if people is not None and inputs.tested is not None and areas is not None:
+            more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
             more += odd_counts(config, areas, inputs.counts, below)
     positive = None
@@ -146,14 +155,8 @@ def examine(
         rasters=rasters,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
-    return Examined(profile, tuple(kept))
-
-
-def _may_overlap(members: Membership | None, written: GridSummary | None) -> bool:
-    if members is None or written is None:
-        return True
-    surface = float(members.fraction.sum(dtype=np.float64))
-    return surface - written.covered > OVERLAP * surface
+    lighter = tuple(each for each in kept if not each.grave)
+    return Examined(profile, lighter, tuple(each.problem() for each in kept if each.grave))
 
 
 def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:

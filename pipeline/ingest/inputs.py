@@ -17,7 +17,7 @@ from geo.boundary import read_areas
 from geo.errors import GridError, InputError, Problem
 from geo.grid import Bounds, Grid
 from geo.raster import RasterSource, open_raster
-from geo.raster_header import RasterHeader, crs_text
+from geo.raster_header import BandChoice, RasterHeader, crs_text
 from geo.repair import Repairs
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.response_words import ResponseWords
@@ -110,7 +110,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        source = open_raster(covariate.path, place, problems, covariate.band, covariate.header)
+        source = open_raster(covariate.path, place, problems, covariate.choice, covariate.header)
         if source is not None:
             covariates[name] = Layer(
                 f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
@@ -118,9 +118,11 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     population = None
     if config.population is not None:
         spec = config.population
-        source = open_raster(spec.path, "population", problems, header=spec.header)
+        source = open_raster(spec.path, "population", problems, spec.choice, spec.header)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
+    if config.truth is not None:  # read after the fit, which may take hours
+        open_raster(config.truth.path, "truth", problems, config.truth.choice, config.truth.header)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
         extent = Extent(areas)
@@ -257,7 +259,7 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
     # Mostly another key names this raster, too, and its problems are reported there.
     reported = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
     found: list[Problem] = []
-    source = open_raster(spec.like, "grid.like", found, header=_declared(config, spec.like))
+    source = open_raster(spec.like, "grid.like", found, *_declared(config, spec.like))
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
@@ -271,11 +273,13 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
     return None if source is None or found else source.grid
 
 
-def _declared(config: Config, path: str) -> RasterHeader | None:
-    """Return what another key declares of the raster that gives the grid."""
+def _declared(config: Config, path: str) -> tuple[int | BandChoice | None, RasterHeader | None]:
+    """Return what another key says of the raster that gives the grid: its band, and its header."""
     keys = [*([config.population] if config.population else []), *config.covariates.values()]
-    same = [key.header for key in keys if key.path == path]
-    return next((header for header in same if header.crs is not None), None)
+    same = [key for key in keys if key.path == path]
+    header = next((key.header for key in same if key.header.crs is not None), None)
+    # All bands of a file have its grid.
+    return (same[0].choice if same else 1), header
 
 
 def _grid_over_areas(

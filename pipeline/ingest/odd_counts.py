@@ -63,7 +63,7 @@ def odd_counts(
     path = None if own_file(config) else spec.path
     where = locate_counts(
         path, areas, spec.id or config.areas.id, spec.value, period_filter(config),
-        sheet=spec.sheet, layer=spec.layer,
+        sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
     )  # fmt: skip
     each = [
         f"{where.get(area, 'row ?')} ({area}: {count[k]:,.10g}, by the areas around it about "

@@ -12,7 +12,7 @@ import pandas as pd
 import shapely
 import zarr
 
-from geo.columns import AREA_ID, MISSING, id_text
+from geo.columns import AREA_ID, id_text, paired
 from geo.errors import InputError
 from geo.grid import Grid
 from geo.membership import Membership
@@ -267,10 +267,10 @@ def profile_periods(
     for period, table in _period_tables(config).items():
         if spec.value not in table.columns or spec.id not in table.columns:
             continue
-        texts = table[spec.value].map(lambda v: "" if v is None else str(v).strip())
-        texts = texts.where(~texts.str.lower().isin(MISSING), "nan")
-        numbers = pd.to_numeric(texts, errors="coerce")
-        y = pd.Series(numbers.to_numpy(np.float64), index=id_text(table[spec.id]).to_numpy())
+        texts = id_text(table[spec.id])
+        texts = paired(texts, set(ids)) if spec.spelling.loose else texts
+        numbers = [spec.spelling.number_or_nan(value) for value in table[spec.value]]
+        y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
         y = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
         found[period] = profile_counts(y, exposure, config.output.rate_per, period)
     return tuple(found[period] for period in sorted(found, key=natural_key))
@@ -281,19 +281,22 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
     spec, document = config.counts, config.document
     if spec is None or spec.path is None or is_remote(spec.path):
         return {}
+    read: dict[str, Any] = {
+        "sheet": spec.sheet, "layer": spec.layer, "encoding": spec.encoding,
+    }  # fmt: skip
     try:
         if spec.period is not None:
-            table, _ = read_table(spec.path, "counts")
+            table, _ = read_table(spec.path, "counts", **read)
             if spec.period not in table.columns:
                 return {}
-            texts = id_text(table[spec.period])
+            texts = pd.Series(spec.spelling.periods(id_text(table[spec.period])), dtype=object)
             return {str(p): table[(texts == p).to_numpy()] for p in texts.dropna().unique()}
         section = None if document is None else document.values.get("counts")
         path = section.get("path") if isinstance(section, dict) else None
         if document is None or not isinstance(path, str) or MARK not in path or is_remote(path):
             return {}
         files = period_files(path, document.directory)
-        return {period: read_table(name, "counts")[0] for period, name in files}
+        return {period: read_table(name, "counts", **read)[0] for period, name in files}
     except InputError:
         return {}
 

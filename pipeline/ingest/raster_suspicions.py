@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from geo.errors import Problem
 from geo.raster import RasterSource
 from pipeline.ingest.raster_sample import RasterSample
 
@@ -46,12 +47,21 @@ class Suspicion:
         One of ``pipeline.config.check_schema.CODES``.
     place, found, remedy : str
         As in :class:`geo.errors.Problem`.
+    grave : bool
+        Whether a run stops unless the user accepts it: its rates would be wrong by orders.
     """
 
     code: str
     place: str
     found: str
     remedy: str
+    grave: bool = False
+
+    def problem(self) -> Problem:
+        """Return the problem that a grave suspicion is."""
+        key = self.place.partition(" (")[0]
+        accept = f"if it is right, set check: {{accept: ['{self.code}:{key}']}}"
+        return Problem(self.place, self.found, f"{self.remedy}; {accept}")
 
     def __str__(self) -> str:
         return f"{self.place}: {self.found}; {self.remedy} [{self.code}]"
@@ -157,14 +167,14 @@ def population_suspicions(
         )
         other = "" if density else ", or per km2 (population.density: true)"
         remedy = f"check whether it is in thousands (population.scale: 1000){other}"
-        found.append(Suspicion("thousands", place, text, remedy))
+        found.append(Suspicion("thousands", place, text, remedy, grave=True))
         return found
     many = _MANY.search(f"{source.unit} {source.description}".lower())
     if many and source.scale == 1.0:
         factor = "1000000" if "million" in many[0] or "6" in many[0] else "1000"
         text = f"is read as people, but its unit says {many[0]!r}"
         remedy = f"if so, set population.scale: {factor}; if not, set population.units: people"
-        found.append(Suspicion("thousands", place, text, remedy))
+        found.append(Suspicion("thousands", place, text, remedy, grave=True))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import geopandas as gpd
 import pandas as pd
 
-from geo.counts import read_counts, read_labels
+from geo.counts import locate_counts, read_counts, read_labels
 from geo.errors import Problem, name_first
 from geo.repair import Repairs
 from pipeline.config.input_schema import Counts, Labels
@@ -58,7 +58,9 @@ def read_responses(
     if own_file(config):
         path, name = None, f"{config.model.responses} (column of the areas)"
         check_merged(config, repairs, name, problems)
-    read: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer, "partial": True}
+    read: dict[str, Any] = {
+        "sheet": spec.sheet, "layer": spec.layer, "partial": True, "spelling": spec.spelling,
+    }  # fmt: skip
     if isinstance(spec, Labels):
         return Responses(read_labels(path, areas, id_column, spec.value, problems, **read))
     signed = config.model.response.responses[0] < 0
@@ -84,12 +86,12 @@ def read_responses(
 
     tested = column(spec.tested)
     if tested is not None:
-        _check_tested(counts, tested, name, problems)
+        _check_tested(config, areas, counts, tested, name, problems)
         # Nobody tested tells nothing: such an area has no count.
         counts = counts.where(tested > 0)
     weights = column(spec.weight)
     if weights is not None:
-        _check_weights(config, spec, counts, weights, name, problems)
+        _check_weights(config, spec, areas, counts, weights, name, problems)
         counts = counts.where(weights.notna())
     return Responses(counts, tested, weights)
 
@@ -100,17 +102,61 @@ def period_filter(config: Config) -> tuple[str, str] | None:
     return None if column is None or config.period is None else (column, config.period)
 
 
-def _check_tested(counts: pd.Series, tested: pd.Series, name: str, problems: list[Problem]) -> None:
-    over = (counts > tested).to_numpy()
-    if over.any():
-        each = [f"{i} ({counts[i]:g} of {tested[i]:g})" for i in counts.index[over]]
-        more = f"more positives than tested in {name_first(each, N_NAMED)}"
-        problems.append(Problem(name, more, "correct the counts or the numbers tested"))
+def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Series) -> str:
+    """Return the name of the table with the rows of some areas: ``cases.csv row 3 (id A)``.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+    name : str
+        Of the table.
+    chosen : (n_area,) Series of bool
+        By id.
+    """
+    spec = config.response
+    rows = locate_counts(
+        None if own_file(config) else spec.path, areas, spec.id or config.areas.id, spec.value,
+        period_filter(config), sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
+    )  # fmt: skip
+    which = [f"{rows.get(area, 'row ?')} (id {area})" for area in chosen.index[chosen.to_numpy()]]
+    return f"{name} {name_first(which, N_NAMED)}"
+
+
+def _check_tested(
+    config: Config,
+    areas: gpd.GeoDataFrame,
+    counts: pd.Series,
+    tested: pd.Series,
+    name: str,
+    problems: list[Problem],
+) -> None:
+    spec = config.response
+    columns = f"column {spec.value!r} has", f"column {getattr(spec, 'tested', '')!r}"
+    whole = ~((counts % 1 > 0) | (tested % 1 > 0))
+    over = counts > tested
+    for wrong, found, remedy in (
+        (
+            ~whole,
+            f"column {spec.value!r}, or {columns[1]}, has a number that is not whole",
+            "give numbers of people, not shares",
+        ),
+        (
+            over & whole,
+            f"{columns[0]} more positives than {columns[1]} has tested people",
+            "correct the counts or the numbers tested",
+        ),
+    ):
+        if wrong.any():
+            first = wrong.index[wrong.to_numpy()][0]
+            shown = f"{found} ({counts[first]:g} of {tested[first]:g})"
+            problems.append(Problem(place_of(config, areas, name, wrong), shown, remedy))
 
 
 def _check_weights(
     config: Config,
     spec: Counts,
+    areas: gpd.GeoDataFrame,
     counts: pd.Series,
     weights: pd.Series,
     name: str,
@@ -120,8 +166,8 @@ def _check_weights(
         found = f"column {spec.weight!r} is 0 or missing for every area"
         problems.append(Problem(name, found, "give the column of the areas' exposure"))
     elif not config.averages:
-        wrong = ((weights == 0) & (counts != 0) & counts.notna()).to_numpy()
+        wrong = (weights == 0) & (counts != 0) & counts.notna()
         if wrong.any():
-            each = [f"{i} ({counts[i]:g})" for i in counts.index[wrong]]
-            found = f"a value, but a weight of 0 in {name_first(each, N_NAMED)}"
-            problems.append(Problem(name, found, "correct the value or the weight"))
+            found = f"column {spec.value!r} has a value, but column {spec.weight!r} is 0"
+            place = place_of(config, areas, name, wrong)
+            problems.append(Problem(place, found, "correct the value or the weight"))

@@ -138,7 +138,7 @@ def _prepare(
         if members is not None and inputs.areas is not None:
             bags = select_pixels(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
-    look(inputs, members, written)
+    problems.extend(look(inputs, members, written))
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)
     for line in inputs.repairs.lines():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 
 import geopandas as gpd
@@ -12,11 +11,10 @@ import pandas as pd
 import shapely
 from scipy.stats import spearmanr
 
-from geo.columns import AREA_ID, id_text
-from geo.errors import InputError, name_first
+from geo.columns import AREA_ID
+from geo.errors import name_first
 from geo.overlaps import name_overlaps
 from geo.raster import RasterSource
-from geo.tables import read_table
 from pipeline.config.schema import Config
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
@@ -70,7 +68,9 @@ def count_suspicions(
                 "check the unit of the population (in thousands: population.scale: 1000; per km2: "
                 "population.density: true) and that the counts are of one period"
             )
-            return [Suspicion("rate", place, text, remedy)]  # thresholds would follow from it
+            return [
+                Suspicion("rate", place, text, remedy, grave=True)
+            ]  # thresholds would follow from it
         found += _rates(y, people, place)
     return found + _thresholds(config, counts.rates)
 
@@ -159,55 +159,6 @@ def _thresholds(config: Config, rates: Extremes | None) -> list[Suspicion]:
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def id_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
-    """Return a suspicion if ids of the table are those of areas but for their spelling."""
-    spec = config.response
-    if spec.path is None:
-        return []
-    try:
-        table, _ = read_table(spec.path, "")
-    except InputError:
-        return []
-    if spec.id not in table.columns:
-        return []
-    given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
-    pairs = same_but_for_spelling(given - known, known - given)
-    if not pairs:
-        return []
-    key = config.model.responses
-    many = f"{len(pairs)} ids differ" if len(pairs) > 1 else "1 id differs"
-    text = f"{many} from those of areas in their spelling alone: " + name_first(
-        [f"{a!r} is {b!r}" for a, b in pairs], N_NAMED
-    )
-    remedy = "write them as the areas do"
-    return [Suspicion("ids", f"{key} ({spec.path})", text, remedy)]
-
-
-def same_but_for_spelling(given: set[str], known: set[str]) -> list[tuple[str, str]]:
-    """Pair ids that differ only in capitals, accents, spaces, punctuation or leading zeros.
-
-    An id that fits several is left out.
-    """
-    by_text: dict[str, list[str]] = {}
-    for text in known:
-        by_text.setdefault(folded(text), []).append(text)
-    by_given: dict[str, list[str]] = {}
-    for text in given:
-        by_given.setdefault(folded(text), []).append(text)
-    return sorted(
-        (theirs[0], by_text[plain][0])
-        for plain, theirs in by_given.items()
-        if plain and len(theirs) == 1 and len(by_text.get(plain, [])) == 1
-    )
-
-
-def folded(text: str) -> str:
-    """Return an id without capitals, accents, spaces, punctuation and leading zeros."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(c for c in decomposed if c.isalnum() or c == "0")
-    return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
 
 
 def swapped_suspicions(

@@ -54,7 +54,12 @@ _FIXED = [
     ("observed_rate", "observed {quantity}", "{rate_unit}"),
     *_with_ends("cases", "{expected}: sum of the map, without the noise of a count", "{total}"),
     *_with_ends("rate", _RATE, "{rate_unit}"),
-    *_with_ends("rank", "rank of the {quantity} within the level: 1 is the highest", "1"),
+    *_with_ends(
+        "rank",
+        "rank of the {quantity} within the level: 1 is the highest; empty where less than half of "
+        "the area has a rate",
+        "1",
+    ),
     ("target_order", "place of the area if areas are taken by falling mean {quantity}", "1"),
     (
         "target_people",

@@ -10,11 +10,13 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from geo.errors import name_first
+from pipeline.config.level_schema import TRAINING
 from pipeline.prediction.level_columns import threshold_columns
 from pipeline.prediction.level_draws import LevelDraws
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
 N_NAMED = 3  # training areas that say why a total is unknown
+RANKED = 0.5  # share of an area's surface with a rate from which the area has a rank
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,9 @@ def tabulate_level(
             above, draws.above[number, at] * blank, draws.above_drawn[number][:, at] * blank
         )
     if len(level) > 1:
-        table |= _ranks(cases * per_person, drawn * per_person, filled, summary)
+        # A level may reach past the counted country: a sliver says nothing of its area.
+        known = filled & (table["mapped"] >= RANKED) if level.name != TRAINING else filled
+        table |= _ranks(cases * per_person, drawn * per_person, known, summary)
     return pd.DataFrame(table)
 
 
@@ -199,7 +203,7 @@ def add_columns(
 def _ranks(
     rate: np.ndarray, drawn: np.ndarray, filled: np.ndarray, summary: Summary
 ) -> dict[str, np.ndarray]:
-    """Rank the areas that have people; an end of an interval is one of the drawn ranks."""
+    """Rank the areas that are known; an end of an interval is one of the drawn ranks."""
     ranked = {name: np.full(rate.shape, np.nan) for name in ("rank", "rank_lower", "rank_upper")}
     if filled.any():
         each = rankdata(-drawn[:, filled], method="min", axis=1)

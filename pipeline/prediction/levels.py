@@ -22,7 +22,7 @@ from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK
 from pipeline.prediction.level_rasters import open_layers
-from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
+from pipeline.prediction.level_tables import RANKED, Observed, Summary, add_columns, tabulate_level
 from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.products import layers
 from pipeline.prediction.reconciled import reconcile
@@ -136,7 +136,8 @@ def _target(
     if of_pixels is not None:
         curves.append((PIXELS, of_pixels))
     for level, at in reader.numbered():
-        rate = tables[level.name]["rate"].to_numpy()
+        own = tables[level.name]
+        rate = own["rate"].where(own["rank"].notna() if "rank" in own else True).to_numpy()
         order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
         if len(level) > 1 and curve is not None:
             curves.append((level.name, curve))
@@ -256,5 +257,6 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
             hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
             progress.log(
                 f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "
-                f"in a part of their surface only: {named}{hint}"
+                f"in a part of their surface only; below {100 * RANKED:.0f} % an area has no rank: "
+                f"{named}{hint}"
             )

@@ -405,7 +405,7 @@ def _filesystem(scheme: str, storage: Storage, parts: bool) -> Any:
     return made
 
 
-_REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
+_REMOTE = re.compile(r"^(/vsi|netcdf:|[A-Za-z][A-Za-z0-9+.-]*://|[A-Z][A-Z0-9_]+:)")
 
 
 def is_remote(path: str) -> bool:

@@ -43,6 +43,35 @@ def _island(country: Country) -> None:
     country.write_areas(pd.concat([frame, extra], ignore_index=True))
 
 
+def _kml(country: Country) -> str:
+    country.read_areas().to_crs("EPSG:4326").to_file(country.directory / "a.kml", driver="KML")
+    country.change("areas", path="a.kml")
+    return (country.directory / "a.kml").read_text(encoding="utf-8")
+
+
+@case("boundaries")
+def areas_in_kml(country: Country) -> None:
+    _kml(country)
+
+
+@case("boundaries", Error("a.kml", "from another file or server", "export it as a GeoPackage"))
+def kml_with_a_link(country: Country) -> None:
+    link = "<NetworkLink><Link><href>http://127.0.0.1:1/k.kml</href></Link></NetworkLink>"
+    text = _kml(country).replace("<Document ", f"{link}<Document ", 1)
+    (country.directory / "a.kml").write_text(text, encoding="utf-8")
+
+
+@case("boundaries", Doubt("overlap", "areas", "X and Y (the same polygon)"))
+def areas_within_a_pixel_that_overlap(country: Country) -> None:
+    frame = country.read_areas()
+    west, south, east, north = frame.geometry[0].bounds
+    small = box(west + 100, north - 300, west + 300, north - 100)
+    # The pixel around them is not full: others leave the rest of it free.
+    rest = [box(west + 2e3, south, east, north), *frame.geometry[1:], small, small]
+    codes = ["M00", *frame["code"][1:], "X", "Y"]
+    country.write_areas(gpd.GeoDataFrame({"code": codes}, geometry=rest, crs=frame.crs))
+
+
 @case("boundaries", Error("areas.gpkg", "1 id(s) are repeated: M00 (feature 1 and 10)", REPAIR))
 def islands_share_an_id(country: Country) -> None:
     _island(country)

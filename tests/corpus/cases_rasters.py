@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import rasterio
+import rasterio.shutil
 from affine import Affine
 
 from tests.corpus.case import Country, Doubt, Error, case
@@ -45,6 +48,58 @@ case(
     Error("covariates.wave", "refers to itself", "correct the files"),
     name="vrt of itself",
 )(lambda country: _vrt(country, "wave.vrt", f"{country.directory}/wave.vrt"))
+
+
+def _two_bands(country: Country, **options: Any) -> None:
+    path = country.covariates[0]
+    values = country.values(path)
+    with rasterio.open(path) as file:
+        profile = {**file.profile, **options, "count": 2}
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(np.stack([values, values[::-1]]))
+        file.descriptions = ("ndvi", "evi")
+
+
+@case("raster", Error("covariates.wave", "has 2 variables (ndvi, evi)", "`variable: ndvi`"))
+def bands_of_two_quantities(country: Country) -> None:
+    _two_bands(country)
+
+
+@case("raster")
+def a_band_by_its_name(country: Country) -> None:
+    _two_bands(country)
+    country.covariate(variable="evi")
+
+
+@case("raster", Error("covariates.wave", "has no time '2023-02'", "remove the key `time`"))
+def a_time_of_a_raster_without_any(country: Country) -> None:
+    country.covariate(time="2023-02")
+
+
+@case("raster", Error("truth", "has 2 variables (ndvi, evi)", "`variable: ndvi`"))
+def a_truth_of_two_bands(country: Country) -> None:
+    _two_bands(country)
+    country.covariate(variable="evi")
+    country.add("truth: {path: wave.tif}\n")
+
+
+@case("raster")
+def a_vrt_as_gdal_writes_it_of_tiles(country: Country) -> None:
+    path = country.covariates[0]
+    values = np.tile(country.values(path), (9, 9))
+    options = {"tiled": True, "blockxsize": 128, "blockysize": 256}
+    country.raster(path, values, **options)
+    rasterio.shutil.copy(path, country.directory / "wave.vrt", driver="VRT")
+    assert "blockYSize" in (country.directory / "wave.vrt").read_text()
+    country.covariate(path="wave.vrt")
+
+
+@case("raster")
+def a_raster_in_a_geopackage(country: Country) -> None:
+    path = country.covariates[0]
+    country.raster(path, country.values(path).astype("float32"), dtype="float32")
+    rasterio.shutil.copy(path, country.directory / "wave.gpkg", driver="GPKG")
+    country.covariate(path="wave.gpkg")
 
 
 @case("raster", Error("covariates.wave", "outside its folder", "storage.trusted"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tests.corpus.case import Country, Doubt, Error, case
+from tests.corpus.case import Country, Doubt, Error, Note, case
 
 MISMATCH = "match no area"
 
@@ -19,9 +19,85 @@ def semicolons_and_decimal_commas(country: Country) -> None:
     country.table([f"M{k:02d};{10 + k},5" for k in range(9)], "code;cases")
 
 
-@case("table", Error("cases.csv) row 2", "not a number", "plain numbers"))
+@case("table", Error("cases.csv) row 2", "not a number", "set counts.thousands: \",\" if '1,000'"))
 def thousands_separated_by_commas(country: Country) -> None:
     country.table([f'M{k:02d},"1,0{k}0"' for k in range(9)])
+
+
+@case("table", Error("cases.csv) row 2 (id M00: '1.000')", "point before three digits",
+      'set counts.thousands: "." or counts.decimal: "."'))  # fmt: skip
+def thousands_separated_by_points(country: Country) -> None:
+    country.table([f"M{k:02d},1.0{k}0" for k in range(9)])
+
+
+for _mark, _cell in ((",", '"1,0{k}0"'), (".", "1.0{k}0"), (" ", "1\u202f0{k}0"), ("'", "1’0{k}0")):
+
+    @case("table", Note("9,360 in all"), name=f"thousands declared {_mark}")
+    def _declared(country: Country, mark: str = _mark, cell: str = _cell) -> None:
+        country.table([f"M{k:02d},{cell.format(k=k)}" for k in range(9)])
+        country.change("counts", thousands=mark)
+        country.change("output", exceedance=[])
+
+
+@case("table", Note("9 in all, 1 to 1.08"))
+def decimals_declared(country: Country) -> None:
+    country.table([f"M{k:02d},1.0{k}0" for k in range(9)])
+    country.change("counts", decimal=".")
+    country.change("output", exceedance=[])
+
+
+@case("table", Doubt("missing", "counts", "row 5 (id M03: 'n/a'), row 6 (id M04: '-')"))
+def words_for_no_count(country: Country) -> None:
+    rows = dict(row.split(",") for row in country.rows()) | {"M03": "n/a", "M04": "-"}
+    country.table([f"{code},{cases}" for code, cases in rows.items()])
+
+
+@case("table", Error("cases.csv", MISMATCH, "the areas have these ids in column 'name': set "
+      "areas.id: name"))  # fmt: skip
+def names_in_place_of_codes(country: Country) -> None:
+    frame = country.read_areas()
+    frame["name"] = [f"District {k}" for k in range(9)]
+    country.write_areas(frame)
+    country.table([f"District {k},{10 + k}" for k in range(9)])
+
+
+@case("table", Error("cases.csv", MISMATCH, "column 'pcode' has the areas' ids: set counts.id"))
+def codes_in_another_column(country: Country) -> None:
+    rows = [f"District {k},M{k:02d},{10 + k}" for k in range(9)]
+    country.table(rows, "code,pcode,cases")
+
+
+@case("table", Error("cases.csv", "9 id(s) are repeated", "set counts.period: month"))
+def rows_of_several_months(country: Country) -> None:
+    rows = [f"{row},2024-0{month}" for month in (1, 2) for row in country.rows()]
+    country.table(rows, "code,cases,month")
+
+
+@case("table", Note('"period": "2024-12"'))
+def months_before_years(country: Country) -> None:
+    months = ("12/2023", "01/2024", "12/2024")
+    rows = [f"{row},{month}" for month in months for row in country.rows()]
+    country.table(rows, "code,cases,month")
+    country.change("counts", period="month")
+
+
+@case("table", Note('"period": "2024-12-31"'))
+def days_before_months(country: Country) -> None:
+    days = ("31/12/2024", "01/12/2024")
+    country.table([f"{row},{day}" for day in days for row in country.rows()], "code,cases,day")
+    country.change("counts", period="day")
+
+
+@case("table", Error("period", "cannot be told apart", "set counts.dayfirst: true"))
+def days_that_may_be_months(country: Country) -> None:
+    country.table([f"{row},03/04/2024" for row in country.rows()], "code,cases,day")
+    country.change("counts", period="day")
+
+
+@case("table", Note('"period": "2024-03-04"'))
+def months_first_declared(country: Country) -> None:
+    days_that_may_be_months(country)
+    country.change("counts", dayfirst=False)
 
 
 @case("table", Error("cases.csv) row 5 (id M03", "not a number", "plain numbers"))
@@ -44,9 +120,28 @@ def utf_16(country: Country) -> None:
     country.counts.write_text(country.counts.read_text(), encoding="utf-16")
 
 
-@case("table", Error("cases.csv", "not UTF-8", "UTF-8"))
+@case("table", Doubt("encoding", "counts", "'Ihosé' in row 2"))
 def latin_1(country: Country) -> None:
-    country.counts.write_bytes("code,cases,país\n".encode("latin-1") + b"M00,1,\xe9\n")
+    country.codes({"M00": "Ihosé"})
+    _spelt(country, M00="Ihosé")
+    country.counts.write_text(country.counts.read_text("utf-8"), encoding="latin-1")
+
+
+@case("table")
+def latin_1_declared(country: Country) -> None:
+    latin_1(country)
+    country.change("counts", encoding="latin-1")
+
+
+@case("table", Error("cases.csv", "is not UTF-8 text", "encoding: cp850"))
+def text_of_another_page(country: Country) -> None:
+    _spelt(country, M00="Oaxaca \x81")
+    country.counts.write_text(country.counts.read_text("utf-8"), encoding="latin-1")
+
+
+@case("table", Error("configuration", "no encoding 'latin-99'", "cp1252"), name="encoding unknown")
+def _encoding_unknown(country: Country) -> None:
+    country.change("counts", encoding="latin-99")
 
 
 @case("table")
@@ -143,6 +238,12 @@ def leading_zeros_lost(country: Country) -> None:
     names = {f"M{k:02d}": f"0{k + 1}" for k in range(9)}
     country.codes(names)
     country.table([f"{k + 1},{10 + k}" for k in range(9)])
+
+
+@case("table", Note("126 in all"))
+def leading_zeros_left_out(country: Country) -> None:
+    leading_zeros_lost(country)
+    country.change("counts", match="spelling")
 
 
 @case("table", Error("cases.csv", "9 count(s) match no area", "correct the ids"))

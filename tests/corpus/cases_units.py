@@ -69,16 +69,26 @@ def elevations_to_3000(country: Country) -> None:
     country.text("wave:", "elevation:")
 
 
-@case("units", Doubt("thousands", "population", "thousand"))
+@case(
+    "units",
+    Error("population (", "thousand", "set population.scale: 1000; if not, set population.units"),
+)
 def population_unit_says_thousands(country: Country) -> None:
     country.raster(country.population, country.values(country.population) / 100)
     country.change("population", units="thousands of people")
     country.change("output", exceedance=[])
 
 
-@case("units", Doubt("rate", "counts", "people"))
+@case("units", Error("counts (", "for each person", "population.scale: 1000"))
 def population_in_thousands(country: Country) -> None:
     country.raster(country.population, country.values(country.population) / 1e3)
+
+
+@case("units")
+def more_cases_than_people_that_are_accepted(country: Country) -> None:
+    country.raster(country.population, country.values(country.population) / 1e3)
+    country.add("check: {accept: ['rate:counts']}\n")
+    country.change("output", exceedance=[])
 
 
 @case("units", Doubt("density", "population"))
@@ -140,7 +150,14 @@ def _survey(country: Country, tested: list[Any], positives: list[Any] | None = N
     country.change("output", exceedance=[], rate_per=100)
 
 
-@case("units", Error("cases.csv", "more positives than tested in M03 (6 of 5)", "correct"))
+@case(
+    "units",
+    Error(
+        "cases.csv) row 5 (id M03)",
+        "column 'cases' has more positives than column 'tested' has tested people (6 of 5)",
+        "correct",
+    ),
+)
 def prevalence_over_100_percent(country: Country) -> None:
     _survey(country, [50, 50, 50, 5, 50, 50, 50, 50, 50])
 
@@ -149,6 +166,16 @@ def prevalence_over_100_percent(country: Country) -> None:
 def a_threshold_of_all_tested(country: Country) -> None:
     _survey(country, [50] * 9)
     country.change("output", exceedance=[100])
+
+
+@case("units", Error("cases.csv) row 4 (id M02)", "not whole (4.5 of 50)", "numbers of people"))
+def positives_that_are_no_whole_numbers(country: Country) -> None:
+    _survey(country, [50] * 9, [3, 4, 4.5, 6, 7, 8, 9, 10, 11])
+
+
+@case("units", Error("cases.csv) row 2 (id M00)", "more tested people than live", "scale: 1000"))
+def more_tested_than_people(country: Country) -> None:
+    _survey(country, [10**6, *[50] * 8])
 
 
 @case("units", Note("1 of 9 areas"))
@@ -161,7 +188,13 @@ def nobody_tested(country: Country) -> None:
     _survey(country, [50, 50, 50, 0, 50, 50, 50, 50, 50], [3, 3, 3, 0, 3, 3, 3, 3, 3])
 
 
-@case("units", Error("cases.csv", "a value, but a weight of 0 in M03 (31)", "correct"))
+@case(
+    "units",
+    Error(
+        "cases.csv) row 5 (id M03)", "column 'cases' has a value, but column 'hectares' is 0",
+        "correct",
+    ),
+)  # fmt: skip
 def weight_of_zero(country: Country) -> None:
     rows = [f"{row},{0 if row.startswith('M03') else 20}" for row in country.rows()]
     country.table(rows, "code,cases,hectares")

@@ -12,11 +12,11 @@ import shapely
 import yaml
 from affine import Affine
 
+from geo.columns import folded, same_but_for_spelling
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.ingest.stage import Checked, check_inputs, ingest
-from pipeline.ingest.suspicions import folded, same_but_for_spelling
 from tests.progress import Notes
 from tests.real_data import ROOT, SHARED, real
 

@@ -1,0 +1,98 @@
+"""Suspicions about the text of the table of counts or labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.columns import AREA_ID, id_text, same_but_for_spelling
+from geo.counts import words_for_missing
+from geo.errors import InputError, name_first
+from geo.table_csv import WINDOWS
+from geo.tables import read_table
+from pipeline.config.schema import Config
+from pipeline.ingest.raster_suspicions import Suspicion
+from pipeline.ingest.responses import period_filter, place_of
+from pipeline.ingest.without_counts import own_file
+
+N_NAMED = 5
+
+
+def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+    """Return suspicions about the text of the table: its encoding, ids, words for no value.
+
+    An id is suspicious if it is that of an area but for its spelling.
+    """
+    spec = config.response
+    part: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer}
+    own = own_file(config)
+    place = f"{config.model.responses} ({'column of the areas' if own else spec.path})"
+    found = []
+    for column in filter(None, (spec.value, getattr(spec, "tested", None))):
+        words = words_for_missing(
+            None if own else spec.path, areas, spec.id or config.areas.id, column,
+            period_filter(config), spelling=spec.spelling, **part,
+        )  # fmt: skip
+        if words:
+            text = f"column {column!r} has no number in {name_first(words, N_NAMED)}"
+            remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
+            found.append(Suspicion("missing", place, text, remedy))
+    if spec.path is None:
+        return found
+    try:
+        table, rows = read_table(spec.path, "", encoding=spec.encoding, **part)
+    except InputError:
+        return found
+    if spec.encoding is None and table.attrs.get("encoding") == WINDOWS:
+        cells = zip(rows, zip(*(table[name] for name in table), strict=True), strict=True)
+        accented = (f"{t!r} in row {row}" for row, each in cells for t in each if _accented(t))
+        cell = next(accented, f"the columns {', '.join(table.columns)}")
+        text = f"is not UTF-8 text; it is read as {WINDOWS}, which makes {cell}"
+        remedy = f"if that is right, set {config.model.responses}.encoding: {WINDOWS}, else another"
+        found.append(Suspicion("encoding", place, text, remedy))
+    if spec.id not in table.columns or spec.match != "exact":
+        return found
+    given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
+    pairs = same_but_for_spelling(given - known, known - given)
+    if pairs:
+        many = f"{len(pairs)} ids differ" if len(pairs) > 1 else "1 id differs"
+        text = f"{many} from those of areas in their spelling alone: " + name_first(
+            [f"{a!r} is {b!r}" for a, b in pairs], N_NAMED
+        )
+        found.append(Suspicion("ids", place, text, "write them as the areas do"))
+    return found
+
+
+def tested_suspicions(
+    config: Config, areas: gpd.GeoDataFrame, tested: pd.Series, people: np.ndarray
+) -> list[Suspicion]:
+    """Return a grave suspicion about areas with fewer people than were tested.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+    tested : (n_area,) Series
+        By id, NaN where missing.
+    people : (n_area,) float64 array
+        People of the areas; areas without any are reported elsewhere.
+    """
+    over = (tested > people) & (people > 0)
+    if not over.any():
+        return []
+    own = "column of the areas" if own_file(config) else config.response.path
+    place = place_of(config, areas, f"{config.model.responses} ({own})", over)
+    first = int(np.flatnonzero(over.to_numpy())[0])
+    column = getattr(config.response, "tested", "")
+    text = f"column {column!r} has more tested people than live there by the population"
+    text += f" ({tested.iloc[first]:,.10g} of {people[first]:,.4g})"
+    remedy = "check the numbers tested, and whether the population is in thousands"
+    remedy += " (population.scale: 1000) or per km2 (population.density: true)"
+    return [Suspicion("tested", place, text, remedy, grave=True)]
+
+
+def _accented(text: object) -> bool:
+    return isinstance(text, str) and not text.isascii()

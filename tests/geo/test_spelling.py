@@ -1,0 +1,74 @@
+"""Numbers and dates as the world writes them: read where it is declared, asked about else."""
+
+import pytest
+
+from geo.spelling import Spelling
+
+
+@pytest.mark.parametrize(
+    ("thousands", "decimal", "text", "number"),
+    [
+        (",", None, "1,490", 1490), (",", None, "-1,234,567.5", -1234567.5),
+        (",", None, "1,49,000", 149000), (".", None, "1.490", 1490), (".", ",", "1.490,5", 1490.5),
+        (".", None, "12,5", 12.5), (" ", None, "1\u00a0490", 1490), ("'", None, "1’490", 1490),
+        (None, ",", "1,490", 1.49), (None, ".", "1.490", 1.49), (None, None, "1e3", 1000),
+        (",", None, "12", 12), (None, None, 7, 7),
+    ],
+)  # fmt: skip
+def test_numbers(thousands, decimal, text, number):
+    assert Spelling(thousands=thousands, decimal=decimal).number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("thousands", "decimal", "text"),
+    [(",", None, "1,49"), (",", None, ",490"), (".", None, "1.49"), (None, ",", "1.490"),
+     (None, None, "1,490"), (None, None, "1_000"), (",", None, "0,490"), (None, ",", "1,2,3")],
+)  # fmt: skip
+def test_no_numbers(thousands, decimal, text):
+    with pytest.raises(ValueError, match=r".*"):
+        Spelling(thousands=thousands, decimal=decimal).number(text)
+
+
+def test_what_may_be_thousands():
+    plain = Spelling()
+    assert plain.may_be_thousands(["1.490", "312", "2.001"]) == ["1.490", "2.001"]
+    for decimals in (["1.490", "0.125"], ["1.490", "2.5"], ["1234.500"], ["12", "13"]):
+        assert plain.may_be_thousands(decimals) == []
+    assert Spelling(decimal=".").may_be_thousands(["1.490"]) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "remedy"),
+    [
+        (["1,490"], 'set k.thousands: "," if \'1,490\' is 1490, or k.decimal: "," if it is 1.49'),
+        (["1.234.567"], "set k.thousands: \".\" if '1.234.567' is 1234567"),
+        (["1 490"], "set k.thousands: \" \" if '1 490' is 1490"),
+        (["1.490,5"], "set k.thousands: \".\" if '1.490,5' is 1490.5"),
+        (["10,5", "3,25"], "set k.decimal: \",\" if '10,5' is 10.5"),
+        (["<5", "1,490"], ""),
+        ([], ""),
+    ],
+)
+def test_the_remedy_that_is_proposed_reads_the_numbers(texts, remedy):
+    assert Spelling().ask(texts, "k") == remedy
+    if remedy:
+        key, value = remedy.split(" if ")[0].removeprefix("set k.").split(": ")
+        assert Spelling(**{key: value.strip('"')}).number(texts[0]) > 1
+
+
+@pytest.mark.parametrize(
+    ("dayfirst", "texts", "periods"),
+    [
+        (None, ["12/2024", "1-2025", "2.2025"], ["2024-12", "2025-01", "2025-02"]),
+        (None, ["31/12/2024", "01/02/2024"], ["2024-12-31", "2024-02-01"]),
+        (None, ["12/31/2024", "01/02/2024"], ["2024-12-31", "2024-01-02"]),
+        (None, ["03/04/2024"], ["03/04/2024"]),
+        (True, ["03/04/2024"], ["2024-04-03"]),
+        (False, ["03/04/2024"], ["2024-03-04"]),
+        (None, ["2024/5", "2024/05/06", None], ["2024-05", "2024-05-06", None]),
+        (None, ["2024-W11", "1"], ["2024-W11", "1"]),
+        (None, ["13/2024", "31/02/2024"], ["13/2024", "31/02/2024"]),
+    ],
+)  # fmt: skip
+def test_periods(dayfirst, texts, periods):
+    assert Spelling(dayfirst=dayfirst).periods(texts) == periods
