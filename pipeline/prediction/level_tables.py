@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from pipeline.config.level_schema import TRAINING
 from pipeline.prediction.level_columns import threshold_columns
 from pipeline.prediction.level_draws import LevelDraws
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
-RANKED = 0.5  # share of an area's surface with a rate from which the area has a rank
+RANKED = 0.5  # share of an area in the counted country, or the map, from which it has a rank
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,7 @@ def tabulate_level(
     observed: Observed,
     summary: Summary,
     pixel: float,
+    inside: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return the table of a level, one row an area, without shapes.
 
@@ -116,6 +116,9 @@ def tabulate_level(
     summary : Summary
     pixel : float
         Surface of a pixel on the grid's plane.
+    inside : (n_area,) float64 array, optional
+        Share of each area in the counted country or the map: one below `RANKED` has no rank, for a
+        sliver of a neighbour says nothing of it.
 
     Returns
     -------
@@ -150,8 +153,7 @@ def tabulate_level(
             above, draws.above[number, at] * blank, draws.above_drawn[number][:, at] * blank
         )
     if len(level) > 1:
-        # A level may reach past the counted country: a sliver says nothing of its area.
-        known = filled & (table["mapped"] >= RANKED) if level.name != TRAINING else filled
+        known = filled if inside is None else filled & (inside >= RANKED)
         table |= _ranks(cases * per_person, drawn * per_person, known, summary)
     return pd.DataFrame(table)
 
