@@ -40,7 +40,10 @@ def plain_kml(path: str) -> bytes:
     if _tag(root) != "kml":
         found = f"cannot be read as vector data (it begins with <{_tag(root)}>, not <kml>)"
         raise InputError(Problem(path, found, _EXPORT))
-    if any(_tag(element) == "NetworkLink" for element in root.iter()):
+    tags = {_tag(element) for element in root.iter()}
+    if "NetworkLink" not in tags and "Placemark" not in tags:
+        raise InputError(Problem(path, "holds no place", _EXPORT))
+    if "NetworkLink" in tags:
         raise InputError(Problem(path, "takes its places from another file or server", _EXPORT))
     ElementTree.register_namespace("", _NAMESPACE)
     try:

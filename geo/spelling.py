@@ -42,7 +42,7 @@ class Spelling:
     def number(self, value: Any) -> float:
         """Convert a cell to a number; raise ValueError if it is none."""
         if not isinstance(value, str):
-            return float(value)
+            return float(str(value))  # True is no number
         text, mark = _plain(value), self.thousands
         point = self.decimal or ("," if mark == "." else ".")
         whole, _, rest = text.partition(point)

@@ -10,13 +10,12 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from geo.errors import name_first
-from pipeline.config.level_schema import TRAINING
 from pipeline.prediction.level_columns import threshold_columns
 from pipeline.prediction.level_draws import LevelDraws
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
 N_NAMED = 3  # training areas that say why a total is unknown
-RANKED = 0.5  # share of an area's surface with a rate from which the area has a rank
+RANKED = 0.5  # share of an area in the counted country, or the map, from which it has a rank
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,7 @@ def tabulate_level(
     observed: Observed,
     summary: Summary,
     pixel: float,
+    inside: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Return the table of a level, one row an area, without shapes.
 
@@ -142,6 +142,9 @@ def tabulate_level(
     summary : Summary
     pixel : float
         Surface of a pixel on the grid's plane.
+    inside : (n_area,) float64 array, optional
+        Share of each area in the counted country or the map: one below `RANKED` has no rank, for a
+        sliver of a neighbour says nothing of it.
 
     Returns
     -------
@@ -178,8 +181,7 @@ def tabulate_level(
             above, draws.above[number, at] * blank, draws.above_drawn[number][:, at] * blank
         )
     if len(level) > 1:
-        # A level may reach past the counted country: a sliver says nothing of its area.
-        known = filled & (table["mapped"] >= RANKED) if level.name != TRAINING else filled
+        known = filled if inside is None else filled & (inside >= RANKED)
         table |= _ranks(cases * per_person, drawn * per_person, known, summary)
     return pd.DataFrame(table)
 

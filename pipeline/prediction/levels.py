@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import shapely
 
 from geo.errors import InputError, Problem, name_first
 from geo.grid import Grid
@@ -137,8 +138,8 @@ def _target(
         curves.append((PIXELS, of_pixels))
     for level, at in reader.numbered():
         own = tables[level.name]
-        rate = own["rate"].where(own["rank"].notna() if "rank" in own else True).to_numpy()
-        order, curve = area_curve(rate, draws.people[at], draws.cases_drawn[:, at])
+        rate = own["rate"].where(own["rank"].notna()) if "rank" in own else own["rate"]
+        order, curve = area_curve(rate.to_numpy(), draws.people[at], draws.cases_drawn[:, at])
         if len(level) > 1 and curve is not None:
             curves.append((level.name, curve))
             columns = target_columns(order, curve, summary)
@@ -222,9 +223,29 @@ def tabulate(
     """Return the table of each level."""
     pixel = reader.grid.res[0] * reader.grid.res[1]
     return {
-        level.name: tabulate_level(level, draws, at, observed[level.name], summary, pixel)
+        level.name: tabulate_level(
+            level, draws, at, observed[level.name], summary, pixel,
+            _inside(level, reader.levels[0], draws.mapped[at] * pixel),
+        )
         for level, at in reader.numbered()
-    }
+    }  # fmt: skip
+
+
+def _inside(level: Level, training: Level, mapped: np.ndarray) -> np.ndarray | None:
+    """Return the share of each area in the training areas, or in mapped pixels; None for them.
+
+    Without people a pixel has no rate, and a lake or a desert may lie in a training area. Where
+    the map covers enough of an area, no shapes are compared.
+    """
+    if level is training or len(level) == 1:
+        return None
+    share = np.divide(mapped, level.surface, out=np.zeros(len(level)), where=level.surface > 0)
+    short = np.flatnonzero(share < RANKED)
+    area, own = shapely.STRtree(training.shapes).query(level.shapes[short], predicate="intersects")
+    common = shapely.area(shapely.intersection(level.shapes[short][area], training.shapes[own]))
+    part = np.bincount(area, common, short.size)
+    share[short] = np.maximum(share[short], part / np.maximum(level.surface[short], 1e-300))
+    return share
 
 
 def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) -> None:
@@ -254,9 +275,12 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
         if len(short):
             each = zip(short["id"], short["mapped"], strict=True)
             named = name_first([f"{title[i]} {100 * share:.0f} %" for i, share in each])
+            unranked = short["id"][short["rank"].isna()] if "rank" in short else []
+            unranked = [title[i] for i in unranked]
+            if unranked:
+                named += f"; without a rank, as most of them is outside: {name_first(unranked)}"
             hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
             progress.log(
                 f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "
-                f"in a part of their surface only; below {100 * RANKED:.0f} % an area has no rank: "
-                f"{named}{hint}"
+                f"in a part of their surface only: {named}{hint}"
             )

@@ -323,8 +323,8 @@ def geojson_nested_deeply(country: Country) -> None:
     _named(country, "areas.geojson", '{"type": ' + "[" * 100_000)
 
 
-@case("boundaries", Error("areas.kml", "another format", "GeoPackage"))
-def kml(country: Country) -> None:
+@case("boundaries", Error("areas.kml", "holds no place", "GeoPackage"))
+def kml_without_places(country: Country) -> None:
     _named(country, "areas.kml", "<kml xmlns='http://www.opengis.net/kml/2.2'></kml>")
 
 

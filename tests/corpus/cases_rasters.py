@@ -97,7 +97,8 @@ def a_vrt_as_gdal_writes_it_of_tiles(country: Country) -> None:
 @case("raster")
 def a_raster_in_a_geopackage(country: Country) -> None:
     path = country.covariates[0]
-    country.raster(path, country.values(path).astype("float32"), dtype="float32")
+    values = country.values(path).astype("float32")
+    country.raster(path, values, dtype="float32", nodata=-9999)
     rasterio.shutil.copy(path, country.directory / "wave.gpkg", driver="GPKG")
     country.covariate(path="wave.gpkg")
 

@@ -28,6 +28,7 @@ def thousands_separated_by_commas(country: Country) -> None:
       'set counts.thousands: "." or counts.decimal: "."'))  # fmt: skip
 def thousands_separated_by_points(country: Country) -> None:
     country.table([f"M{k:02d},1.0{k}0" for k in range(9)])
+    country.change("output", exceedance=[])
 
 
 for _mark, _cell in ((",", '"1,0{k}0"'), (".", "1.0{k}0"), (" ", "1\u202f0{k}0"), ("'", "1’0{k}0")):
@@ -139,7 +140,9 @@ def text_of_another_page(country: Country) -> None:
     country.counts.write_text(country.counts.read_text("utf-8"), encoding="latin-1")
 
 
-@case("table", Error("configuration", "no encoding 'latin-99'", "cp1252"), name="encoding unknown")
+@case(
+    "table", Error("counts.encoding", "no encoding 'latin-99'", "cp1252"), name="encoding unknown"
+)
 def _encoding_unknown(country: Country) -> None:
     country.change("counts", encoding="latin-99")
 

@@ -24,7 +24,7 @@ from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
-from pipeline.prediction.levels import grid_of, log_overlaps, log_unmapped, open_levels
+from pipeline.prediction.levels import _inside, grid_of, log_overlaps, log_unmapped, open_levels
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
@@ -306,6 +306,26 @@ def test_a_map_without_cases_has_rates_alone():
     assert not {"cases", "observed", "observed_rate", "tested"} & set(table)
     assert table["rate"].tolist() == [1.0, 1.0]
     np.testing.assert_allclose(table["rate_upper"], [1.75, 2.5])
+
+
+def test_an_area_mostly_outside_the_country_has_no_rank():
+    """The level has a sliver of a neighbour, of a high rate, and an area that is mostly a lake."""
+    shapes = np.array([box(0, 0, 4, 4), box(4, 0, 8, 4), box(-3, 0, 0.5, 4)])
+    ids = np.array(["home", "lake", "neighbour"], object)
+    level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
+    home = Level("training", ids[:2], None, gpd.GeoSeries(shapes[:2]), shapes[:2], None)
+    inside = _inside(level, home, np.array([16.0, 1.0, 2.0]))
+    np.testing.assert_allclose(inside, [1.0, 1.0, 1 / 7])
+    assert _inside(home, home, np.ones(2)) is None
+    people, drawn = np.array([100.0, 50.0, 1.0]), np.array([[20.0, 5.0, 1.0]])
+    draws = LevelDraws(
+        people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)), drawn,
+        np.empty((0, 1, 3)), np.empty(0), np.empty((1, 0)),
+    )  # fmt: skip
+    blank = Observed(np.full(3, np.nan), np.full(3, np.nan))
+    table = tabulate_level(level, draws, slice(0, 3), blank, Summary(0.9, 1, (), True), 1.0, inside)
+    np.testing.assert_array_equal(table["rank"], [1, 2, np.nan])
+    assert table["rate"][2] == 1.0  # flagged, not hidden
 
 
 def test_prevalences_are_per_person_tested():
