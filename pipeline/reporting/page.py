@@ -17,6 +17,7 @@ from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, cal
 from pipeline.evaluation.report import area_table, label_table, label_truth_table, truth_table
 from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY as VERDICT
+from pipeline.evaluation.verdict import without_figures
 from pipeline.prediction.products import rate_unit
 from pipeline.reporting import asked
 from pipeline.reporting.effects import effects
@@ -90,6 +91,10 @@ def page_content(found: Found) -> dict[str, Any]:
         "one": one,
         "answers": answers(evaluation, totals, one),
         "verdict": None if evaluation is None else sentence(evaluation[VERDICT]["sentence"]),
+        "told": sentence(
+            without_figures(evaluation)
+            or f"nobody has measured whether the map is better than {one}"
+        ),
         "first": cautions(evaluation, fit, found.balance, one, technical=False)[:N_FIRST],
         "warnings": warnings,
         "reconciled": reconciled_words(config, scaled),

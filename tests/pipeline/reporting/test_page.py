@@ -267,6 +267,7 @@ def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
     assert {"v1", "1.5", "−12.5"} <= set(cells)
     assert "/secret" not in page
     section = page[page.index('<section id="targeting"') :]
+    assert "as good as the map: Better than one rate for the whole country: by area" in section
     assert section.index("<img") < section.index("<table")
     cells = texts(section[: section.index("</section>")], "td")
     assert ["20", "44.7", "43.7", "45.7"] in [cells[k : k + 4] for k in range(len(cells))]
