@@ -99,7 +99,8 @@ def test_more_positives_than_tested_is_told_by_area(files):
         counts={"path": "cases.csv", "value": "cases", "tested": "n"},
         model={"likelihood": "binomial"},
     )
-    with pytest.raises(InputError, match=r"more positives than tested in M03 \(13 of 12\)"):
+    told = r"row 5 \(id M03\): column 'cases' has more positives than column 'n' .*\(13 of 12\)"
+    with pytest.raises(InputError, match=told):
         ingest(StageContext(load_config(path)))
 
 

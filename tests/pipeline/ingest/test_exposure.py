@@ -155,7 +155,7 @@ def test_areas_without_a_weight_are_left_out_or_refused(files):
     store = _store(files, {"weight": "ha"})
     assert "M02" not in store.ids
     assert store.attrs["left_out"]["areas"] == ["M02"]
-    with pytest.raises(InputError, match=r"a value, but a weight of 0 in M02 \(2\)"):
+    with pytest.raises(InputError, match=r"row 4 \(id M02\): column 'crop' has a value, but"):
         _store(files, {"weight": "ha", "of": "total"})
     _table(files, yields, dict.fromkeys(files.ids, 0.0))
     with pytest.raises(InputError, match="column 'ha' is 0 or missing for every area"):

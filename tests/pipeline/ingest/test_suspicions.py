@@ -104,9 +104,12 @@ def test_a_raster_in_ten_thousandths(files: Any) -> None:
 
 def test_more_cases_than_people(files: Any) -> None:
     files.raster("population.tif", files.population / 1e5)
-    said = found(files)["rate"]
-    assert "126 cases of" in said
-    assert "population.scale: 1000" in said
+    (problem,) = check_inputs(files.config()).problems
+    assert "126 cases of" in problem.found
+    assert "population.scale: 1000" in problem.remedy
+    assert "check: {accept: ['rate:counts']}" in problem.remedy
+    files.options = {"check": {"accept": ["rate:counts"]}}
+    assert check_inputs(files.config()).problems == []
     files.options = {"population": {"path": "population.tif", "scale": 1e5}}
     assert found(files) == {}
 
@@ -120,7 +123,7 @@ def test_more_cases_than_people(files: Any) -> None:
     ],
 )
 def test_shares_taken_for_counts(files: Any, column: str, values: np.ndarray) -> None:
-    lines = [f"{area},{value:.3f}" for area, value in zip(files.cases, values, strict=True)]
+    lines = [f"{area},{value:.2f}" for area, value in zip(files.cases, values, strict=True)]
     (files.directory / "cases.csv").write_text(f"code,{column}\n" + "\n".join(lines) + "\n")
     files.options = {"counts": {"path": "cases.csv", "value": column}}
     assert column in found(files)["shares"]
