@@ -5,7 +5,6 @@ An area may have none: it has no row, or a cell that is empty or one of :data:`g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +24,9 @@ from geo.columns import (
     id_text,
     is_missing,
     paired,
-    same_but_for_spelling,
 )
 from geo.errors import InputError, Problem, name_first
+from geo.id_proposals import by_period, pairing
 from geo.spelling import USUAL, Spelling
 from geo.tables import TABLES, read_table
 
@@ -271,7 +270,7 @@ def _read_responses(
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
     if noun == "count" and row_filter is None:
-        remedy += _by_period(table, ids)
+        remedy += by_period(table, ids)
     check_ids(ids, rows, name, word, problems, remedy, id_column)
     period = "" if row_filter is None else row_filter[1]
     responses = _Responses(
@@ -279,24 +278,6 @@ def _read_responses(
     )
     _check_match(responses, id_column, table, areas, problems)
     return responses
-
-
-_PERIOD_NAME = re.compile(
-    r"period|p[eé]riode|year|month|week|date|day|quarter|ann[eé]e|mois|semaine|a[nñ]o|mes|semana|"
-    r"ano|m[eê]s",
-    re.IGNORECASE,
-)
-
-
-def _by_period(table: pd.DataFrame, ids: pd.Series) -> str:
-    """Return the remedy that a column tells the repeated rows apart by their period, or ""."""
-    for column in table.columns:
-        if not _PERIOD_NAME.fullmatch(str(column)):
-            continue
-        both = pd.DataFrame({"id": ids, "period": id_text(table[column])})
-        if not both.duplicated().any():
-            return f"; if each period has a row of its own, set counts.period: {column}"
-    return ""
 
 
 def _check_match(
@@ -318,42 +299,9 @@ def _check_match(
         return
     found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
     remedy = "correct the ids or drop the rows"
-    pairs = same_but_for_spelling(given - known, known - given)
-    other = _other_column(given, known, id_column, table, areas, noun)
-    if other:
-        remedy = f"{other}, or {remedy}"
-    elif pairs:
-        (theirs, ours), many = pairs[0], f" and {len(pairs) - 1} more so" if pairs[1:] else ""
-        remedy = f"if {theirs!r} is {ours!r}{many}, set {noun}s.match: spelling, which "
-        remedy += "leaves capitals, accents, blanks and leading zeros out, or correct the ids or "
-        remedy += "drop the rows"
+    proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
+    remedy = f"{proposed}, or {remedy}" if proposed else remedy
     problems.append(Problem(name, found, remedy))
-
-
-def _other_column(
-    given: set[str],
-    known: set[str],
-    id_column: str,
-    table: pd.DataFrame,
-    areas: gpd.GeoDataFrame,
-    noun: str,
-) -> str:
-    """Return the remedy that another column has the ids of the other file, or "".
-
-    Names in place of codes, say. Most of the ids have to be in it, and each of them once.
-    """
-    least = 0.5 * max(len(given), 1)
-    if len(given & known) >= least:
-        return ""
-    for column in attribute_columns(areas):
-        texts = id_text(areas[column])
-        if texts.is_unique and len(given & set(texts.dropna())) > least:
-            return f"the areas have these ids in column {column!r}: set areas.id: {column}"
-    for column in map(str, table.columns):
-        texts = set(id_text(table[column]).dropna()) if column != id_column else set()
-        if len(texts & known) > 0.5 * max(len(texts), 1):
-            return f"column {column!r} has the areas' ids: set {noun}s.id: {column}"
-    return ""
 
 
 def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
