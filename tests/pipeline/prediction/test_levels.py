@@ -346,10 +346,14 @@ def test_prevalences_are_per_person_tested():
     assert table["observed_rate"][0] == 10
     whole = Level("zone", ids[:1], None, gpd.GeoSeries(shapes[:1]), shapes[:1], None)
     pairs = Overlaps(np.array([0, 1]), np.array([0, 0]), np.array([True, True]))
-    assert np.isnan(own.totals(whole, pairs, np.ones(1)).cases[0])
+    found = own.totals(whole, pairs, np.ones(1), ids)
+    assert np.isnan(found.cases[0])
+    assert found.why[0] == "no count: b"
     known = Observed(np.array([5.0, 8.0]), np.array([50.0, 20.0]))
-    assert known.totals(whole, pairs, np.ones(1)).tested[0] == 70
-    assert np.isnan(known.totals(whole, pairs, np.array([0.98])).cases[0])
+    assert known.totals(whole, pairs, np.ones(1), ids).tested[0] == 70
+    short = known.totals(whole, pairs, np.array([0.98]), ids)
+    assert np.isnan(short.cases[0])
+    assert short.why[0] == "areas with counts hold 98 % of its people"
 
 
 @pytest.mark.parametrize(
