@@ -9,6 +9,7 @@ from typing import Any
 from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from geo.membership import Membership
+from geo.raster import open_raster
 from geo.temporary import temporary_directory
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
@@ -65,13 +66,21 @@ def checked(config: Config, prepare: Prepare) -> Checked:
                         ids.extend(str(i) for i in inputs.areas[AREA_ID])
                     now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
-                    return now.problems
+                    return [*now.problems, *_of_truth(local)]
 
                 inputs, _ = prepare(local, directory, Silent(), look)
                 found = describe_inputs(config, inputs)
         except InputError as error:
             problems = list(error.problems)
     return Checked(problems, examined[0] if examined else None, found, ids)
+
+
+def _of_truth(config: Config) -> list[Problem]:
+    """Look at a raster that no stage opens before the evaluation, hours after the start."""
+    problems: list[Problem] = []
+    if config.truth is not None:
+        open_raster(config.truth.path, "truth", problems, config.truth.choice, config.truth.header)
+    return problems
 
 
 def suspicions_logged(config: Config, progress: Progress) -> Look:

@@ -121,8 +121,6 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         source = open_raster(spec.path, "population", problems, spec.choice, spec.header)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
-    if config.truth is not None:  # read after the fit, which may take hours
-        open_raster(config.truth.path, "truth", problems, config.truth.choice, config.truth.header)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
         extent = Extent(areas)

@@ -88,6 +88,7 @@ def run(
             "areas": {"path": "areas.gpkg", "id": "code"},
             "counts": {"path": "cases.csv", "value": "cases"},
             "population": {"path": people.name},
+            "check": {"accept": ["thousands:population"]},  # one in a hundred km2
             "covariates": {"wave": {"path": wave.name, "resampling": "bilinear"}},
             "grid": grid,
             "output": {"dir": str(directory / "out")},
