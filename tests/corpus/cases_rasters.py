@@ -76,7 +76,9 @@ def a_time_of_a_raster_without_any(country: Country) -> None:
     country.covariate(time="2023-02")
 
 
-@case("raster", Error("truth", "has 2 variables (ndvi, evi)", "`variable: ndvi`"))
+@case(
+    "raster", Error("truth", "has 2 variables (ndvi, evi)", "`variable: ndvi`"), also_ingest=False
+)
 def a_truth_of_two_bands(country: Country) -> None:
     _two_bands(country)
     country.covariate(variable="evi")
