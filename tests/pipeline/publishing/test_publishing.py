@@ -576,7 +576,7 @@ WON, LOST, UNCLEAR = [0.4, 0.5, 0.6], [-0.4, -0.5, -0.6], [1.5, -1.0, 0.1]
             ],
         ),
         (against_one_rate(area=LOST, block=LOST), {}, ["by area: no, the", "by region: no, the"]),
-        # Noise: of twenty maps of shuffled counts eight have a gain above 0.
+        # A gain above 0 alone may be noise.
         (
             against_one_rate(area=UNCLEAR, block=WON),
             {},
