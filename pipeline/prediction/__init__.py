@@ -1,4 +1,4 @@
-"""The predict stage: writes rasters, tables of areas and the preview (products.py lists them).
+"""The predict stage: writes rasters and tables of areas (products.py lists them).
 
 May import pipeline.store, pipeline.cluster and what lies below them.
 """

@@ -39,7 +39,7 @@ TARGETING_CSV = Product(
     description="cases reached by the people of highest rate, and people needed, in percent",
     announced=True,
 )
-TARGETING_PNG = Product(file="targeting.png", description="the same as a picture")
+TARGETING_PNG = Product(file="targeting.png", description="the same as a picture", stage="report")
 
 
 def _reconciled(config: Config) -> bool:

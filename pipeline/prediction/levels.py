@@ -21,7 +21,7 @@ from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
-from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_PNG, TARGETING_RANK
+from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_RANK
 from pipeline.prediction.level_rasters import open_layers
 from pipeline.prediction.level_tables import RANKED, Observed, Summary, add_columns, tabulate_level
 from pipeline.prediction.map_result import MapResult
@@ -37,7 +37,6 @@ from pipeline.prediction.targeting import (
     target_columns,
     targeting_table,
 )
-from pipeline.prediction.targeting_picture import render_targeting
 from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.level_areas import (
     Level,
@@ -147,7 +146,6 @@ def _target(
     if curves:
         table = targeting_table(curves, summary)
         write_csv(table, made.directory / TARGETING_CSV.file)
-        render_targeting(made.config, table, made.directory / TARGETING_PNG.file)
     wanted = [
         layer for layer in layers(made.config, from_draws=True) if layer.product is TARGETING_RANK
     ]

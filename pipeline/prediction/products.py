@@ -119,6 +119,7 @@ AREAS_CSV = Product(file="areas.csv", description="the same table without shapes
 PREVIEW = Product(
     file="preview.png",
     description="the maps and the fit in one picture",
+    stage="report",
     roles=("overview", "thumbnail"),
 )
 EVALUATION = Product(

@@ -37,7 +37,6 @@ from pipeline.prediction.areas import (
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.levels import grid_of, predict_levels
 from pipeline.prediction.map_result import MapResult
-from pipeline.prediction.preview import render_preview
 from pipeline.prediction.products import DATA_SUPPORT, Layer, layers, output_patterns
 from pipeline.prediction.raster import predict_raster
 from pipeline.prediction.support_shares import covariate_range, support_shares, write_support
@@ -61,7 +60,7 @@ from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_with
 
 
 def predict_stage(context: StageContext) -> dict[str, Any]:
-    """Write the maps, the table of areas and the preview.
+    """Write the maps and the table of areas.
 
     Parameters
     ----------
@@ -147,7 +146,6 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         log_without_counts(config, uncounted, progress)
         write_areas(boundaries, table, config.areas.id, staging)
         describe_areas(config, staging)
-        render_preview(config, staging)
         files = _publish(staging, out)
     balance = _balance(
         config,

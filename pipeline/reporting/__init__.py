@@ -1,4 +1,4 @@
-"""The report stage: one self-contained page, and its pictures, of a finished run.
+"""The report stage: one self-contained page and the pictures of a finished run.
 
 May import pipeline.evaluation, pipeline.prediction and what lies below them.
 """

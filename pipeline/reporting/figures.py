@@ -18,10 +18,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from geo.colours import Scale
+from pipeline.config.level_schema import PIXELS
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
-from pipeline.prediction.preview import (
+from pipeline.reporting.preview import (
     BLUE,
     INK,
     MUTED,
@@ -35,10 +36,12 @@ from pipeline.prediction.preview import (
     draw_scale_bar,
     outlines,
     prepare_plot,
+    titled,
 )
 from pipeline.reporting.tables import TARGETING, targeting_curve
 
 DPI = 130
+AT = 20  # percent of people whose cases the picture of targeting names
 #: Colours of residuals, in predictive standard deviations.
 RESIDUALS = Scale(
     (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0),
@@ -109,7 +112,12 @@ def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
         return None
     figure = _figure(6.2, 5.8)
     axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
-    prepare_plot(axes, "Calibration of intervals", "level of the interval", "share covered")
+    prepare_plot(
+        axes,
+        "Calibration of intervals",
+        "level of the interval (probability)",
+        "intervals that cover (share)",
+    )
     axes.plot([0, 1], [0, 1], color=INK, lw=0.8, label="calibrated")
     for (label, points), colour, marker in zip(
         lines, (BLUE, RED, "#4d7c3a", MUTED), "osD^", strict=False
@@ -125,25 +133,35 @@ def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
     return Drawn("calibration", "Calibration", alt, figure)
 
 
-def draw_targeting(out: Path, unit: str, total: str) -> Drawn | None:
+def draw_targeting(config: Config, out: Path, verdict: str) -> Drawn | None:
     """Draw the share of cases that the people of highest rate hold; None without the table."""
     table = targeting_curve(out / TARGETING)
     if table is None:
         return None
-    figure = _figure(6.2, 5.8)
-    axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
-    prepare_plot(axes, "Targeting", f"% of {unit}, highest rates first", f"% of {total} reached")
+    words = ResponseWords.of(config)
+    unit = words.weight_unit or "people"
+    figure = _figure(6.2, 6.0)
+    axes = figure.add_axes((0.13, 0.1, 0.84, 0.79))
+    x_label = f"{unit} taken, highest mean {words.quantity} first (%)"
+    prepare_plot(axes, "", x_label, f"expected {words.total} reached (%)")
+    figure.text(0.03, 0.975, f"{titled(config)}: targeting", size=12, weight="bold", color=INK, va="top")
+    figure.text(0.03, 0.935, verdict, size=8, color=MUTED, va="top")
     axes.plot([0, 100], [0, 100], color=INK, lw=0.8, label="at random")
     for n, (level, own) in enumerate(table.groupby("level", sort=False)):
         colour = (BLUE, RED, "#4d7c3a", "#7a4b9a", MUTED)[n % 5]
-        ends = own["cases_reached_lower"], own["cases_reached_upper"]
-        axes.fill_between(own["percent"], *ends, color=colour, alpha=0.2, lw=0)
-        axes.plot(own["percent"], own["cases_reached"], color=colour, lw=1.4, label=str(level))
+        lower, upper = own["cases_reached_lower"], own["cases_reached_upper"]
+        axes.fill_between(own["percent"], lower, upper, color=colour, alpha=0.2, lw=0)
+        at = own[own["percent"] == AT].iloc[0]
+        ends = f"{at['cases_reached_lower']:.0f} to {at['cases_reached_upper']:.0f}"
+        label = f"{'pixels' if level == PIXELS else level}: {at['cases_reached']:.0f} % ({ends})"
+        axes.plot(own["percent"], own["cases_reached"], color=colour, lw=1.4, label=label)
+    axes.axvline(AT, color=MUTED, lw=0.8)
     axes.set(xlim=(0, 100), ylim=(0, 101))
-    axes.legend(frameon=False, loc="lower right", labelcolor=INK, fontsize=8.5)
+    interval = f"{100 * config.output.interval:g} % intervals"
+    draw_legend(axes, f"reached with {AT} % of the {unit}, {interval}", "lower right")
     alt = (
-        f"Line plot: share of the {total} reached against the share of the {unit} who are taken, "
-        "those with the highest rate first, by level. The table has the numbers."
+        f"Line plot: share of the {words.total} reached against the share of the {unit} who are "
+        "taken, those with the highest rate first, by level. The table has the numbers."
     )
     return Drawn("targeting", "Targeting", alt, figure)
 

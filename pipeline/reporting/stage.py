@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
 from pipeline.evaluation.verdict import without_figures
 from pipeline.prediction.colours import level_product, raster_scale
-from pipeline.prediction.preview import Panel
+from pipeline.prediction.level_products import TARGETING_PNG
 from pipeline.prediction.products import (
     AREAS_GPKG,
     AREAS_LAYER,
     EVALUATION,
+    PREVIEW,
     PROBABILITY_SD,
     RATE_SD,
     REPORT,
@@ -44,6 +45,7 @@ from pipeline.reporting.figures import (
 from pipeline.reporting.maps import map_data
 from pipeline.reporting.page import Found, page_content
 from pipeline.reporting.plane import areas_on_plane
+from pipeline.reporting.preview import Panel, draw_preview, titled
 from pipeline.reporting.rasters import comparison_of
 from pipeline.reporting.render import render
 from pipeline.reporting.tables import name_column, other_tables
@@ -84,6 +86,8 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             f"report: {EVALUATION.file} is of an earlier fit or of other intervals, and left out; "
             "run `disagg evaluate`"
         )
+    verdict = without_figures(evaluation)
+    said = verdict or "not evaluated"
     with progress.task("report", 4) as task:
         areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
         names = [str(each) for each in areas[name_column(areas, str(areas.columns[0]))]]
@@ -92,7 +96,8 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         task.advance()
         data = map_data(config, out, areas, names, plane, shapes)
         task.advance()
-        drawn = _draw(config, out, areas, evaluation, shapes)
+        drawn = _draw(config, out, areas, evaluation, shapes, said)
+        _write_pictures(config, out, drawn, said)
         task.advance()
         found = Found(
             config=config,
@@ -112,7 +117,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         task.advance()
     # Last: the catalogue has the checksum of every other file.
     model = models.load(out / "work" / "model")
-    catalogue = write_catalogue(config, out, model, progress, without_figures(evaluation))
+    catalogue = write_catalogue(config, out, model, progress, verdict)
     progress.log(f"report: {out / REPORT.file}, {len(page) / 1e6:.1f} MB")
     return {
         "bytes": len(page),
@@ -149,6 +154,18 @@ def read_evaluation(
     return found if same else None
 
 
+def _write_pictures(config: Config, out: Path, drawn: Sequence[Drawn], verdict: str) -> None:
+    """Write the pictures that lie beside the maps; they too say what the evaluation found."""
+    preview = draw_preview(config, out, verdict)
+    found = {} if preview is None else {PREVIEW.file: preview}
+    for each in drawn:
+        if each.key == "targeting":
+            found[TARGETING_PNG.file] = each.figure
+    for name, figure in found.items():
+        with atomic_write(out / name) as file:
+            figure.savefig(file, dpi=150, metadata={"Software": None, "Title": titled(config)})
+
+
 def _sizes(store: Any, raster: Path) -> dict[str, Any]:
     sizes: dict[str, Any] = {"n_areas": store.n_bag, "n_pixels": store.n_pix}
     if raster.is_file():
@@ -158,7 +175,7 @@ def _sizes(store: Any, raster: Path) -> dict[str, Any]:
 
 
 def _draw(
-    config: Config, out: Path, areas: Any, evaluation: Any, shapes: np.ndarray
+    config: Config, out: Path, areas: Any, evaluation: Any, shapes: np.ndarray, verdict: str
 ) -> list[Drawn]:
     """Draw the static pictures that the run has."""
     drawn = []
@@ -184,5 +201,5 @@ def _draw(
         drawn.append(calibration)
     if "residual" in areas:
         drawn.append(draw_residuals(shapes, areas["residual"].to_numpy(np.float64)))
-    targeting = draw_targeting(out, words.weight_unit or "people", words.total)
+    targeting = draw_targeting(config, out, verdict)
     return drawn if targeting is None else [*drawn, targeting]

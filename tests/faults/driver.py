@@ -171,7 +171,7 @@ def _import_all() -> None:
         *(
             "pipeline.cli.main",
             "pipeline.ingest.stage",
-            "pipeline.prediction.preview",
+            "pipeline.reporting.preview",
             "zarr",
             "pandas",
             "dask.delayed",

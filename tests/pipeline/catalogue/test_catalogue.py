@@ -131,6 +131,7 @@ def dataset(world, tmp_path_factory):
     config = world.with_config(output={"dir": str(out)})
     predict_stage(StageContext(config))
     (out / "evaluation.json").write_text("{}")
+    (out / "preview.png").write_bytes(b"a picture")  # of the report stage
     (out / "notes.txt").write_text("of a user: not of the run")
     notes = Notes()
     names = write_catalogue(config, out, world.model, notes)

@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 
 from geo.colours import Scale
 from pipeline.config.context import StageContext
-from pipeline.prediction import preview
 from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.colours import raster_scale
-from pipeline.prediction.preview import BreakNorm
 from pipeline.prediction.products import RATE_MEAN, RATE_SD
 from pipeline.prediction.stage import predict_stage
+from pipeline.reporting import preview
+from pipeline.reporting.preview import BreakNorm, draw_preview
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,8 @@ def results(world, tmp_path_factory):
 
         patch.setattr(preview, "draw_map", keep)
         predict_stage(StageContext(config))
+        figure = draw_preview(config, out, "better: by area yes")
+    assert "better: by area yes" in [text.get_text() for text in figure.texts]
     return config, out, panels
 
 

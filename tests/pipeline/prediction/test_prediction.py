@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import rasterio
-from matplotlib import image
 from rio_cogeo import cog_validate
 
 from geo.boundary import read_areas
@@ -130,10 +129,10 @@ def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
     wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml", ".sld")}
-    levels = {"levels.gpkg", "levels.xlsx", "targeting.csv", "targeting.png"}
+    levels = {"levels.gpkg", "levels.xlsx", "targeting.csv"}
     levels |= {f"targeting_rank{end}" for end in (".tif", ".qml", ".sld")}
     levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
-    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "preview.png", "work"}
+    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "work"}
     assert set(summary["files"]) == names - {"work"}
     assert summary["n_areas"] == 12
 
@@ -181,23 +180,17 @@ def test_the_tables_keep_the_areas_own_columns_and_order(results):
     assert frame["observed"].tolist() == [float(row["observed"]) for row in rows]
 
 
-def test_the_preview_is_a_picture_with_something_in_it(results):
-    picture = image.imread(results[0] / "preview.png")
-    assert picture.shape[1] > 1200
-    assert picture[..., :3].std() > 0.05
-
-
 def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch):
     out, _ = results
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     config = world.with_config(output={"dir": str(out), "rate_per": 10})
 
     def fail(*_, **__):
-        msg = "no picture"
+        msg = "no style"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(predict, "render_preview", fail)
-    with pytest.raises(RuntimeError, match="no picture"):
+    monkeypatch.setattr(predict, "describe_areas", fail)
+    with pytest.raises(RuntimeError, match="no style"):
         predict_stage(StageContext(config))
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert not list(out.glob(".*"))

@@ -87,7 +87,6 @@ def test_an_area_without_a_label_has_a_probability(files: Any) -> None:
     assert summary["expected_positive"] == pytest.approx(trained["probability"].sum(), rel=1e-4)
     with rasterio.open(files.directory / "out/probability_mean.tif") as tif:
         assert np.isfinite(tif.read(1)[files.pixels(8)]).any()
-    assert (files.directory / "out/preview.png").is_file()
 
 
 def test_a_period_has_the_areas_that_reported_in_it(files: Any) -> None:

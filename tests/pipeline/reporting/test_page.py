@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import rasterio
 import yaml
+from matplotlib.figure import Figure
 from PIL import Image
 
 from geo.colours import Scale
@@ -24,6 +25,7 @@ from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.demo.country import simulate_country
 from pipeline.demo.country_spec import LAYERS, CountrySpec
+from pipeline.evaluation.verdict import without_figures
 from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import RATE_MEAN
 from pipeline.reporting import asked, vendor
@@ -43,6 +45,20 @@ def texts(page: str, tag: str) -> list[str]:
     found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL)
     plain = (unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found)
     return [each.replace("\u00a0", " ") for each in plain]
+
+
+def test_the_pictures_beside_the_maps_say_what_the_evaluation_found(finished, copied, monkeypatch):
+    said = without_figures(json.loads((finished.out / "evaluation.json").read_text()))
+    assert said.startswith("better than one rate for the whole country: by area ")
+    for name in ("preview.png", "targeting.png"):
+        pixels = np.asarray(Image.open(finished.out / name).convert("L"))
+        assert pixels.shape[0] > 500
+        assert pixels.std() > 10  # something is drawn
+    written = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: written.append(self))
+    finished.report(copied)
+    texts = [{text.get_text() for text in figure.texts} for figure in written]
+    assert sum(said in each for each in texts) >= 3  # preview, targeting, and that of the page
 
 
 def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):

@@ -26,7 +26,6 @@ from pipeline.prediction.colours import raster_scale
 from pipeline.prediction.products import (
     AREAS_GPKG,
     AREAS_LAYER,
-    PREVIEW,
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RATE_MEAN,
@@ -103,14 +102,16 @@ class BreakNorm(Normalize):
         return np.interp(value, self._places, self._breaks)
 
 
-def render_preview(config: Config, directory: Path) -> None:
-    """Draw ``preview.png`` from the maps and areas of a directory; do nothing without maps.
+def draw_preview(config: Config, directory: Path, verdict: str) -> Figure | None:
+    """Draw the maps and the fit of a directory in one picture; None without maps.
 
     Parameters
     ----------
     config : Config
     directory : Path
         Has ``areas.gpkg`` and the rasters of mean and standard deviation.
+    verdict : str
+        What the evaluation says of the map, in a line.
     """
     labels, words = config.labels is not None, ResponseWords.of(config)
     # Only what is positive throughout has a deviation in per cent.
@@ -119,14 +120,14 @@ def render_preview(config: Config, directory: Path) -> None:
     mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else of_rate
     scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
     if scale is None or colours is None:
-        return
+        return None
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
     moved = reproject(areas.geometry, raster_source(directory / mean_map.file).grid)
     rings = outlines(moved, mean.extent)
     fitted = areas["probability" if labels else "fitted_rate"].notna()
     absent = outlines(moved[areas["observed"].isna() & fitted], mean.extent)
-    figure, (left, middle, right) = _figure(config.name, mean)
+    figure, (left, middle, right) = _figure(titled(config), verdict, mean)
     unit, label = rate_unit(config), "standard deviation"
     if labels:
         first = Panel("Probability to be positive", "mean of the posterior", scale)
@@ -143,11 +144,15 @@ def render_preview(config: Config, directory: Path) -> None:
     else:
         counts = config.model.response.counts
         draw_responses(right, areas, config.output.interval, words, counts=counts)
-    path = directory / PREVIEW.file
-    figure.savefig(path, metadata={"Software": None, "Title": config.name})
+    return figure
 
 
-def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
+def titled(config: Config) -> str:
+    """Return the name of a map, with its period if it has one."""
+    return config.name + (f", {config.period}" if config.period else "")
+
+
+def _figure(name: str, verdict: str, shown: Overview) -> tuple[Figure, list[Axes]]:
     """Return a figure with two axes for maps and a square plot beside them."""
     left, right, bottom, top = shown.extent
     tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.45, 2.2))
@@ -167,6 +172,7 @@ def _figure(name: str, shown: Overview) -> tuple[Figure, list[Axes]]:
         wspace=0.05,
     )
     figure.text(0.02, 1 - 0.18 / tall_in, name, size=15, weight="bold", color=INK, va="top")
+    figure.text(0.985, 1 - 0.24 / tall_in, verdict, size=9, color=MUTED, va="top", ha="right")
     return figure, [figure.add_subplot(grid[0, column]) for column in (0, 1, 3)]
 
 
@@ -349,7 +355,9 @@ def prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.set_ylabel(y_label, size=9, color=MUTED)
 
 
-def draw_legend(axes: Axes, title: str, place: Literal["upper left", "best"]) -> None:
+def draw_legend(
+    axes: Axes, title: str, place: Literal["upper left", "lower right", "best"]
+) -> None:
     """Draw a legend without a frame."""
     legend = axes.legend(
         title=title, loc=place, frameon=False, labelcolor=INK, fontsize=8.5, title_fontsize=8.5,
