@@ -55,16 +55,26 @@ def counted(kind: str, seed: int) -> Bags:
     return Bags(grid.x, grid.offsets, cases.astype(float), weight=grid.people, coords=grid.coords)
 
 
-def judge(seed: int, kind: str) -> dict[str, Any]:
-    """Fit and evaluate one country; say what both rules decide."""
-    bags = counted(kind, seed)
-    names = [f"x{k}" for k in range(bags.x.shape[1])]
+def write_country(bags: Bags, path: Path, seed: int) -> None:
+    """Write a bag store of a simulated country."""
 
     def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
         spans = zip(bags.offsets[bag] + start, bags.offsets[bag] + stop, strict=True)
         at = np.concatenate([np.arange(*span) for span in spans])
         return PixelRows(bags.x[at], bags.weight[at], bags.coords[at], at)
 
+    new = NewBags(
+        sizes=np.diff(bags.offsets), rows=rows, y=bags.y,
+        ids=[str(k) for k in range(bags.n_bag)],
+        covariates=[f"x{k}" for k in range(bags.x.shape[1])],
+    )  # fmt: skip
+    write_bags(path, new, seed=seed)
+
+
+def judge(seed: int, kind: str) -> dict[str, Any]:
+    """Fit and evaluate one country; say what both rules decide."""
+    bags = counted(kind, seed)
+    names = [f"x{k}" for k in range(bags.x.shape[1])]
     with TemporaryDirectory() as directory, one_blas_thread():
         data = {
             "name": kind,
@@ -78,11 +88,7 @@ def judge(seed: int, kind: str) -> dict[str, Any]:
         config = Config.model_validate(data, context={"base": Path(directory)})
         work = Path(directory) / "work"
         work.mkdir()
-        new = NewBags(
-            sizes=np.diff(bags.offsets), rows=rows, y=bags.y,
-            ids=[str(k) for k in range(bags.n_bag)], covariates=names,
-        )  # fmt: skip
-        write_bags(work / "bags.zarr", new, seed=seed)
+        write_country(bags, work / "bags.zarr", seed)
         model = new_model(sized(config, np.diff(bags.offsets)))
         model.fit(bags, n_thread=1).save(work / "model")
         evaluate_stage(StageContext(config))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from pipeline.cluster.local import n_thread
 from pipeline.comparison.probability import (
     larger_by_moments,
     larger_independent,
@@ -22,6 +21,10 @@ from pipeline.prediction.areas import predict_areas
 from pipeline.prediction.arrays import AreaArrays
 from pipeline.store.bag_store import BagStore
 from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_without_counts
+
+SAME_PEOPLE = 1e-6  # relative difference of two sums of the same people
+#: How far the total of the draws may be from that of a table: Monte Carlo errors, and a share.
+N_ERRORS, AGREE = 6.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -50,22 +53,52 @@ def open_areas(side: Side) -> JoinedStores:
 
 
 def draw_area_rates(
-    side: Side, model: Any, draws: Any, areas: JoinedStores, advance: Callable[[int], None]
+    model: Any,
+    draws: Any,
+    areas: JoinedStores,
+    published: pd.DataFrame,
+    n_thread: int | None,
+    advance: Callable[[int], None] | None = None,
 ) -> AreaRates:
-    """Evaluate drawn surfaces at the areas of a side, block by block."""
+    """Evaluate drawn surfaces at areas, block by block, given the counts that were published.
+
+    Parameters
+    ----------
+    model : fitted model
+    draws : draws of functions
+    areas : JoinedStores
+        Pixels of the areas. Their counts may be of another run than the model.
+    published : DataFrame
+        Table of the areas of the model's own run, indexed by id: ``observed``, ``people``,
+        ``tested``. A model conditions its draws on the counts that it was fitted to.
+    n_thread : int or None
+    advance : callable, optional
+        Called with the number of areas done after each block.
+    """
+    own = published.reindex(list(areas.ids))
+    y, people = (own[name].to_numpy(np.float64) for name in ("observed", "people"))
+    trials = own["tested"].to_numpy(np.float64) if "tested" in own else None
 
     def draw(_: int, part: Any) -> AreaRates:
-        prediction = predict_areas(model, part, draws, observed=True)
-        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         bag = np.asarray(part.bag, np.int64)
+        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
+        # Where a column of the counts gives the people, each run has its own.
+        ratio = np.divide(people[bag], weight, out=np.ones(weight.shape), where=weight > 0)
+        differs = np.isfinite(ratio) & (np.abs(ratio - 1.0) > SAME_PEOPLE)
+        ratio = np.where(differs, ratio, 1.0)
+        part = replace(part, y=y[bag], weight=part.weight * np.repeat(ratio, np.diff(part.offsets)))
+        weight = weight * ratio
+        if trials is not None:
+            tested = trials[bag]
+            part = replace(part, trials=np.where(tested > 0, tested, 1.0))
+        prediction = predict_areas(model, part, draws, observed=True)
         if prediction.likelihood.needs_trials:  # its aggregate is a probability already
-            tested = np.where(areas.known_trials[bag], part.trials, np.nan)
             return AreaRates(bag, tested, np.asarray(prediction.draws, np.float64))
-        known = np.where(areas.known_exposure[bag], weight, np.nan)
+        known = np.where(np.isfinite(people[bag]), weight, np.nan)
         per = np.divide(1.0, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
         return AreaRates(bag, known, prediction.draws * per)
 
-    return AreaRates.of_blocks(areas, draw, None, advance, n_thread(side.config))
+    return AreaRates.of_blocks(areas, draw, None, advance, n_thread)
 
 
 @dataclass(frozen=True)
@@ -178,6 +211,68 @@ def _by_draws(a: np.ndarray, b: np.ndarray, interval: float) -> dict[str, np.nda
         "ratio_lower": below,
         "ratio_upper": above,
     }
+
+
+def as_published(
+    change: AreaChange,
+    drawn: tuple[AreaRates, AreaRates],
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    *,
+    scale: float,
+    rate_per: float,
+) -> AreaChange | None:
+    """Give a change by draws the means that both runs published; None where they disagree.
+
+    Means of draws have a Monte Carlo error, and a reader adds up the tables: what a comparison says
+    of levels is theirs. The draws say how sure a difference is. They are a second route to the same
+    means: where their totals are further apart than chance allows, the draws are not of what was
+    published.
+
+    Parameters
+    ----------
+    change : AreaChange
+        From :func:`change_by_draws`.
+    drawn : (AreaRates, AreaRates)
+        What it was made from.
+    a, b : DataFrame
+        Indexed by id: ``rate``, ``sd``, ``exposure``, ``expected``, as in the tables of each run.
+    scale : float
+        Factor from the unit of A's rates to that of B's.
+    rate_per : float
+        Of the rates of B.
+
+    Returns
+    -------
+    AreaChange or None
+    """
+    table = change.table.copy()
+    for letter, given, factor, own in (("a", a, scale, drawn[0]), ("b", b, 1.0, drawn[1])):
+        side = given.reindex(table.index)
+        said, by_draws = side["expected"], table[f"expected_{letter}"]
+        both = (said.notna() & by_draws.notna()).to_numpy()
+        apart = abs(float(by_draws[both].sum() - said[both].sum()))
+        cases = own.rate * np.where(np.isfinite(own.exposure), own.exposure, 0.0)
+        error = float(cases.sum(axis=1).std()) / np.sqrt(len(cases))
+        if apart > N_ERRORS * error + AGREE * float(said[both].abs().sum()):
+            return None
+        table[f"rate_{letter}"] = factor * side["rate"]
+        table[f"expected_{letter}"], table[f"exposure_{letter}"] = said, side["exposure"]
+    shared = table["difference"].notna()
+    table["difference"] = (table["rate_b"] - table["rate_a"]).where(shared)
+    table["ratio"] = (table["rate_b"] / table["rate_a"]).where(table["ratio"].notna())
+    total = {name: dict(found) if isinstance(found, dict) else found
+             for name, found in change.total.items()}  # fmt: skip
+    known = table[["expected_a", "expected_b", "exposure_a", "exposure_b"]].notna().all(axis=1)
+    if total and known.any():
+        sums = {x: float(table.loc[known, f"expected_{x}"].sum()) for x in "ab"}
+        people = {x: float(table.loc[known, f"exposure_{x}"].sum()) for x in "ab"}
+        rates = {x: rate_per * sums[x] / people[x] for x in "ab"}
+        for name, means in (("expected", sums), ("rate", rates)):
+            total[name] |= means | {"difference": means["b"] - means["a"]}
+            if np.isfinite(total[name]["ratio"]):
+                total[name]["ratio"] = means["b"] / means["a"]
+    return AreaChange(table, total)
 
 
 def change_by_tables(

@@ -15,8 +15,10 @@ from geo.errors import InputError, Problem
 from geo.temporary import temporary_directory
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cluster.local import n_thread
+from pipeline.comparison.alarms import RATE, Kind, find_changes
 from pipeline.comparison.areas import (
     AreaChange,
+    as_published,
     change_by_draws,
     change_by_tables,
     draw_area_rates,
@@ -38,10 +40,12 @@ from pipeline.core.code import installed_version
 from pipeline.core.json_values import jsonable
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
+from pipeline.reporting.tables import name_column
 from pipeline.storage.files import write_json
 
 PAIRED, INDEPENDENT, MOMENTS = "paired draws", "independent draws", "means and deviations"
 N_LISTED = 10  # areas that rose, or fell, most
+N_NAMED = 3  # areas that the headline names
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,22 @@ def compare_sides(
         unit = described["difference_mean.tif"][1]
         write_change_styles(staging, "" if unit == "1" else unit)
         layers = read_areas_layer(a), read_areas_layer(b)
-        change = _areas(a, b, drawn, layers, scale, progress)
-        table = _described_table(change.table, *layers, b)
+        change, by_area = _areas(a, b, drawn, layers, scale, notes, progress)
+        table, noise = _described_table(change.table, layers, a, b)
         write_areas_change(table, *layers, b, staging)
-        report = _report(a, b, drawn, by_pixel, pixels, table, change.total, sure, notes, unit)
+        report = _report(
+            a,
+            b,
+            drawn,
+            (_method(by_pixel), by_area),
+            pixels,
+            table,
+            change.total,
+            noise,
+            sure,
+            notes,
+            unit,
+        )
         write_json(staging / REPORT, report)
         _move(staging, out)
     return report
@@ -141,12 +157,20 @@ def headline(report: dict[str, Any]) -> str:
     """Return what changed in one line."""
     areas, total = report["areas"], report["total"].get("expected")
     n = areas["n_common"]
-    words = f"{areas['n_rose']} of {n} areas rose and {areas['n_fell']} fell"
-    words += f" with a probability of {report['sure']:g} or more"
+    if areas["n_counts_rose"] is None:
+        words = f"{areas['n_rose']} of {n} areas rose and {areas['n_fell']} fell"
+        words += f" with a probability of {report['sure']:g} or more"
+    else:
+        rose, fell = areas["n_counts_rose"], areas["n_counts_fell"]
+        words = f"observed {report['words']['rates']} of {n} areas: {rose} rose and {fell} fell"
+        words += f" by more than chance{_named_few(areas['counts_rose'] + areas['counts_fell'])}"
     if total:
-        words += f"; {report['words']['expected']} {total['a']:,.0f} -> {total['b']:,.0f}"
+        words += f"; {report['words']['expected']} in them {total['a']:,.0f} -> {total['b']:,.0f}"
         if total.get("change_probability") is not None:
             words += f" (probability of a rise {total['change_probability']:.2f})"
+        observed = report["total"].get("observed")
+        if observed:
+            words += f", {report['words']['observed']} {observed['a']:,.0f} -> {observed['b']:,.0f}"
     return f"{words}; by {report['method']['areas']}"
 
 
@@ -251,31 +275,41 @@ def _areas(
     drawn: _Drawn | None,
     layers: Sequence[pd.DataFrame],
     scale: float,
+    notes: list[str],
     progress: Progress,
-) -> AreaChange:
-    interval = b.config.output.interval
-    if drawn is None:
-        labels = b.config.labels is not None
-        tables = [_moments(frame, labels) for frame in layers]
-        positive = not labels and b.config.model.response.counts
-        return change_by_tables(
-            tables[0], tables[1], scale=scale, interval=interval, positive=positive
-        )
-    stores = [open_areas(side) for side in (a, b)]
-    with progress.task("areas", sum(store.n_bag for store in stores)) as task:
-        rates = [
-            (draw_area_rates(side, model, draws, store, task.advance), list(store.ids))
-            for side, model, draws, store in zip(
-                (a, b), drawn.models, drawn.draws, stores, strict=True
+) -> tuple[AreaChange, str]:
+    """Compare the areas; also return by what."""
+    interval, rate_per = b.config.output.interval, b.config.output.rate_per
+    labels = b.config.labels is not None
+    tables = [_moments(frame, labels) for frame in layers]
+    if drawn is not None:
+        stores = [open_areas(side) for side in (a, b)]
+        with progress.task("areas", sum(store.n_bag for store in stores)) as task:
+            one, other = (
+                draw_area_rates(model, draws, store, frame, n_thread(side.config), task.advance)
+                for side, model, draws, store, frame in zip(
+                    (a, b), drawn.models, drawn.draws, stores, layers, strict=True
+                )
             )
-        ]
-    return change_by_draws(
-        rates[0],
-        rates[1],
-        rate_per=b.config.output.rate_per,
-        interval=interval,
-        paired=drawn.paired,
-    )
+        ids = [list(store.ids) for store in stores]
+        found = change_by_draws(
+            (one, ids[0]),
+            (other, ids[1]),
+            rate_per=rate_per,
+            interval=interval,
+            paired=drawn.paired,
+        )
+        published = as_published(found, (one, other), *tables, scale=scale, rate_per=rate_per)
+        if published is not None:
+            return published, _method(drawn)
+        notes.append(
+            "the totals of the draws are not those of the tables, so areas are compared by means "
+            "and standard deviations"
+        )
+        progress.log(f"compare: warning: {notes[-1]}")
+    positive = not labels and b.config.model.response.counts
+    found = change_by_tables(*tables, scale=scale, interval=interval, positive=positive)
+    return found, MOMENTS
 
 
 def _moments(frame: pd.DataFrame, labels: bool) -> pd.DataFrame:
@@ -298,9 +332,13 @@ def _moments(frame: pd.DataFrame, labels: bool) -> pd.DataFrame:
 
 
 def _described_table(
-    table: pd.DataFrame, a: pd.DataFrame, b: pd.DataFrame, side: Side
-) -> pd.DataFrame:
-    """Add the observed values, and which maps have the area; areas without pixels too."""
+    table: pd.DataFrame, layers: Sequence[pd.DataFrame], of_a: Side, side: Side
+) -> tuple[pd.DataFrame, float | None]:
+    """Add names, observed values, the areas that changed beyond chance; areas without pixels too.
+
+    Also return the noise between areas, None of labels.
+    """
+    a, b = layers
     trials = side.config.labels is None and side.config.model.response.needs_trials
     exposed = "tested" if trials else "people"  # as in areas.csv
     table = table.rename(columns={f"exposure_{x}": f"{exposed}_{x}" for x in "ab"})
@@ -310,17 +348,44 @@ def _described_table(
     result.insert(0, "in_maps", np.where(has_a & has_b, "A and B", np.where(has_a, "A", "B")))
     for letter, frame in (("a", a), ("b", b)):
         result[f"observed_{letter}"] = frame["observed"].reindex(result.index)
-    return result
+    names = [_names(frame, each) for frame, each in ((b, side), (a, of_a))]
+    named = [each for each in names if each is not None]
+    if named:
+        whole = named[0] if len(named) == 1 else named[0].combine_first(named[1])
+        result.insert(0, "name", whole.reindex(result.index))
+    if side.config.labels is not None:
+        return result, None
+    kind: Kind = "values"
+    if side.config.model.response.counts:
+        kind = "trials" if trials else "counts"
+    sides = []
+    scale = side.config.output.rate_per / of_a.config.output.rate_per
+    for frame, factor in ((a, scale), (b, 1.0)):
+        moments = _moments(frame, labels=False)
+        moments[["rate", "sd"]] *= factor
+        moments["observed"] = frame["observed"]
+        sides.append(moments.reindex(result.index))
+    tested, noise = find_changes(sides[0], sides[1], kind)
+    result["change_p_value"], result["changed"] = tested["p_value"], tested["told"]
+    return result, noise
+
+
+def _names(frame: pd.DataFrame, side: Side) -> pd.Series | None:
+    """Return the names of the areas: of `areas.name`, else the column that the report takes."""
+    asked, key = side.config.areas.name, str(frame.index.name)
+    column = asked if asked in frame else name_column(frame, key)
+    return None if column == key else frame[column].astype(str)
 
 
 def _report(
     a: Side,
     b: Side,
     drawn: _Drawn | None,
-    by_pixel: _Drawn | None,
+    methods: tuple[str, str],
     pixels: PixelChange,
     table: pd.DataFrame,
     total: dict[str, Any],
+    noise: float | None,
     sure: float,
     notes: list[str],
     unit: str,
@@ -331,16 +396,28 @@ def _report(
         "n_rose": int((probability >= sure).sum()),
         "n_fell": int((probability <= 1 - sure).sum()),
         "n_rose_independent": int((table["change_probability_independent"] >= sure).sum()),
+        "n_counts_rose": None if noise is None else int((table["changed"] == "rose").sum()),
+        "n_counts_fell": None if noise is None else int((table["changed"] == "fell").sum()),
+        "counts_rose": _told(table, "rose"),
+        "counts_fell": _told(table, "fell"),
+        "false_discovery_rate": RATE,
+        "noise_between_areas": noise,
         "n_fell_independent": int((table["change_probability_independent"] <= 1 - sure).sum()),
         "largest_rises": _largest(table, up=True),
         "largest_falls": _largest(table, up=False),
         "only_in_a": list(table.index[table["in_maps"] == "A"]),
         "only_in_b": list(table.index[table["in_maps"] == "B"]),
     }
+    if total:  # of the areas that the expected totals are of
+        known = table[[f"{name}_{x}" for name in ("expected", "observed") for x in "ab"]]
+        chosen = known[known.notna().all(axis=1)]
+        if len(chosen) == total["n_areas"]:
+            sums = {x: float(chosen[f"observed_{x}"].sum()) for x in "ab"}
+            total = {**total, "observed": sums}
     words = ResponseWords.of(b.config)
     method = {
-        "pixels": _method(by_pixel),
-        "areas": _method(drawn),
+        "pixels": methods[0],
+        "areas": methods[1],
         "why": notes[0].partition(": ")[2] if drawn is not None and not drawn.paired else "",
         "n_draws": None if drawn is None else drawn.n_draws,
     }
@@ -350,7 +427,12 @@ def _report(
         "a": a.summary(),
         "b": b.summary(),
         "unit": unit,
-        "words": {"quantity": words.quantity, "expected": words.fitted},
+        "words": {
+            "quantity": words.quantity,
+            "rates": words.rates,
+            "expected": words.fitted,
+            "observed": f"observed {words.total}",
+        },
         "interval": b.config.output.interval,
         "sure": round(sure, 6),
         "method": method,
@@ -363,6 +445,24 @@ def _report(
     report["headline"] = headline(report)
     found: dict[str, Any] = jsonable(report)
     return found
+
+
+def _told(table: pd.DataFrame, word: str) -> list[str]:
+    """Return the areas that are told, the surest first, with their names."""
+    if "changed" not in table:
+        return []
+    told = table[table["changed"] == word].sort_values("change_p_value", kind="stable")
+    names = told["name"] if "name" in told else pd.Series(None, told.index, dtype=object)
+    return [
+        f"{code} ({name})" if isinstance(name, str) else str(code) for code, name in names.items()
+    ]
+
+
+def _named_few(names: list[str]) -> str:
+    few = ", ".join(names[:N_NAMED])
+    if not names:
+        return ""
+    return f" ({few}{f' and {len(names) - N_NAMED} more' if len(names) > N_NAMED else ''})"
 
 
 def _largest(table: pd.DataFrame, *, up: bool) -> list[dict[str, Any]]:

@@ -38,6 +38,8 @@ _ALIASES = {
     "ratio_lower": "ratio: {interval} interval, lower end",
     "ratio_upper": "ratio: {interval} interval, upper end",
     "change_probability": "probability that the {quantity} is larger in B",
+    "change_p_value": "two-sided p value of no change of the observed {rates}",
+    "changed": "change of the observed {rates} by more than chance",
     "change_probability_independent": "the same, if the errors of A and B had nothing in common",
     "people_a": "{weight_unit} in A",
     "people_b": "{weight_unit} in B",

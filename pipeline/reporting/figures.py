@@ -144,7 +144,9 @@ def draw_targeting(config: Config, out: Path, verdict: str) -> Drawn | None:
     axes = figure.add_axes((0.13, 0.1, 0.84, 0.79))
     x_label = f"{unit} taken, highest mean {words.quantity} first (%)"
     prepare_plot(axes, "", x_label, f"expected {words.total} reached (%)")
-    figure.text(0.03, 0.975, f"{titled(config)}: targeting", size=12, weight="bold", color=INK, va="top")
+    figure.text(
+        0.03, 0.975, f"{titled(config)}: targeting", size=12, weight="bold", color=INK, va="top"
+    )
     figure.text(0.03, 0.935, verdict, size=8, color=MUTED, va="top")
     axes.plot([0, 100], [0, 100], color=INK, lw=0.8, label="at random")
     for n, (level, own) in enumerate(table.groupby("level", sort=False)):

@@ -104,29 +104,41 @@ def test_areas_and_total_against_dense_draws(runs, compared):
     table = pd.read_csv(out / "change.csv", dtype={"code": str}).set_index("code")
     table = table.loc[list(store.ids)]
     tails = [0.05, 0.95]
+    # Levels are those that each run published; the draws say how sure their difference is.
+    told = [pd.read_csv(s.table, dtype={"code": str}).set_index("code") for s in (a, b)]
+    told_a, told_b = (each.loc[list(store.ids)] for each in told)
+    np.testing.assert_allclose(told_a["fitted_rate"], rate_a.mean(0), rtol=0.05)
     for column, wanted in {
-        "rate_a": rate_a.mean(0),
-        "difference": (rate_b - rate_a).mean(0),
+        "rate_a": told_a["fitted_rate"],
+        "difference": told_b["fitted_rate"] - told_a["fitted_rate"],
         "difference_lower": np.quantile(rate_b - rate_a, tails[0], axis=0),
         "difference_upper": np.quantile(rate_b - rate_a, tails[1], axis=0),
-        "ratio": rate_b.mean(0) / rate_a.mean(0),
+        "ratio": told_b["fitted_rate"] / told_a["fitted_rate"],
         "ratio_upper": np.quantile(rate_b / rate_a, tails[1], axis=0),
         "change_probability": (rate_b > rate_a).mean(0),
         "change_probability_independent": (rate_b[None] > rate_a[:, None]).mean((0, 1)),
-        "expected_b": rate_b.mean(0) * people / 1000,
+        "expected_b": told_b["fitted"],
         "people_a": people,
     }.items():
         np.testing.assert_allclose(table[column], wanted, rtol=1e-6, err_msg=column)
     before, after = (total.sum(1) for total in sums)
     total = report["total"]["expected"]
-    assert total["a"] == pytest.approx(before.mean(), rel=1e-8)
+    assert total["a"] == pytest.approx(told_a["fitted"].sum(), rel=1e-8)
+    assert total["b"] == pytest.approx(told_b["fitted"].sum(), rel=1e-8)
+    assert report["total"]["observed"]["b"] == told_b["observed"].sum()
     assert total["difference_upper"] == pytest.approx(np.quantile(after - before, 0.95), rel=1e-6)
     assert total["change_probability"] == (after > before).mean()
-    assert report["total"]["rate"]["b"] == pytest.approx(1000 * after.mean() / people.sum())
+    assert report["total"]["rate"]["b"] == pytest.approx(
+        1000 * told_b["fitted"].sum() / people.sum()
+    )
 
 
 def test_an_area_of_doubled_cases_is_found(compared):
-    _, report = compared
+    out, report = compared
+    table = pd.read_csv(out / "change.csv", dtype={"code": str}).set_index("code")
+    assert dict(table["changed"].value_counts()) == {"no": 8, "rose": 1}
+    assert table.loc[DOUBLED, "changed"] == "rose"
+    assert "of 9 areas: 1 rose and 0 fell by more than chance (M04);" in report["headline"]
     first = report["areas"]["largest_rises"][0]
     assert first["id"] == DOUBLED
     assert first["probability"] > 0.95

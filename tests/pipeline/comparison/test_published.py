@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from pipeline.cli.main import main
@@ -12,7 +14,8 @@ from pipeline.publishing.publish import publish, publish_dir
 from pipeline.publishing.summary import headline, page
 from pipeline.publishing.versions import current_version, list_versions
 from pipeline.run.runner import run_stages
-from tests.pipeline.comparison.conftest import DOUBLED
+from tests.pipeline.comparison.conftest import DOUBLED, make
+from tests.pipeline.conftest import Files
 
 ALL = ("ingest", "fit", "predict", "evaluate")
 
@@ -48,6 +51,37 @@ def test_a_version_keeps_the_change_from_the_last(published):
     assert "## Change from v0001" in page(config, done)
     assert "change_probability.tif" in page(config, done)
     assert {"change.csv", "model/arrays.npz"} <= set(version.about["files"])
+
+
+def test_totals_are_those_that_each_version_published(tmp_path):
+    """Under an area effect a model conditions on its own counts, not on those of the new month."""
+    directory = tmp_path / "maps"
+    directory.mkdir()
+    files = Files(directory)
+    rng = np.random.default_rng(2)
+    for k, name in enumerate(files.ids):
+        people = files.population[files.pixels(k)].sum()
+        files.cases[name] = str(rng.poisson(0.03 * np.exp(0.4 * rng.standard_normal()) * people))
+    files.counts()
+    path = make(directory, "a", model={"area_effect": True}, output={"draws": 200})
+    config = load_config(path)
+    run_stages(config, ALL, Silent())
+    publish(config)
+    first = pd.read_csv(config.output.dir / "areas.csv")
+    for name in files.ids:
+        files.cases[name] = str(round(0.3 * int(files.cases[name])))
+    files.counts()
+    run_stages(config, ALL, Silent())
+    done = publish(config)
+    second = pd.read_csv(config.output.dir / "areas.csv")
+    total = json.loads((done.directory / "compare.json").read_text())["total"]
+    for letter, table in (("a", first), ("b", second)):
+        assert total["expected"][letter] == pytest.approx(table["fitted"].sum(), rel=1e-9)
+        assert total["observed"][letter] == table["observed"].sum()
+    assert total["expected"]["change_probability"] < 0.01
+    said = f"expected cases in them {first['fitted'].sum():,.0f} -> {second['fitted'].sum():,.0f}"
+    assert said in headline(config, done)
+    assert "0 rose and 9 fell by more than chance" in headline(config, done)
 
 
 def test_two_versions_are_drawn_from_what_they_keep(published, tmp_path, capsys):
