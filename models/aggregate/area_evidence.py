@@ -29,7 +29,7 @@ from models.core.protocol import Arrays, State
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
 from models.gp.kernel_terms import whole_kernel
-from models.gp.priors import log_prior, log_prior_level, log_prior_noise
+from models.gp.priors import few_cases, log_prior, log_prior_level, log_prior_noise
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.links import Link
@@ -40,6 +40,7 @@ LEAST_PRECISION = 1e-6  # of a site: a response that tells less tells nothing
 DIFFERENCE, STEP = 1e-4, 0.1
 SPREAD = 1e-3  # variance of a fitted area's logarithm, beside that of its factor
 GAP = 1e-9  # of a mean from the upper end of its range
+MOST_STEPS, LONGEST, CLOSE = 20, 2.0, 0.003  # of Newton's method; in large deviations of f
 
 
 Sites = tuple[np.ndarray, np.ndarray, float]
@@ -99,18 +100,21 @@ class AreaEvidence:
         self._total, self._seen = total, seen
         self._inside = self._cov(state.params["theta"])[1]
         self._bent = 0.5 * _slope_of_slope(link, v0) / link.slope(v0)
-        self._at = v0
+        # A law whose own parameters move has its sites at the mode under each: found by Newton's
+        # steps from the last. A factor's noise stands beside the sites, which stay where they are.
+        self._at, self._moves = v0, True
         # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
         self._by_factor = np.asarray(link.value(v0) / link.slope(v0))
         self._base, tau2 = likelihood.without_factor(seen.params)
         if tau2 > 0.0:
+            self._moves = False
             t = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
             spread = np.full(bags.n_bag, tau2 + SPREAD)
             mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
             self._at = _inverse(link, np.exp(mode) / total)
         # With fewer cases than the prior of the level calls few the posterior of the mean is far
         # from Gaussian; where no rate has a slope there is nothing to expand.
-        few = log_prior_level(link.name, float(params["mean"][0]), state.fixed)[1] > 0.5
+        few = few_cases(link.name, float(params["mean"][0]), state.fixed)
         self.usable = known and not few
         self._level = _level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
@@ -137,16 +141,42 @@ class AreaEvidence:
         """
         theta, own = x[: self._kernel.n_theta], x[self._kernel.n_theta :]
         params = dict(zip(self._likelihood.parameters, own.tolist(), strict=True))
-        site, variance, constant = self._site(params)
         cov, inside = self._cov(theta)
         # Psi is not linear: the more f varies inside an area, the further its mean is from f's.
         prior_mean = self._offset + self._bent * (inside - self._inside)
         _, tau2 = self._likelihood.without_factor(params)
-        variance = variance + self._by_factor**2 * tau2
+        noise = self._by_factor**2 * tau2
         prior_mean = prior_mean - 0.5 * self._by_factor * tau2
-        cov[np.diag_indices_from(cov)] += variance
+        v = self._at
+        for _ in range(MOST_STEPS if self._moves else 1):
+            found = self._regress(cov, prior_mean, noise, self._site(params, v))
+            if found is None:
+                return None
+            value, mean, precision, mode = found
+            step = mode - v
+            close = not self._moves or np.abs(step).max() < CLOSE * self.large_sd
+            if close:
+                break
+            v = v + np.clip(step, -LONGEST * self.large_sd, LONGEST * self.large_sd)
+        else:
+            return None
+        self._at = v
+        if self._model.priors == "weak":
+            side = float(self._fixed["area_side"][0]) if "area_side" in self._fixed else None
+            value += log_prior(self._kernel, theta, self._model.link_name, side)[0]
+            arrays = {name: np.array([each]) for name, each in params.items()}
+            value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
+        return Evidence(value, mean, precision) if np.isfinite(value) else None
+
+    def _regress(
+        self, cov: np.ndarray, prior_mean: np.ndarray, noise: np.ndarray, sites: Sites
+    ) -> tuple[float, float, float, np.ndarray] | None:
+        """Return the evidence of the sites, mean and precision of the mean, and the mode of v."""
+        site, variance, constant = sites
+        whole = cov.copy()
+        whole[np.diag_indices_from(whole)] += variance + noise
         try:
-            lower = cholesky(cov)
+            lower = cholesky(whole)
         except np.linalg.LinAlgError:
             return None
         white = solve_triangular(
@@ -161,19 +191,20 @@ class AreaEvidence:
         square = float(white[:, 0] @ white[:, 0]) + known * level**2 - precision * mean**2
         value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())
         value -= 0.5 * float(np.log(precision))
-        if self._model.priors == "weak":
-            side = float(self._fixed["area_side"][0]) if "area_side" in self._fixed else None
-            value += log_prior(self._kernel, theta, self._model.link_name, side)[0]
-            arrays = {name: np.array([each]) for name, each in params.items()}
-            value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
-        return Evidence(value, mean, precision) if np.isfinite(value) else None
+        mode = site
+        if self._moves:
+            off = white[:, 0] - mean * white[:, 1]
+            mode = site - variance * solve_triangular(
+                lower, off, lower=True, trans="T", check_finite=False
+            )
+        return value, mean, precision, mode
 
-    def _site(self, params: dict[str, float]) -> Sites:
+    def _site(self, params: dict[str, float], v: np.ndarray) -> Sites:
         """Return the Gaussian sites of the areas: their places and variances, and a constant."""
         base = {name: params[name] for name in self._base.parameters}
         key = tuple(base.values())
-        if self._sites is None or self._sites[0] != key:
-            link, v, total = self._link, self._at, self._total
+        if self._moves or self._sites is None or self._sites[0] != key:
+            link, total = self._link, self._total
             mean = self._base.inside(total * link.value(v), GAP)
             at = self._base.terms(self._seen.y, mean, base, self._seen.bag_data, order=3)
             slope = total * link.slope(v)

@@ -30,6 +30,7 @@ SDS = np.log([0.015, 0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65, 0.95, 1.4])
 SPREADS = np.log([0.1, 0.2, 0.35, 0.6, 1.0, 1.7])  # deviations of the field, in large ones
 SIDES = np.log([0.15, 0.3, 0.6, 1.2, 2.4, 5.0, 12.0])  # length-scales, in sides of an area
 EXPLANATIONS = ("noise between areas", "a field shorter than an area", "a field wider than an area")
+AGREE = 6.0  # nats that half the draws may be above the optimum of the bound
 ANYWHERE = 0.1  # share of the jumps that the grid's evidence does not rule
 
 
@@ -222,7 +223,7 @@ def explore(
     Returns
     -------
     Chain
-        Or None where the evidence has no value at the fit.
+        Or None where the evidence has no value at the fit, or is not that of the fit's bound.
     """
     rng = np.random.default_rng([seed, 11])
     start = phi[1:]
@@ -269,7 +270,9 @@ def explore(
         each = zip(theta, places.sd(drawn), strict=True)
         noise = np.array([evidence.noise_share(x, sd) for x, sd in each])
     fall = first.value - np.array([each.value for each in found])
-    return Chain(drawn, fall, noise)
+    # The fit is at the optimum of the bound. Where most draws are far above it the evidence is
+    # another function than the bound, and tells nothing of the posterior.
+    return Chain(drawn, fall, noise) if np.median(fall) > -AGREE else None
 
 
 def _jumps(

@@ -50,6 +50,7 @@ LARGE_NOISE, TAIL_NOISE = 0.5, 0.1
 LARGE_SHARE = 1.0
 UNIT = "unit_"
 
+LEAST_ROOT = 1e-6  # of a mean under the square link, whose density is 0 at 0
 FEW = 10.0  # cases in all, below which their number has a flat density, and not its logarithm
 
 
@@ -147,20 +148,25 @@ def log_prior_level(link: str, mean: float, fixed: Mapping[str, Any]) -> tuple[f
     its logarithm would have all of its weight at no rate at all. So the density of the expected
     cases of all bags, ``L = unit Psi(mean)``, is flat below ``FEW``, and flat in ``log L`` above:
     proportional to ``1 / (FEW + L)``. No case then has the upper limits of the textbooks, and many
-    cases are not moved. Cases and non-cases alike under the probit link.
+    cases are not moved. Cases and non-cases alike under the probit link. Under the square link a
+    flat ``mean`` would be a rate of density ``L^(-1/2)``, whose limits are too low.
 
     Parameters
     ----------
     link : str
-        Others than exp and probit have no such limit: under the square link a flat ``mean`` is a
-        rate of density ``L^(-1/2)``.
+        ``exp``, ``square`` or ``probit``; others have no such limit.
     mean : float
     fixed : dict of arrays
         ``level_unit`` (1,): cases of all bags where ``Psi(f)`` is 1; absent: no prior.
     """
-    if "level_unit" not in fixed or link not in ("exp", "probit"):
+    if "level_unit" not in fixed or link not in ("exp", "square", "probit"):
         return 0.0, 0.0
     few = float(np.log(FEW / fixed["level_unit"][0]))
+    if link == "square":
+        at = mean if abs(mean) > LEAST_ROOT else float(np.copysign(LEAST_ROOT, mean))
+        square = at**2 * float(np.exp(-few))
+        value = float(np.log(abs(at)) - np.log1p(square))
+        return value, (1.0 - square) / (1.0 + square) / at
     if link == "exp":
         return -float(np.logaddexp(0.0, few - mean)), float(expit(few - mean))
     value = slope = 0.0
@@ -170,6 +176,14 @@ def log_prior_level(link: str, mean: float, fixed: Mapping[str, Any]) -> tuple[f
         value -= float(np.logaddexp(0.0, few - log_share))
         slope += sign * float(ratio * expit(few - log_share))
     return value, slope
+
+
+def few_cases(link: str, mean: float, fixed: Mapping[str, Any]) -> bool:
+    """Return whether a mean has fewer cases than :func:`log_prior_level` calls few."""
+    if "level_unit" not in fixed:
+        return False
+    found: float = log_prior_level(link, mean, fixed)[1]
+    return found * mean > 0.0 if link == "square" else found > 0.5
 
 
 def level_unit(

@@ -67,11 +67,10 @@ def read_responses(
     n_before = len(problems)
     read["row_filter"] = period_filter(config)
     counts = read_counts(path, areas, id_column, spec.value, problems, signed=signed, **read)
-    # No case at all is a map of upper limits, and a suspicion; values of such laws are above 0.
-    values = not signed and not config.model.response.counts
-    all_zero = counts is not None and values and not (counts > 0).any()
-    if all_zero and len(problems) == n_before:
-        found = f"column {spec.value!r} is 0 for every area"
+    # No case at all is a map of upper limits, and a suspicion; equal values have no map.
+    given = None if config.model.response.counts or counts is None else counts.dropna()
+    if given is not None and len(given) > 1 and given.nunique() == 1 and len(problems) == n_before:
+        found = f"column {spec.value!r} is {given.iloc[0]:g} for every area"
         problems.append(Problem(name, found, "give the column of the values"))
     if counts is None:
         return Responses()

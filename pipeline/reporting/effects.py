@@ -66,7 +66,9 @@ def _meaning(name: str, told: Mapping[str, Any], words: ResponseWords, rate_per:
     if told["everywhere"]:
         text += ", all else equal."
     else:
-        first, last = (number(rate_per * rate) for rate in (told["rate"][0], told["rate"][-1]))
+        start = told["rate"][0]  # the end follows from the change: medians do not add up
+        end = start * (1.0 + mid) if told["relative"] else start + mid
+        first, last = number(rate_per * start), number(rate_per * end)
         text += (
             f": {last} instead of {first} {unit}, with all other covariates at their means, on "
             "average over places."

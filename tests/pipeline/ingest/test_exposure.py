@@ -150,7 +150,7 @@ def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
 
 def test_areas_without_a_weight_are_left_out_or_refused(files):
     weight = HECTARES | {"M02": 0.0}
-    yields = dict.fromkeys(files.ids, 2.0)
+    yields = {name: 2.0 + k for k, name in enumerate(files.ids)}
     _table(files, yields, weight)
     store = _store(files, {"weight": "ha"})
     assert "M02" not in store.ids
@@ -162,6 +162,9 @@ def test_areas_without_a_weight_are_left_out_or_refused(files):
         _store(files, {"weight": "ha"})
     _table(files, yields, HECTARES | {"M05": -1.0})
     with pytest.raises(InputError, match=r"\(id M05: -1\): column 'ha' is negative"):
+        _store(files, {"weight": "ha"})
+    _table(files, dict.fromkeys(files.ids, 2.0))
+    with pytest.raises(InputError, match="column 'crop' is 2 for every area; give the column"):
         _store(files, {"weight": "ha"})
     with pytest.raises(InputError, match="acre"):
         _store(files, {"weight": "acre"})
@@ -177,7 +180,7 @@ def test_a_weight_may_be_a_column_of_the_areas(files):
 
 
 def test_large_bags_are_added_up_in_parts(monkeypatch, files):
-    _table(files, dict.fromkeys(files.ids, 2.0))
+    _table(files, {name: 2.0 + k for k, name in enumerate(files.ids)})
     store = _store(files, {"of": "total"})
 
     def rows(bag, start, stop):
