@@ -69,17 +69,35 @@ def print_publication(config: Config, done: Publication, output: Output) -> None
 
 
 @with_output_options
-def versions(config: ConfigFile, *, output: Output) -> None:
+def versions(
+    config: ConfigFile,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file against its checksum.")
+    ] = False,
+    *,
+    output: Output,
+) -> None:
     """List the published versions; a star marks the current one.
 
-    Versions that cannot be read (damaged, or of a newer format) are listed, too.
+    
+    Exit status 2: a version cannot be read (damaged, or of a newer format),
+    a file is not what was published (with --verify), or the current version
+    is not there.
     """
     with reported_errors(output, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
-        from pipeline.publishing.versions import current_version, list_all_versions
+        from pipeline.publishing.versions import current_version, faults, list_all_versions
 
         directory = publish_dir(read(config, None))
-        current = current_version(directory)
+        current, every = current_version(directory), list_all_versions(directory)
+        wrong = [f"{v.path}: cannot be read: {v.trouble}" for v in every if v.trouble]
+        if current is None and (directory / "current").is_symlink():
+            wrong.append(f"{directory / 'current'}: the current version is damaged or gone")
+        if verify:
+            with output.progress().task("versions", len(every)) as task:
+                for each in every:
+                    wrong += [] if each.trouble else faults(each)
+                    task.advance()
         rows = [
             {
                 "version": v.name,
@@ -88,16 +106,21 @@ def versions(config: ConfigFile, *, output: Output) -> None:
                 **_brief(v.about),
                 "trouble": v.trouble,
             }
-            for v in list_all_versions(directory)
+            for v in every
         ]
-        output.print_json({"ok": True, "directory": str(directory), "versions": rows})
+        found = {"ok": not wrong, "directory": str(directory), "versions": rows, "faults": wrong}
+        output.print_json(found)
         if not rows:
             output.print(f"no versions in {directory}; publish one with `disagg publish {config}`")
         for row in rows:
             star = "*" if row["current"] else " "
             output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
-            if row["trouble"]:
-                output.print(f"  cannot be read: {row['trouble']}")
+        for line in wrong:
+            output.error(f"error: {line}; restore it from a back-up, or `disagg rollback {config}`")
+        if wrong:
+            raise typer.Exit(ExitStatus.BAD_INPUT)
+        if verify and rows:
+            output.print(f"every file of {len(rows)} versions is as it was published")
 
 
 @with_output_options

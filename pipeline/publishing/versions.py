@@ -27,7 +27,7 @@ from typing import Any, cast
 from geo.errors import InputError, Problem
 from pipeline.core.errors import StoreError
 from pipeline.prediction.products import EDITABLE
-from pipeline.storage.files import fsync, write_json
+from pipeline.storage.files import file_digest, fsync, write_json
 from pipeline.storage.local_commit import read_marker, staged
 from pipeline.storage.lock import SHORT_S, Lock, writable
 
@@ -102,6 +102,26 @@ def list_all_versions(directory: Path) -> list[Version]:
                 about = _about_or_nothing(path)
                 found.append(Version(path.resolve(), "", about, str(error) or "damaged"))
     return sorted(found, key=lambda version: version.number)
+
+
+def faults(version: Version) -> list[str]:
+    """Read every file of a version; return what is wrong with each that is not as it was written.
+
+    Styles and the QGIS project may be edited where they lie: of these only the presence is checked.
+    """
+    found = []
+    for name, digest in (version.about.get("files") or {}).items():
+        path = version.path / name
+        try:
+            same = (name.endswith(EDITABLE) and path.is_file()) or file_digest(path) == digest
+        except FileNotFoundError:
+            found.append(f"{path}: missing")
+        except OSError as error:
+            found.append(f"{path}: cannot be read ({error.strerror})")
+        else:
+            if not same:
+                found.append(f"{path}: its content is not what was published (checksum)")
+    return found
 
 
 def _about_or_nothing(path: Path) -> dict[str, Any]:

@@ -87,7 +87,8 @@ def test_a_publication_never_vanishes_from_the_list(country: Path, capsys: Any, 
         (version / "version.json").unlink()
         (version / "complete.json").unlink()
     status, found, _ = run(capsys, "versions", country / "disagg.yaml")
-    assert status == 0
+    assert status == 2
+    assert not found["ok"]
     (row,) = found["versions"]
     assert row["version"] == "v0001"
     assert row["trouble"]
@@ -98,8 +99,8 @@ def test_a_publication_never_vanishes_from_the_list(country: Path, capsys: Any, 
     assert list_versions(published) == []
     assert remove_old_versions(published, 1) == []
     assert [each.name for each in list_all_versions(published)] == ["v0001"]
-    assert main(["versions", str(country / "disagg.yaml")]) == 0
-    assert "cannot be read: " in capsys.readouterr().out
+    assert main(["versions", str(country / "disagg.yaml")]) == 2
+    assert "cannot be read: " in capsys.readouterr().err
 
 
 def test_a_newer_format_is_a_line_each(country: Path, capsys: Any) -> None:

@@ -512,16 +512,17 @@ def test_two_publishers_at_once_make_one_version(tmp_path):
     assert said == ["published", "unchanged"]
 
 
+MINIMAL = {
+    "areas": {"path": "areas.gpkg", "id": "id"},
+    "counts": {"path": "cases.csv", "value": "cases"},
+    "population": {"path": "population.tif"},
+    "covariates": {"rain": {"path": "rain.tif"}},
+}
+
+
 def test_the_commands(tmp_path, capsys):
-    data = {
-        "areas": {"path": "areas.gpkg", "id": "id"},
-        "counts": {"path": "cases.csv", "value": "cases"},
-        "population": {"path": "population.tif"},
-        "covariates": {"rain": {"path": "rain.tif"}},
-        "gates": {"min_gain": 0.5},
-    }
     path = tmp_path / "map.yaml"
-    path.write_text(yaml.safe_dump(data))
+    path.write_text(yaml.safe_dump({**MINIMAL, "gates": {"min_gain": 0.5}}))
     for name in ("areas.gpkg", "cases.csv", "population.tif", "rain.tif"):
         (tmp_path / name).touch()
     config = load_config(path)
@@ -542,6 +543,37 @@ def test_the_commands(tmp_path, capsys):
     assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"
     assert main(["rollback", str(path)]) == 2
     assert "no version before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["flipped", "short", "missing"])
+def test_versions_are_read_against_their_checksums(tmp_path, capsys, fault):
+    path = tmp_path / "map.yaml"
+    path.write_text(yaml.safe_dump({"name": "m", **MINIMAL, "gates": {"min_gain": 0.5}}))
+    for name in ("areas.gpkg", "cases.csv", "population.tif", "rain.tif"):
+        (tmp_path / name).touch()
+    config = load_config(path)
+    leave_run(config, 0.05)
+    assert main(["publish", str(path)]) == 0
+    assert main(["versions", "--verify", str(path)]) == 0
+    assert "every file of 1 versions is as it was published" in capsys.readouterr().out
+    file = tmp_path / "out/published/versions/v0001/rate_mean.tif"
+    data = bytearray(file.read_bytes())
+    if fault == "missing":
+        file.unlink()
+    elif fault == "short":
+        file.write_bytes(data[:-1])
+    else:
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        # Reading every file takes long: without being asked nobody does.
+        assert main(["versions", str(path)]) == 0
+        capsys.readouterr()
+    assert main(["versions", "--verify", str(path), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert "rate_mean.tif" in err
+    found = json.loads(out)
+    assert not found["ok"]
+    assert len(found["faults"]) == (1 if fault == "flipped" else 2)  # and no current version
 
 
 # -- better than one rate, which is asked without being configured
