@@ -23,7 +23,7 @@ from pipeline.config.schema import Config
 from pipeline.core.exit_status import ExitStatus
 from pipeline.storage.location import absolute
 from pipeline.updates.arrivals import load_watched
-from pipeline.updates.map_run import check_names, slug
+from pipeline.updates.map_run import check_maps, slug
 
 POOL = "maps"
 
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--type", default="process")
     options = parser.parse_args()
     try:
-        check_names(options.config)
+        check_maps(options.config)
         for config in options.config:
             print(deploy(config, options.cron, options.pool, options.type))
     except (InputError, ValueError) as error:  # ValueError: the cron expression

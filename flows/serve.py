@@ -35,7 +35,7 @@ from pipeline.core.exit_status import ExitStatus
 from pipeline.storage.lock import Lock, LockedError
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.attended import notify_end
-from pipeline.updates.map_run import check_names
+from pipeline.updates.map_run import check_maps
 
 LOGIN, SERVER_LOGIN = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
 NOTIFY_S = 3600.0
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     children: list[ChildProcess] = []
     try:
         with ExitStack() as stack:
-            check_names(options.config)
+            check_maps(options.config)
             host, port = options.host, int(options.port)
             login = _login(host)
             stack.enter_context(_only_one())

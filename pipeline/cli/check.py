@@ -109,6 +109,7 @@ def all_problems(
         return problems, None, None, {}
     missing_files(config, problems)
     from pipeline.ingest.stage import check_inputs
+    from pipeline.run.ownership import owner_problem
     from pipeline.storage.lock import check_writable
 
     # A path with a variable that is not set is reported by that variable.
@@ -123,6 +124,9 @@ def all_problems(
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
             problems.append(problem)
     _check_folds_file(config, checked.ids, problems)
+    owned = owner_problem(config.output.dir, config, "output.dir")
+    if owned is not None:
+        problems.append(owned)
     try:
         check_writable(config.output.dir, "output.dir")
     except InputError as error:

@@ -48,7 +48,7 @@ def compare(
       disagg compare out-2023 out-2024 --independent --json
     """  # noqa: D301
     with reported_errors(output, f"disagg compare {a} {b}", resumable=False):
-        from pipeline.comparison.compare import lines
+        from pipeline.comparison.words import lines
         from pipeline.publishing.comparing import compare as run_comparison
 
         report = run_comparison(

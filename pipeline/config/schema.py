@@ -7,7 +7,6 @@ YAML keys and attributes have the same names: ``config.fit.batch_areas`` is
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +22,7 @@ from geo.trust import Trust
 from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
+from pipeline.config.derived_defaults import cluster_named, directory_of_its_name, rate_per_one
 from pipeline.config.document import Document
 from pipeline.config.input_schema import (
     Areas,
@@ -62,7 +62,8 @@ class Output(Section):
 
     dir: LocalDir = Field(
         Path("out"),
-        description="directory of the results, or their address (s3://bucket/map); "
+        description="directory of the results, or their address (s3://bucket/map); out/NAME by "
+        "default where the map has a name; "
         "`{period}` in it keeps the map of each period",
     )
     url: ObjectAddress = Field(
@@ -202,35 +203,6 @@ def _work_locally(data: dict[str, Any]) -> None:
     data["output"] = {**output, "url": url, "dir": str(above / "runs" / name)}
 
 
-def _cluster_named(data: dict[str, Any], base: Path) -> Any:
-    """Return ``compute`` with a Kubernetes cluster of the map's own name, if unset.
-
-    Two maps at once would otherwise share a cluster, and the first to end would delete it.
-    """
-    compute, output = data.get("compute"), data["output"]
-    if not isinstance(compute, dict):
-        return compute
-    wanted = compute.get("kubernetes")
-    if not isinstance(wanted, dict) or wanted.get("name") is not None:
-        return compute
-    name = re.sub("[^a-z0-9]+", "-", str(data.get("name") or "map").lower()).strip("-")[:20]
-    given = output if isinstance(output, dict) else {}
-    place = given.get("url") or (base / str(given.get("dir", "out"))).resolve()
-    digest = hashlib.sha256(f"{data.get('name')} {place}".encode()).hexdigest()[:8]
-    named = "-".join(part for part in ("disagg", name.strip("-"), digest) if part)
-    return {**compute, "kubernetes": {**wanted, "name": named}}
-
-
-def _per_one(data: dict[str, Any]) -> Any:
-    """Return ``output`` with a rate_per of 1 for values of a weight, or averages, if unset."""
-    output, counts = data["output"], data.get("counts")
-    if not isinstance(output, dict) or not isinstance(counts, dict):
-        return output
-    if counts.get("weight") is None and counts.get("of") != "average":
-        return output
-    return {"rate_per": 1, **output}
-
-
 class Config(Section):
     """A complete configuration; every path is absolute or remote.
 
@@ -275,13 +247,15 @@ class Config(Section):
         data = dict(data)
         # A default factory would not resolve output.dir relative to the file.
         data.setdefault("output", {})
+        base = (info.context or {}).get("base", Path())
+        data["output"] = directory_of_its_name(data, base)
         _work_locally(data)
         population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
-        data["output"] = _per_one(data)
+        data["output"] = rate_per_one(data)
         if "compute" in data:
-            data["compute"] = _cluster_named(data, (info.context or {}).get("base", Path()))
+            data["compute"] = cluster_named(data, base)
         for key in ("counts", "labels"):
             own = data.get(key)
             if isinstance(areas, dict) and isinstance(own, dict) and own.get("id") is None:

@@ -28,10 +28,10 @@ from pipeline.publishing.versions import (
     versions_locked,
 )
 from pipeline.run.fingerprints import output_fingerprint
+from pipeline.run.ownership import claim, owned
 from pipeline.run.record import read_record
 from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
-from pipeline.storage.lock import exclusive
 
 _STAGES = ("ingest", "fit", "predict", "evaluate")
 # Stages whose outputs make a version; the report is published with them, if there is one.
@@ -110,7 +110,7 @@ def publish(
         If no run has finished there, or its outputs are of several runs.
     """
     out, directory = config.output.dir, publish_dir(config)
-    with exclusive(out):
+    with owned(config):
         files = _published_files(config)
         fingerprint = _fingerprint(config, files)
         with versions_locked(directory):
@@ -178,6 +178,7 @@ def _add(
     progress: Progress | None,
 ) -> tuple[Version, dict[str, Any] | None]:
     """Write a version with its model and its comparison with the version before."""
+    claim(directory, config, "publish.dir")
     model, basis = kept_model(config)
     comparison: dict[str, Any] | None = None
     with temporary_directory(".compare.partial-", config.output.dir) as made:

@@ -17,6 +17,7 @@ from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.run.fingerprints import Fingerprints
+from pipeline.run.ownership import claim, owned
 from pipeline.run.record import (
     read_record,
     record_path,
@@ -28,7 +29,6 @@ from pipeline.run.stages import STAGE_OF, STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.storage.location import Location
-from pipeline.storage.lock import exclusive
 from pipeline.storage.mirror import mirrored
 from pipeline.storage.object_commit import MARKER
 
@@ -143,7 +143,7 @@ def run_stages(
     """
     results = []
     with (
-        exclusive(config.output.dir),
+        owned(config),
         mirrored(config.output.dir, config.output.url, config.storage.open()) as mirror,
         local_inputs(config) as local,
     ):
@@ -156,6 +156,7 @@ def run_stages(
                 on_start(name)
             _check_needs(stage, config)
             result = _run_one(stage, local, progress, fingerprints, force=force)
+            claim(config.output.dir, config, "output.dir")
             if mirror is not None:
                 mirror.push()
             results.append(result)

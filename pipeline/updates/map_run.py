@@ -18,6 +18,7 @@ from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 from pipeline.core.errors import PipelineError, explain
 from pipeline.core.progress import Task
+from pipeline.run.ownership import owner_problem
 from pipeline.updates.arrivals import load_watched
 
 EVERY_S = 2.0
@@ -57,11 +58,20 @@ def slug(*parts: str | None) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "map"
 
 
-def check_names(configs: Sequence[str]) -> None:
-    """Raise InputError unless all configurations are readable and have different names."""
+def check_maps(configs: Sequence[str]) -> None:
+    """Raise InputError unless all are readable, with names and output directories of their own."""
     seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for config in configs:
-        key = slug(load_watched(config).name)
+        loaded = load_watched(config)
+        key, place = slug(loaded.name), str(loaded.output.url or loaded.shared_dir)
+        owned = owner_problem(loaded.output.dir, loaded, "output.dir")
+        if owned is not None:
+            raise InputError(owned)
+        if place in places:
+            found = f"output.dir {place} is that of {places[place]} too"
+            raise InputError(Problem(config, found, "give each map an output.dir of its own"))
+        places[place] = config
         if key in seen:
             found = f"its name gives the same key ({key}) as the name of {seen[key]}"
             raise InputError(Problem(config, found, "set different names"))

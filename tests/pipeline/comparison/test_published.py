@@ -79,7 +79,7 @@ def test_totals_are_those_that_each_version_published(tmp_path):
         assert total["expected"][letter] == pytest.approx(table["fitted"].sum(), rel=1e-9)
         assert total["observed"][letter] == table["observed"].sum()
     assert total["expected"]["change_probability"] < 0.01
-    said = f"expected cases in them {first['fitted'].sum():,.0f} -> {second['fitted'].sum():,.0f}"
+    said = f"in all, expected cases {first['fitted'].sum():,.0f} -> {second['fitted'].sum():,.0f}"
     assert said in headline(config, done)
     assert "0 rose and 9 fell by more than chance" in headline(config, done)
 

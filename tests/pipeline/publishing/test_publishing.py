@@ -556,7 +556,7 @@ def test_versions_are_read_against_their_checksums(tmp_path, capsys, fault):
     assert main(["publish", str(path)]) == 0
     assert main(["versions", "--verify", str(path)]) == 0
     assert "every file of 1 versions is as it was published" in capsys.readouterr().out
-    file = tmp_path / "out/published/versions/v0001/rate_mean.tif"
+    file = config.output.dir / "published/versions/v0001/rate_mean.tif"
     data = bytearray(file.read_bytes())
     if fault == "missing":
         file.unlink()
