@@ -20,6 +20,7 @@ from geo.columns import (
     WHOLE,
     attribute_columns,
     check_ids,
+    column_periods,
     has_column,
     id_text,
     is_missing,
@@ -247,12 +248,21 @@ def _read_responses(
     except InputError as error:
         problems.extend(error.problems)
         return None
+    word = TABLES.of(path).row_word
     if row_filter is not None:
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
             return None
-        texts = pd.Series(spelling.periods(id_text(table[column])), dtype=object)
+        n_before = len(problems)
+        texts = column_periods(table[column], rows, name, word, spelling.dayfirst, problems)
+        empty = id_text(table[column]).isna().to_numpy()
+        if empty.any():
+            place = f"{name} {word} {name_first(list(rows[empty]))}"
+            remedy = f"give each a period, or drop the {word}s"
+            problems.append(Problem(place, f"column {column!r} is empty", remedy))
         keep = (texts == period).to_numpy()
+        if len(problems) > n_before and not keep.any():
+            return None
         if not keep.any():
             known = name_first(sorted(set(texts.dropna())), 12)
             remedy = f"give a period that it has: {known}"
@@ -265,7 +275,7 @@ def _read_responses(
     ]
     if not all(found):
         return None
-    ids, word = id_text(table[id_column]), TABLES.of(path).row_word
+    ids = id_text(table[id_column])
     if spelling.loose:
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")

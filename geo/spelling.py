@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,6 @@ from typing import Any
 _BLANKS = re.compile(r"[\s\u00a0\u2007\u2009\u202f]+")  # blanks that programs group digits by
 _APOSTROPHES = re.compile("[\u2019\u02bc`\u00b4]")
 _MARKS = (",", ".", " ", "'")
-DAY = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2(\d{4})$")
-_MONTH = re.compile(r"^(\d{1,2})[/.-](\d{4})$")
-_YEAR_FIRST = re.compile(r"^(\d{4})[/.](\d{1,2})(?:[/.](\d{1,2}))?$")
 
 
 @dataclass(frozen=True)
@@ -94,21 +90,6 @@ class Spelling:
         found = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", _plain(text)) for text in pointed)
         return pointed if found else []
 
-    def periods(self, texts: Iterable[str | None]) -> list[str | None]:
-        """Return dates and months as ISO 8601 writes them, which sorts; other texts as they are.
-
-        12/2024 becomes 2024-12, and 31/12/2024 2024-12-31. A day stays as it is where it may be a
-        month as well in all texts, unless `dayfirst` tells.
-        """
-        given = list(texts)
-        days = [match for text in given if text and (match := DAY.match(text))]
-        first = self.dayfirst
-        if first is None and any(int(day[1]) > 12 for day in days):
-            first = True
-        elif first is None and any(int(day[3]) > 12 for day in days):
-            first = False
-        return [text and _iso(text, first) for text in given]
-
 
 USUAL = Spelling()
 
@@ -121,20 +102,3 @@ def _grouped(text: str, mark: str) -> bool:
     """Return whether a mark groups the digits of a whole number; India groups by two, too."""
     each = re.escape(mark)
     return re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}({each}\d{{2,3}})*{each}\d{{3}}", text) is not None
-
-
-def _iso(text: str, dayfirst: bool | None) -> str:
-    day, month, year = DAY.match(text), _MONTH.match(text), _YEAR_FIRST.match(text)
-    try:
-        if day and dayfirst is not None:
-            parts = int(day[1]), int(day[3])
-            of_day, of_month = parts if dayfirst else parts[::-1]
-            return datetime.date(int(day[4]), of_month, of_day).isoformat()
-        if month:
-            return f"{datetime.date(int(month[2]), int(month[1]), 1):%Y-%m}"
-        if year:
-            date = datetime.date(int(year[1]), int(year[2]), int(year[3] or 1))
-            return date.isoformat() if year[3] else f"{date:%Y-%m}"
-    except ValueError:  # no such day or month
-        pass
-    return text

@@ -89,7 +89,10 @@ def days_before_months(country: Country) -> None:
     country.change("counts", period="day")
 
 
-@case("table", Error("period", "cannot be told apart", "set counts.dayfirst: true"))
+@case(
+    "table",
+    Error("cases.csv) row 2 ('03/04/2024')", "cannot be told apart", "set counts.dayfirst: true"),
+)
 def days_that_may_be_months(country: Country) -> None:
     country.table([f"{row},03/04/2024" for row in country.rows()], "code,cases,day")
     country.change("counts", period="day")

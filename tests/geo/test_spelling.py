@@ -54,21 +54,3 @@ def test_the_remedy_that_is_proposed_reads_the_numbers(texts, remedy):
     if remedy:
         key, value = remedy.split(" if ")[0].removeprefix("set k.").split(": ")
         assert Spelling(**{key: value.strip('"')}).number(texts[0]) > 1
-
-
-@pytest.mark.parametrize(
-    ("dayfirst", "texts", "periods"),
-    [
-        (None, ["12/2024", "1-2025", "2.2025"], ["2024-12", "2025-01", "2025-02"]),
-        (None, ["31/12/2024", "01/02/2024"], ["2024-12-31", "2024-02-01"]),
-        (None, ["12/31/2024", "01/02/2024"], ["2024-12-31", "2024-01-02"]),
-        (None, ["03/04/2024"], ["03/04/2024"]),
-        (True, ["03/04/2024"], ["2024-04-03"]),
-        (False, ["03/04/2024"], ["2024-03-04"]),
-        (None, ["2024/5", "2024/05/06", None], ["2024-05", "2024-05-06", None]),
-        (None, ["2024-W11", "1"], ["2024-W11", "1"]),
-        (None, ["13/2024", "31/02/2024"], ["13/2024", "31/02/2024"]),
-    ],
-)  # fmt: skip
-def test_periods(dayfirst, texts, periods):
-    assert Spelling(dayfirst=dayfirst).periods(texts) == periods

@@ -19,7 +19,7 @@ from geo import table_csv
 from geo.columns import AREA_ID, has_column
 from geo.counts import read_counts
 from geo.errors import InputError
-from geo.tables import column_texts, read_table
+from geo.tables import read_table
 
 
 def areas(ids=("1", "2", "3")):
@@ -135,17 +135,26 @@ def test_dates_may_be_periods(tmp_path):
     day = datetime.datetime(2024, 3, 1)
     rows = [["code", "cases", "day"], [1, 5, day], [1, 6, datetime.datetime(2024, 4, 1)]]
     path = workbook(tmp_path / "c.xlsx", rows)
-    assert column_texts(path, "day") == ["2024-03-01", "2024-04-01"]
     counts, problems = counts_of(path, row_filter=("day", "2024-04-01"))
     assert problems == []
     np.testing.assert_array_equal(counts, [6, np.nan, np.nan])
 
 
-def test_periods_without_any_count_are_no_periods(tmp_path):
+@pytest.mark.parametrize(
+    ("cell", "place", "found", "remedy"),
+    [
+        ("", "row 3", "column 'month' is empty", "give each a period, or drop the rows"),
+        ("13/2024", "row 3 ('13/2024')", "column 'month' is no date", "correct it"),
+        ("45292", "row 3 ('45292')", "column 'month' is a number of five digits", "2024-01-01"),
+    ],
+)
+def test_the_period_of_every_row_is_read_or_told(tmp_path, cell, place, found, remedy):
     path = tmp_path / "c.csv"
-    path.write_text("code,cases,month\n1,5,03\n2,,03\n1,,04\n2,NA,04\n")
-    assert set(column_texts(path, "month")) == {"03", "04"}
-    assert set(column_texts(path, "month", given="cases")) == {"03"}
+    path.write_text(f"code,cases,month\n1,5,Jan-24\n2,6,{cell}\n3,7,01/2024\n")
+    _, (problem,) = counts_of(path, row_filter=("month", "2024-01"))
+    assert problem.place == f"counts ({path}) {place}"
+    assert problem.found.startswith(found)
+    assert remedy in problem.remedy
 
 
 def test_formats_far_below_the_table_are_no_rows(tmp_path):
