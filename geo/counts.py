@@ -248,7 +248,7 @@ def _read_responses(
     except InputError as error:
         problems.extend(error.problems)
         return None
-    word = TABLES.of(path).row_word
+    word, whole = TABLES.of(path).row_word, table
     if row_filter is not None:
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
@@ -279,8 +279,10 @@ def _read_responses(
     if spelling.loose:
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
-    if noun == "count" and row_filter is None:
-        remedy += by_period(table, ids)
+    if noun == "count" and ids.duplicated().any():
+        remedy += by_period(
+            whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]
+        )
     check_ids(ids, rows, name, word, problems, remedy, id_column)
     period = "" if row_filter is None else row_filter[1]
     responses = _Responses(
