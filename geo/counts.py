@@ -42,6 +42,7 @@ def read_counts(
     partial: bool = False,
     row_filter: tuple[str, str] | None = None,
     signed: bool = False,
+    whole: bool = False,
     sheet: str | None = None,
     layer: str | None = None,
     spelling: Spelling = USUAL,
@@ -69,6 +70,8 @@ def read_counts(
         Read the rows with this text in this column: one period of a table of several.
     signed : bool, optional
         Allow negative numbers: values that are not counts.
+    whole : bool, optional
+        Numbers should be whole: 1.490 is asked about, whatever the others are.
     sheet, layer : str, optional
         See :func:`geo.tables.read_table`.
     spelling : Spelling, optional
@@ -85,7 +88,7 @@ def read_counts(
     given = _read_responses("count", path, areas, columns, problems, row_filter, part)
     if given is None:
         return None
-    counts = given.by_area(_numbers(given, problems, signed=signed), areas)
+    counts = given.by_area(_numbers(given, problems, signed=signed, whole=whole), areas)
     if len(problems) == n_before and counts.isna().all():
         problems.append(given.none_known())
     return counts if len(problems) == n_before or partial else None
@@ -316,39 +319,40 @@ def _check_match(
     problems.append(Problem(name, found, remedy))
 
 
-def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
+def _numbers(
+    given: _Responses, problems: list[Problem], *, signed: bool, whole: bool
+) -> np.ndarray:
     """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
-    text, infinite, negative, wrong = [], [], [], []
-    texts = {
-        str(value).strip(): f"{row} (id {area}: {str(value).strip()!r})"
-        for value, row, area in given.cells()
-        if isinstance(value, str)
-    }
-    ambiguous = [texts[each] for each in given.spelling.may_be_thousands(texts)]
+    text, infinite, negative, ambiguous = [], [], [], []
+    spelling, key = given.spelling, f"{given.noun}s"
+    texts = [v.strip() for v in given.values if isinstance(v, str) and not is_missing(v)]
+    asked_about = set(spelling.may_be_thousands(texts, whole=whole))
     for place, (value, row, area) in enumerate(given.cells()):
         if is_missing(value):
             continue
+        if isinstance(value, str) and value.strip() in asked_about:
+            ambiguous.append(f"{row} (id {area}: {value.strip()!r})")
+            continue
         try:
-            number = given.spelling.number(value)
+            number = spelling.number(value)
         except (ValueError, TypeError):
             text.append(f"{row} (id {area}: {str(value).strip()!r})")
-            wrong.append(str(value).strip())
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
         elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
-    key = f"{given.noun}s"
     plain = "write plain numbers such as 1234.5, without separators, or leave the cell empty"
-    asked = given.spelling.ask(wrong, key)
+    asked = spelling.ask(texts, key)
     for which, what, remedy in (
         (text, "is not a number", f"{asked}, or {plain}" if asked else plain),
         (
             ambiguous,
-            "has a point before three digits, which may separate thousands or decimals,",
-            f'set {key}.thousands: "." or {key}.decimal: "."',
+            f"has a {'comma' if spelling.thousands == '.' else 'point'} before three digits, of "
+            "thousands or decimals",
+            spelling.ask_of_thousands(texts, key),
         ),
         (infinite, "is not finite", "give a finite number"),
         (negative, "is negative", "give counts of 0 or more"),

@@ -40,6 +40,18 @@ for _mark, _cell in ((",", '"1,0{k}0"'), (".", "1.0{k}0"), (" ", "1\u202f0{k}0")
         country.change("output", exceedance=[])
 
 
+@case("table", Error("cases.csv) row 3 (id M01: '1.010')", "point before three digits",
+      'write thousands without it, or set counts.decimal: "."'))  # fmt: skip
+def thousands_and_one_decimal(country: Country) -> None:
+    country.table([f"M{k:02d},{'1.010' if k == 1 else '12.5'}" for k in range(9)])
+
+
+@case("table", Error("cases.csv) row 2 (id M00: '1.000,00')", "not a number",
+      'set counts.thousands: "." and counts.decimal: ","'))  # fmt: skip
+def thousands_and_decimals_of_europe(country: Country) -> None:
+    country.table([f'M{k:02d},"{"1." if k < 8 else ""}0{k}0,00"' for k in range(9)])
+
+
 @case("table", Note("9 in all, 1 to 1.08"))
 def decimals_declared(country: Country) -> None:
     country.table([f"M{k:02d},1.0{k}0" for k in range(9)])
