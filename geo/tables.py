@@ -84,12 +84,12 @@ def table_errors(name: str) -> Iterator[None]:
 def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
     """Tell bytes that are no UTF-8 by what they begin with."""
     head = bytes(error.object[:8])
+    remedy = "save it as UTF-8 (in Excel: CSV UTF-8), or name its encoding (encoding: {})"
     if b"PK\x03\x04" in head:
         return "is a workbook or an archive, not text", "name a workbook .xlsx"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "is UTF-16 text", "save it as UTF-8 (in Excel: CSV UTF-8)"
-    remedy = "save it as UTF-8 (in Excel: CSV UTF-8), or name its encoding (encoding: cp850)"
-    return f"is not UTF-8 text ({error.reason})", remedy
+        return "is UTF-16 text", remedy.format("utf-16")
+    return f"is not UTF-8 text ({error.reason})", remedy.format("cp850")
 
 
 def _unparsed(message: str) -> tuple[str, str]:

@@ -131,9 +131,30 @@ def infinite(country: Country) -> None:
     country.cell("M03", "1e999")
 
 
-@case("table", Error("cases.csv", "UTF-16", "UTF-8"))
+@case("table", Error("cases.csv", "UTF-16", "or name its encoding (encoding: utf-16)"))
 def utf_16(country: Country) -> None:
     country.counts.write_text(country.counts.read_text(), encoding="utf-16")
+
+
+@case("table")
+def utf_16_declared(country: Country) -> None:
+    utf_16(country)
+    country.change("counts", encoding="utf-16")
+
+
+@case("table", Error("cases.csv", "row 2 has 2 cells, but row 1 names 1 column(s)", "title above"))
+def title_above_the_names(country: Country) -> None:
+    country.counts.write_text(f"Cases of March\n{country.counts.read_text()}")
+
+
+@case("table", Error("cases.csv", "row 2 has 3 cells, but row 1 names 2 column(s)", "put quotes"))
+def thousands_without_quotes(country: Country) -> None:
+    country.table([f"M{k:02d},1,49{k}" for k in range(9)])
+
+
+@case("table")
+def separators_at_the_end_of_lines(country: Country) -> None:
+    country.table([f"{row}," for row in country.rows()])
 
 
 @case("table", Doubt("encoding", "counts", "'Ihosé' in row 2"))
