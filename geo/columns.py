@@ -137,11 +137,16 @@ def column_periods(
     dayfirst: bool | None,
     problems: list[Problem],
 ) -> pd.Series:
-    """Return the periods of a column, None where missing; append a problem for each kind of others.
+    """Return the periods of a column (:func:`geo.period_text.read_periods`).
 
-    See :func:`geo.period_text.read_periods`.
+    Append a problem for rows without one, and for each kind of texts that are none.
     """
     texts = id_text(values)
+    empty = np.asarray(rows)[texts.isna().to_numpy()]
+    if empty.size:
+        remedy = f"give each a period, or drop the {word}s"
+        found = f"column {values.name!r} is empty"
+        problems.append(Problem(f"{name} {word} {name_first(list(empty))}", found, remedy))
     periods, refused = read_periods(texts, dayfirst)
     where = dict(zip(reversed(texts), reversed(rows), strict=True))  # the first row of each
     kinds: dict[str, list[str]] = {}

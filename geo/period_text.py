@@ -140,7 +140,7 @@ def _iso(text: str, dayfirst: bool | None, *, both: bool) -> str:
         _refuse("has a time of day", "write its day alone (2024-03-31)")
     if re.fullmatch(r"\d{5}(\.\d+)?", plain):
         day_of = _EXCEL_DAY_0 + datetime.timedelta(int(plain[:5]))
-        remedy = f"format the cells as dates, or write {day_of} if it is Excel's number of that day"
+        remedy = f"format the cells as dates, or write {day_of} for {plain}, if Excel counted days"
         _refuse("is a number of five digits, and no date", remedy)
     month = re.fullmatch(rf"{_YEAR}(\d\d)", plain)
     if plain.isdecimal() and not (len(plain) < 5 or (month and 0 < int(month[2]) < 54)):

@@ -36,7 +36,7 @@ def test_periods(dayfirst, texts, periods):
         (["2024-W60"], "no such week", "correct it"),
         (["31/12/2024", "12/31/2024"], "the day first in some", "write all as 2024-03-31"),
         (["03/04/2024"], "cannot be told apart", "set counts.dayfirst: true"),
-        (["45292"], "five digits", "format the cells as dates, or write 2024-01-01"),
+        (["45292"], "five digits", "format the cells as dates, or write 2024-01-01 for 45292"),
         (["1234567"], "a number, and no date", "write it as 2024"),
         (["31/12/24"], "no year of four digits", "31/03/2024"),
         (["2024-01-01 12:30:00"], "time of day", "write its day"),
