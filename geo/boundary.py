@@ -18,6 +18,7 @@ from geo.errors import InputError, Problem, name_first
 from geo.formats import is_local
 from geo.grid import is_mappable
 from geo.repair import Repairs, are_finite, repair_areas
+from geo.vector_access import feature_ids
 
 #: Metres. Planes reach 2e7 to 2e8 near a pole or an edge; damaged bytes give 1e40.
 FURTHEST_M = 1e9
@@ -74,6 +75,9 @@ def read_areas(
         problems.append(Problem(name, "holds no area", "give a layer with polygons"))
         return None
     frame, ids = frame.reset_index(drop=True), None
+    if id_column == "id" and "id" not in frame:
+        beside = feature_ids(path)
+        frame = frame.assign(id=beside) if len(beside) == len(frame) else frame
     if has_column(
         frame.columns.drop(frame.geometry.name), id_column, name, f"{place}.id", problems
     ):

@@ -49,7 +49,8 @@ def read_vector(
     try:
         check_layer(path, source, layer)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Non closed ring detected")  # our check reports it
+            # Our checks report both.
+            warnings.filterwarnings("ignore", "Non closed ring detected|Several features with id")
             # Other invalid rings are kept: our own check reports where they cross.
             frame = pyogrio.read_dataframe(
                 source, layer=layer, on_invalid="fix" if close_rings else "ignore"

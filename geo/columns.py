@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from geo.errors import Problem, name_first
+from geo.period_text import read_periods
 
 #: Texts that stand for a missing number.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "--", ".", "..", "#n/a"})
@@ -126,6 +127,35 @@ def check_ids(
         which = [f"{text} ({word} {' and '.join(each[:4])})" for text, each in at.items()]
         found = f"{len(which)} id(s) are repeated: {name_first(which)}{where}"
         problems.append(Problem(name, found, remedy))
+
+
+def column_periods(
+    values: pd.Series,
+    rows: Sequence[int] | np.ndarray,
+    name: str,
+    word: str,
+    dayfirst: bool | None,
+    problems: list[Problem],
+) -> pd.Series:
+    """Return the periods of a column (:func:`geo.period_text.read_periods`).
+
+    Append a problem for rows without one, and for each kind of texts that are none.
+    """
+    texts = id_text(values)
+    empty = np.asarray(rows)[texts.isna().to_numpy()]
+    if empty.size:
+        remedy = f"give each a period, or drop the {word}s"
+        found = f"column {values.name!r} is empty"
+        problems.append(Problem(f"{name} {word} {name_first(list(empty))}", found, remedy))
+    periods, refused = read_periods(texts, dayfirst)
+    where = dict(zip(reversed(texts), reversed(rows), strict=True))  # the first row of each
+    kinds: dict[str, list[str]] = {}
+    for text, (found, _) in refused.items():
+        kinds.setdefault(found, []).append(text)
+    for found, wrong in kinds.items():
+        place = f"{name} {word} {name_first([f'{where[text]} ({text!r})' for text in wrong])}"
+        problems.append(Problem(place, f"column {values.name!r} {found}", refused[wrong[0]][1]))
+    return pd.Series(periods, dtype=object)
 
 
 def has_column(

@@ -5,30 +5,16 @@ An area may have none: it has no row, or a cell that is empty or one of :data:`g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.columns import (
-    AREA_ID,
-    LABELS,
-    WHOLE,
-    attribute_columns,
-    check_ids,
-    has_column,
-    id_text,
-    is_missing,
-    paired,
-)
-from geo.errors import InputError, Problem, name_first
-from geo.id_proposals import by_period, pairing
+from geo.columns import LABELS, WHOLE, is_missing
+from geo.errors import Problem
+from geo.response_column import ResponseColumn, read_column
 from geo.spelling import USUAL, Spelling
-from geo.tables import TABLES, read_table
 
 
 def read_counts(
@@ -41,6 +27,7 @@ def read_counts(
     partial: bool = False,
     row_filter: tuple[str, str] | None = None,
     signed: bool = False,
+    whole: bool = False,
     sheet: str | None = None,
     layer: str | None = None,
     spelling: Spelling = USUAL,
@@ -68,6 +55,8 @@ def read_counts(
         Read the rows with this text in this column: one period of a table of several.
     signed : bool, optional
         Allow negative numbers: values that are not counts.
+    whole : bool, optional
+        Numbers should be whole: 1.490 is asked about, whatever the others are.
     sheet, layer : str, optional
         See :func:`geo.tables.read_table`.
     spelling : Spelling, optional
@@ -81,10 +70,10 @@ def read_counts(
     """
     n_before = len(problems)
     columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = _read_responses("count", path, areas, columns, problems, row_filter, part)
+    given = read_column("count", path, areas, columns, problems, row_filter, part)
     if given is None:
         return None
-    counts = given.by_area(_numbers(given, problems, signed=signed), areas)
+    counts = given.by_area(_numbers(given, problems, signed=signed, whole=whole), areas)
     if len(problems) == n_before and counts.isna().all():
         problems.append(given.none_known())
     return counts if len(problems) == n_before or partial else None
@@ -103,7 +92,7 @@ def locate_counts(
 ) -> dict[str, str]:
     """Return where each area's count is written, such as ``row 7``; see :func:`read_counts`."""
     columns = (id_column, value_column)
-    given = _read_responses("count", path, areas, columns, [], row_filter, (sheet, layer, spelling))
+    given = read_column("count", path, areas, columns, [], row_filter, (sheet, layer, spelling))
     if given is None:
         return {}
     return {
@@ -124,7 +113,7 @@ def words_for_missing(
 ) -> list[str]:
     """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
     columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = _read_responses("count", path, areas, columns, [], row_filter, part)
+    given = read_column("count", path, areas, columns, [], row_filter, part)
     if given is None:
         return []
     return [
@@ -153,7 +142,7 @@ def read_labels(
     """
     n_before = len(problems)
     columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = _read_responses("label", path, areas, columns, problems, None, part)
+    given = read_column("label", path, areas, columns, problems, None, part)
     if given is None:
         return None
     labels = given.by_area(_labels(given, problems), areas)
@@ -165,178 +154,40 @@ def read_labels(
     return labels if len(problems) == n_before or partial else None
 
 
-@dataclass(frozen=True)
-class _Responses:
-    """A column of responses, with its description for messages.
-
-    Attributes
-    ----------
-    values, ids : (n_row,) Series
-        The column as read, and the id of each row as text.
-    rows : (n_row,) int array
-        Number of each row, as a spreadsheet shows it.
-    column, noun : str
-        Name of the column; its kind: "count" or "label".
-    name, word : str
-        Names of the table and of its rows in messages.
-    period : str
-        The period of these rows; empty for a table of one.
-    spelling : Spelling
-        How the column is written.
-    """
-
-    values: pd.Series
-    ids: pd.Series
-    rows: np.ndarray
-    column: str
-    noun: str
-    name: str
-    word: str
-    period: str = ""
-    spelling: Spelling = USUAL
-
-    def cells(self) -> Iterator[tuple[Any, int, str]]:
-        """Yield the value, row and id of each cell."""
-        return zip(self.values, self.rows, self.ids, strict=True)
-
-    def problem(self, which: list[str], what: str, remedy: str) -> Problem:
-        """Return a problem with the values of some rows."""
-        many = f" in {len(which)} rows" if len(which) > 1 else ""
-        place = f"{self.name} {self.word} {name_first(which)}"
-        return Problem(place, f"column {self.column!r} {what}{many}", remedy)
-
-    def none_known(self) -> Problem:
-        """Return the problem that no area has a response."""
-        found = f"column {self.column!r} has no {self.noun} for any area"
-        found += f" in period {self.period!r}" if self.period else ""
-        return Problem(self.name, found, f"give the {self.noun}s of some areas at least")
-
-    def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
-        """Return numbers in the order of the areas; NaN for missing and repeated ids."""
-        ids = self.ids
-        counts = pd.Series(numbers, index=ids.to_numpy(), name=self.column, dtype=np.float64)
-        counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
-        return counts.reindex(areas[AREA_ID].to_numpy()).rename_axis("id")
-
-
-def _read_responses(
-    noun: str,
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    columns: tuple[str, str],
-    problems: list[Problem],
-    row_filter: tuple[str, str] | None,
-    part: tuple[str | None, str | None, Spelling],
-) -> _Responses | None:
-    """Read the column of responses and check its ids; None if it cannot be read."""
-    id_column, value_column = columns
-    sheet, layer, spelling = part
-    key = f"{noun}s"
-    if path is None:
-        name = f"{key} (column of the areas)"
-        if not has_column(attribute_columns(areas), value_column, name, f"{key}.value", problems):
-            return None
-        rows = np.arange(1, len(areas) + 1)
-        return _Responses(
-            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature",
-            spelling=spelling,
-        )  # fmt: skip
-    name = f"{key} ({path})"
-    try:
-        table, rows = read_table(path, name, sheet=sheet, layer=layer, encoding=spelling.encoding)
-    except InputError as error:
-        problems.extend(error.problems)
-        return None
-    if row_filter is not None:
-        column, period = row_filter
-        if not has_column(table.columns, column, name, f"{key}.period", problems):
-            return None
-        texts = pd.Series(spelling.periods(id_text(table[column])), dtype=object)
-        keep = (texts == period).to_numpy()
-        if not keep.any():
-            known = name_first(sorted(set(texts.dropna())), 12)
-            remedy = f"give a period that it has: {known}"
-            problems.append(Problem(name, f"no row is of period {period!r}", remedy))
-            return None
-        table, rows = table[keep].reset_index(drop=True), rows[keep]
-    found = [
-        has_column(table.columns, column, name, f"{key}.{part}", problems)
-        for part, column in (("id", id_column), ("value", value_column))
-    ]
-    if not all(found):
-        return None
-    ids, word = id_text(table[id_column]), TABLES.of(path).row_word
-    if spelling.loose:
-        ids = paired(ids, set(areas[AREA_ID]))
-    remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
-    if noun == "count" and row_filter is None:
-        remedy += by_period(table, ids)
-    check_ids(ids, rows, name, word, problems, remedy, id_column)
-    period = "" if row_filter is None else row_filter[1]
-    responses = _Responses(
-        table[value_column], ids, rows, value_column, noun, name, word, period, spelling
-    )
-    _check_match(responses, id_column, table, areas, problems)
-    return responses
-
-
-def _check_match(
-    given_by: _Responses,
-    id_column: str,
-    table: pd.DataFrame,
-    areas: gpd.GeoDataFrame,
-    problems: list[Problem],
-) -> None:
-    """Append a problem for responses without an area, with the pairing that they may mean."""
-    ids, name, noun = given_by.ids, given_by.name, given_by.noun
-    known, given = set(areas[AREA_ID]), set(ids.dropna())
-    extra = [
-        f"{text} ({given_by.word} {row})"
-        for text, row in zip(ids, given_by.rows, strict=True)
-        if text is not None and text not in known
-    ]
-    if not extra:
-        return
-    found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
-    remedy = "correct the ids or drop the rows"
-    proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
-    remedy = f"{proposed}, or {remedy}" if proposed else remedy
-    problems.append(Problem(name, found, remedy))
-
-
-def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.ndarray:
+def _numbers(
+    given: ResponseColumn, problems: list[Problem], *, signed: bool, whole: bool
+) -> np.ndarray:
     """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
-    text, infinite, negative, wrong = [], [], [], []
-    texts = {
-        str(value).strip(): f"{row} (id {area}: {str(value).strip()!r})"
-        for value, row, area in given.cells()
-        if isinstance(value, str)
-    }
-    ambiguous = [texts[each] for each in given.spelling.may_be_thousands(texts)]
+    text, infinite, negative, ambiguous = [], [], [], []
+    spelling, key = given.spelling, f"{given.noun}s"
+    texts = [v.strip() for v in given.values if isinstance(v, str) and not is_missing(v)]
+    asked_about = set(spelling.may_be_thousands(texts, whole=whole))
     for place, (value, row, area) in enumerate(given.cells()):
         if is_missing(value):
             continue
+        if isinstance(value, str) and value.strip() in asked_about:
+            ambiguous.append(f"{row} (id {area}: {value.strip()!r})")
+            continue
         try:
-            number = given.spelling.number(value)
+            number = spelling.number(value)
         except (ValueError, TypeError):
             text.append(f"{row} (id {area}: {str(value).strip()!r})")
-            wrong.append(str(value).strip())
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
         elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
-    key = f"{given.noun}s"
     plain = "write plain numbers such as 1234.5, without separators, or leave the cell empty"
-    asked = given.spelling.ask(wrong, key)
+    asked = spelling.ask(texts, key)
     for which, what, remedy in (
         (text, "is not a number", f"{asked}, or {plain}" if asked else plain),
         (
             ambiguous,
-            "has a point before three digits, which may separate thousands or decimals,",
-            f'set {key}.thousands: "." or {key}.decimal: "."',
+            f"has a {'comma' if spelling.thousands == '.' else 'point'} before three digits "
+            "(of thousands, or decimals?)",
+            spelling.ask_of_thousands(texts, key),
         ),
         (infinite, "is not finite", "give a finite number"),
         (negative, "is negative", "give counts of 0 or more"),
@@ -346,7 +197,7 @@ def _numbers(given: _Responses, problems: list[Problem], *, signed: bool) -> np.
     return values
 
 
-def _labels(given: _Responses, problems: list[Problem]) -> np.ndarray:
+def _labels(given: ResponseColumn, problems: list[Problem]) -> np.ndarray:
     """Return a column as 1 and 0, NaN where missing; append a problem for other values."""
     values = np.full(len(given.values), np.nan)
     other = []

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 _BLANKS = re.compile(r"[\s\u00a0\u2007\u2009\u202f]+")  # blanks that programs group digits by
 _APOSTROPHES = re.compile("[\u2019\u02bc`\u00b4]")
-_MARKS = (",", ".", " ", "'")
-DAY = re.compile(r"^(\d{1,2})([/.-])(\d{1,2})\2(\d{4})$")
-_MONTH = re.compile(r"^(\d{1,2})[/.-](\d{4})$")
-_YEAR_FIRST = re.compile(r"^(\d{4})[/.](\d{1,2})(?:[/.](\d{1,2}))?$")
+# Separators of thousands and decimals, the most usual first.
+_WAYS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","), (None, ","))
 
 
 @dataclass(frozen=True)
@@ -63,51 +60,45 @@ class Spelling:
             return math.nan
 
     def ask(self, texts: Sequence[str], key: str) -> str:
-        """Return the remedy for numbers that could be read with a declared separator, or ""."""
-        if self.thousands is not None or self.decimal is not None or not texts:
-            return ""
-        plain = [_plain(text) for text in texts]
-        for mark in _MARKS:
-            other = "," if mark == "." else "."
-            wholes = [text.partition(other)[0] for text in plain]
-            if all(_grouped(whole, mark) for whole in wholes):
-                joined = plain[0].replace(mark, "").replace(",", ".")
-                remedy = f'set {key}.thousands: "{mark}" if {texts[0]!r} is {joined}'
-                once = all(text.count(mark) == 1 and other not in text for text in plain)
-                if mark in ".," and once:
-                    decimal = float(plain[0].replace(",", "."))
-                    remedy += f', or {key}.decimal: "{mark}" if it is {decimal:.10g}'
-                return remedy
-        if all(re.fullmatch(r"[+-]?\d*,\d+", text) for text in plain):
-            return f'set {key}.decimal: "," if {texts[0]!r} is {plain[0].replace(",", ".")}'
-        return ""
+        """Return the remedy for texts that declared separators would make numbers, or ""."""
+        wrong = [text for text in texts if math.isnan(self.number_or_nan(text))]
+        found: dict[tuple[float, ...], str] = {}
+        for mark, point in _WAYS if wrong else ():
+            way = replace(self, thousands=mark, decimal=point)
+            numbers = tuple(way.number_or_nan(text) for text in texts)
+            if any(map(math.isnan, numbers)) or (
+                mark and not any(mark in t for t in map(_plain, texts))
+            ):
+                continue
+            used = [("thousands", mark)] if mark else []
+            used += [("decimal", point)] if point == "," and any("," in t for t in texts) else []
+            if all(getattr(self, name) in (None, value) for name, value in used):
+                new = [f'{key}.{name}: "{v}"' for name, v in used if getattr(self, name) is None]
+                number = f"{way.number(wrong[0]):.15g}"
+                found.setdefault(numbers, f"{' and '.join(new)} if {wrong[0]!r} is {number}")
+        return f"set {', or '.join(found.values())}" if found else ""
 
-    def may_be_thousands(self, texts: Iterable[str]) -> list[str]:
-        """Return numbers such as 1.490, if all with a point have three digits after it.
+    def may_be_thousands(self, texts: Sequence[str], *, whole: bool) -> list[str]:
+        """Return numbers such as 1.490, which are 1490 in half of the world, if nothing tells.
 
-        They are 1490 in half of the world, and nothing in the table tells. Of numbers below 1, or
-        with other decimals, the point is that of decimals.
+        Counts are whole, so nothing but a declared mark tells. Of other values, the point is that
+        of decimals if it does not have three digits after it everywhere, or numbers are below 1.
         """
-        if self.thousands is not None or self.decimal is not None:
+        if self.decimal is not None or (self.thousands is not None and not whole):
             return []
-        pointed = [text for text in texts if "." in text]
-        found = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}\.\d{3}", _plain(text)) for text in pointed)
-        return pointed if found else []
+        point = "," if self.thousands == "." else "."
+        one = re.compile(rf"[+-]?[1-9]\d{{0,2}}{re.escape(point)}\d{{3}}")
+        pointed = [text for text in texts if point in text]
+        found = [text for text in pointed if one.fullmatch(_plain(text))]
+        return found if whole or found == pointed else []
 
-    def periods(self, texts: Iterable[str | None]) -> list[str | None]:
-        """Return dates and months as ISO 8601 writes them, which sorts; other texts as they are.
-
-        12/2024 becomes 2024-12, and 31/12/2024 2024-12-31. A day stays as it is where it may be a
-        month as well in all texts, unless `dayfirst` tells.
-        """
-        given = list(texts)
-        days = [match for text in given if text and (match := DAY.match(text))]
-        first = self.dayfirst
-        if first is None and any(int(day[1]) > 12 for day in days):
-            first = True
-        elif first is None and any(int(day[3]) > 12 for day in days):
-            first = False
-        return [text and _iso(text, first) for text in given]
+    def ask_of_thousands(self, texts: Sequence[str], key: str) -> str:
+        """Return the remedy for what :meth:`may_be_thousands` returned."""
+        point = "," if self.thousands == "." else "."
+        way, decimal = replace(self, thousands=point), f'{key}.decimal: "{point}"'
+        if self.thousands is None and not any(math.isnan(way.number_or_nan(t)) for t in texts):
+            return f'set {key}.thousands: "{point}" or {decimal}'
+        return f"write thousands without it, or set {decimal}"
 
 
 USUAL = Spelling()
@@ -121,20 +112,3 @@ def _grouped(text: str, mark: str) -> bool:
     """Return whether a mark groups the digits of a whole number; India groups by two, too."""
     each = re.escape(mark)
     return re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}({each}\d{{2,3}})*{each}\d{{3}}", text) is not None
-
-
-def _iso(text: str, dayfirst: bool | None) -> str:
-    day, month, year = DAY.match(text), _MONTH.match(text), _YEAR_FIRST.match(text)
-    try:
-        if day and dayfirst is not None:
-            parts = int(day[1]), int(day[3])
-            of_day, of_month = parts if dayfirst else parts[::-1]
-            return datetime.date(int(day[4]), of_month, of_day).isoformat()
-        if month:
-            return f"{datetime.date(int(month[2]), int(month[1]), 1):%Y-%m}"
-        if year:
-            date = datetime.date(int(year[1]), int(year[2]), int(year[3] or 1))
-            return date.isoformat() if year[3] else f"{date:%Y-%m}"
-    except ValueError:  # no such day or month
-        pass
-    return text

@@ -9,6 +9,7 @@ import gzip
 import itertools
 import lzma
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -71,7 +72,17 @@ class Csv(TableFormat):
         check_text(path)
         encoding = self.encoding or text_encoding(path)
         separator, names = _header(path, encoding)
-        table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            # Pandas leaves out what is beyond the last name, with a warning; empty cells may be.
+            cut = isinstance(error, pd.errors.ParserWarning)
+            _check_widths(path, separator, encoding, len(names), filled=cut)
+            if not cut:
+                raise
+            table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
         table.attrs["encoding"] = encoding
         if len(names) == table.shape[1]:
             table.columns = pd.Index(names)  # pandas renames the second of two equal names
@@ -184,14 +195,31 @@ def _header(path: str | Path, encoding: str = UTF_8) -> tuple[str, list[str]]:
 def _splits(path: str | Path, separator: str, encoding: str) -> bool:
     """Return whether a separator cuts the first rows into equally many cells, two or more."""
     # "district id, code;cases" has a comma in a name: its rows tell.
-    with fsspec.open(str(path), "rt", compression="infer", encoding=encoding, newline="") as file:
-        rows = itertools.islice(csv.reader(file, delimiter=separator), N_ROW_SEEN)
-        try:
-            sizes = {len(row) for row in rows if any(row)}
-        except csv.Error:
-            # A cell of more than 128 KiB: a quote that never ends. Pandas tells where.
-            return False
+    rows = itertools.islice(_rows(path, separator, encoding), N_ROW_SEEN)
+    try:
+        sizes = {len(row) for row in rows if any(row)}
+    except csv.Error:
+        # A cell of more than 128 KiB: a quote that never ends. Pandas tells where.
+        return False
     return len(sizes) == 1 and sizes.pop() > 1
+
+
+def _check_widths(
+    path: str | Path, separator: str, encoding: str, n_name: int, *, filled: bool
+) -> None:
+    """Refuse a row with more cells (if ``filled``: with texts in them) than there are names."""
+    with contextlib.suppress(csv.Error):
+        for number, row in enumerate(_rows(path, separator, encoding), 1):
+            if any(row[n_name:]) if filled else len(row) > n_name:
+                found = f"row {number} has {len(row)} cells, but row 1 names {n_name} column(s)"
+                remedy = "remove a title above the names, name every column, and put quotes around "
+                remedy += f"cells with {separator!r} in them"
+                raise InputError(Problem(str(path), found, remedy))
+
+
+def _rows(path: str | Path, separator: str, encoding: str) -> Iterator[list[str]]:
+    with fsspec.open(str(path), "rt", compression="infer", encoding=encoding, newline="") as file:
+        yield from csv.reader(file, delimiter=separator)
 
 
 def _first_row(path: str | Path, separator: str, encoding: str) -> list[str]:

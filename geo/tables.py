@@ -17,10 +17,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from geo.columns import id_text, is_missing
 from geo.errors import InputError, Problem, one_line
 from geo.formats import Formats, is_local
-from geo.spelling import USUAL, Spelling
 from geo.table_csv import Csv
 from geo.table_format import TableFormat
 from geo.table_parquet import Parquet
@@ -86,12 +84,12 @@ def table_errors(name: str) -> Iterator[None]:
 def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
     """Tell bytes that are no UTF-8 by what they begin with."""
     head = bytes(error.object[:8])
+    remedy = "save it as UTF-8 (in Excel: CSV UTF-8), or name its encoding (encoding: {})"
     if b"PK\x03\x04" in head:
         return "is a workbook or an archive, not text", "name a workbook .xlsx"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "is UTF-16 text", "save it as UTF-8 (in Excel: CSV UTF-8)"
-    remedy = "save it as UTF-8 (in Excel: CSV UTF-8), or name its encoding (encoding: cp850)"
-    return f"is not UTF-8 text ({error.reason})", remedy
+        return "is UTF-16 text", remedy.format("utf-16")
+    return f"is not UTF-8 text ({error.reason})", remedy.format("cp850")
 
 
 def _unparsed(message: str) -> tuple[str, str]:
@@ -157,38 +155,6 @@ def _part(reader: TableFormat, sheet: str | None, layer: str | None) -> str | No
             other = f"; give `{reader.part}` instead" if reader.part else ""
             raise InputError(Problem("", found, f"remove the key{other}"))
     return sheet if reader.part == "sheet" else layer
-
-
-def column_texts(
-    path: str | Path,
-    column: str,
-    *,
-    given: str | None = None,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
-) -> list[str]:
-    """Return the texts of a table's column; empty if the table or the column does not exist.
-
-    Parameters
-    ----------
-    path, column : str
-    given : str, optional
-        A column: rows whose cell of it is missing are left out.
-    sheet, layer : str, optional
-        See :func:`read_table`.
-    spelling : Spelling, optional
-        How the table writes its dates.
-    """
-    try:
-        table, _ = read_table(path, "", sheet=sheet, layer=layer, encoding=spelling.encoding)
-    except InputError:
-        return []
-    if column not in table.columns:
-        return []
-    if given is not None and given in table.columns:
-        table = table[[not is_missing(value) for value in table[given]]]
-    return [text for text in spelling.periods(id_text(table[column])) if text]
 
 
 def _remedy() -> str:

@@ -13,6 +13,7 @@ import os
 import re
 import zipfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from geo.errors import InputError, Problem
@@ -75,6 +76,21 @@ def vector_path(path: str | Path) -> str | bytes:
         remedy = "unpack it (unzip), and give the .kml that it holds"
         raise InputError(Problem(name, "is a KML file in an archive", remedy))
     return _as_format(name, name, head)
+
+
+def feature_ids(path: str | Path) -> list[Any]:
+    """Return what GeoJSON has as ``id`` beside the properties of each feature; [] of other files.
+
+    GDAL makes texts a column, but numbers only its own, which it changes where they are repeated.
+    """
+    if not str(path).lower().endswith((".geojson", ".json")) or is_web_address(str(path)):
+        return []
+    try:
+        features = json.loads(Path(path).read_bytes())["features"]
+        ids = [feature.get("id") for feature in features]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError):
+        return []
+    return ids if any(each is not None for each in ids) else []
 
 
 def _check_parts(path: str) -> None:

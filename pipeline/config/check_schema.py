@@ -18,6 +18,7 @@ CODES = {
     "resolution": "a grid so coarse that people change areas",
     "rate": "more cases than people",
     "count": "a count hundreds of times away from those around it",
+    "fraction": "counts that are no whole numbers",
     "tested": "fewer people than tested",
     "zeros": "not one case in any area",
     "shares": "shares or percentages taken for counts",

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import codecs
 import glob
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from geo.errors import InputError, Problem, name_first
-from geo.spelling import DAY, Spelling
+from geo.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order
 from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 
 MARK = "{period}"
-_PERIOD = re.compile(r"^\w[\w.-]*$")
 
 
 def place_period(
@@ -65,7 +63,13 @@ def place_period(
         return {key: value for key, value in data.items() if key != "period"}
     where = _response(data)
     if requested is None:
-        found_periods = periods_of(data, base, storage)
+        try:
+            found_periods = periods_of(data, base, storage)
+        except InputError as error:
+            if fallback_period is None:
+                problems.extend(error.problems)
+                return data
+            found_periods = []
         if not found_periods and fallback_period is None:
             found = f"no period found in {where.get('path')}"
             remedy = "check the path, or give the period (--period, or `period:`)"
@@ -74,13 +78,15 @@ def place_period(
         requested = found_periods[-1] if found_periods else fallback_period
     requested = str(requested)
     if where.get("period") is not None:
-        requested = str(_spelling(where).periods([requested])[0])
-    if not _PERIOD.match(requested):
-        found, remedy = f"{requested!r} is not a period", "write it as 2026-03 or 2026-W11"
-        if DAY.match(requested) and where.get("dayfirst") is None:
-            found = f"the day and the month of {requested!r} cannot be told apart"
-            remedy = "set counts.dayfirst: true if its first number is the day, else false"
-        problems.append(Problem(f"{source}: period", found, remedy))
+        (read,), refused = read_periods([requested], _dayfirst(where))
+        if read is None:
+            found, remedy = refused.get(requested, ("is empty", f"write it as {ACCEPTED}"))
+            problems.append(Problem(f"{source}: period", f"{requested!r} {found}", remedy))
+            return data
+        requested = read
+    if not NAME.fullmatch(requested):
+        found = f"{requested!r} is not a period"
+        problems.append(Problem(f"{source}: period", found, f"write it as {ACCEPTED}"))
         return data
     replaced: dict[str, Any] = _replace(data, requested)
     return {**replaced, "period": requested}
@@ -94,18 +100,24 @@ def has_periods(data: dict[str, Any]) -> bool:
 def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     """List the periods that have counts, the earliest first.
 
-    An unreadable table has none: the check of the inputs reports the error.
+    Raises
+    ------
+    InputError
+        If the table cannot be read, or its periods, or their order in time cannot be told.
     """
     where = _response(data)
     path = where.get("path")
     if not isinstance(path, str):
         return []
     if MARK in path:
-        return sorted({period for period, _ in period_files(path, base, storage)}, key=natural_key)
+        files = [period for period, _ in period_files(path, base, storage)]
+        return _in_order(files, path, where)
     column = where.get("period")
     if column is None:
         return []
-    from geo.tables import column_texts  # pandas: only where it is needed
+    # These import pandas: only where it is needed.
+    from geo.columns import column_periods, has_column, is_missing
+    from geo.tables import TABLES, read_table
 
     full: str | Path | None = path
     if is_object_address(path):
@@ -115,21 +127,42 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     if full is None:
         return []
     chosen = {key: where[key] for key in ("sheet", "layer") if isinstance(where.get(key), str)}
-    # A template may have the rows of coming periods, still without counts.
-    texts = column_texts(
-        full, str(column), given=str(where.get("value")), spelling=_spelling(where), **chosen
-    )
-    return sorted(set(texts), key=natural_key)
+    name, problems = f"counts ({path if is_object_address(path) else full})", list[Problem]()
+    table, rows = read_table(full, name, encoding=_encoding(where), **chosen)
+    if has_column(table.columns, str(column), name, "counts.period", problems):
+        word, dayfirst = TABLES.of(full).row_word, _dayfirst(where)
+        texts = column_periods(table[str(column)], rows, name, word, dayfirst, problems)
+    if problems:
+        raise InputError(problems)
+    if where.get("value") in table.columns:
+        # A template may have the rows of coming periods, still without counts.
+        texts = texts[[not is_missing(value) for value in table[where["value"]]]]
+    return _in_order(texts.dropna(), f"{name} column {column!r}", where)
 
 
-def _spelling(where: dict[str, Any]) -> Spelling:
-    """Return how a table is written, of a section that is not yet validated."""
-    dayfirst, encoding = where.get("dayfirst"), where.get("encoding")
+def _in_order(periods: Iterable[str], place: str, where: dict[str, Any]) -> list[str]:
+    found = list(dict.fromkeys(periods))
+    ordered = time_order(found, _dayfirst(where))
+    if ordered is None:
+        what = f"which period is the latest cannot be told: {name_first(found, 12)}"
+        remedy = f"name one (--period, or `period:`), or write all as one of {ACCEPTED}"
+        raise InputError(Problem(place, what, remedy))
+    return ordered
+
+
+def _dayfirst(where: dict[str, Any]) -> bool | None:
+    """Return a key of a section that is not yet validated."""
+    given = where.get("dayfirst")
+    return given if isinstance(given, bool) else None
+
+
+def _encoding(where: dict[str, Any]) -> str | None:
+    given = where.get("encoding")
     try:
-        codecs.lookup(encoding or "utf-8")
+        codecs.lookup(given or "utf-8")
     except (LookupError, TypeError):  # the validation reports it
-        encoding = None
-    return Spelling(encoding, dayfirst=dayfirst if isinstance(dayfirst, bool) else None)
+        return None
+    return given
 
 
 def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:
@@ -154,7 +187,7 @@ def period_files(path: str, base: Path, storage: Storage | None = None) -> list[
     else:
         names = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
     found = [(name[len(before) : len(name) - len(after)], name) for name in names]
-    return [(period, name) for period, name in found if _PERIOD.match(period)]
+    return [(period, name) for period, name in found if NAME.fullmatch(period)]
 
 
 def _object_names(before: str, after: str, storage: Storage) -> list[str]:
@@ -183,12 +216,6 @@ def select_periods(periods: Sequence[str], first: str, last: str) -> list[str]:
         known = f"the periods are {name_first(list(periods), 12)}" if periods else "there are none"
         raise InputError(Problem("period", found, f"choose others: {known}"))
     return chosen
-
-
-def natural_key(period: str) -> tuple[tuple[int, int | str], ...]:
-    """Return a sort key that places 2026-9 before 2026-10."""
-    parts = re.split(r"(\d+)", period)
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)
 
 
 def _response(data: dict[str, Any]) -> dict[str, Any]:

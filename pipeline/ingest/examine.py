@@ -19,7 +19,7 @@ from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.inputs import Inputs
-from pipeline.ingest.odd_counts import odd_counts
+from pipeline.ingest.odd_counts import fractions, odd_counts
 from pipeline.ingest.profile import (
     CountProfile,
     GridExposure,
@@ -135,6 +135,8 @@ def examine(
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
+            if not any(each.code == "shares" for each in more):
+                more += fractions(config, areas, inputs.counts)
             more += odd_counts(config, areas, inputs.counts, below)
     positive = None
     if config.labels is not None and inputs.counts is not None:

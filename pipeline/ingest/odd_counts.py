@@ -13,7 +13,7 @@ from geo.counts import locate_counts
 from geo.errors import name_first
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import period_filter
+from pipeline.ingest.responses import period_filter, place_of
 from pipeline.ingest.selection import measurable
 from pipeline.ingest.without_counts import own_file
 
@@ -23,6 +23,7 @@ N_AROUND = 8  # nearest areas whose median rate is expected of an area
 FAR = 100.0  # times more, or less, than expected
 LARGE = 100.0  # cases: chance alone takes fewer far
 SPREAD = 4.0  # standard deviations, by the median, of what is around
+FRACTIONS = 0.5  # share of the counts; if more have decimals, they are modelled
 FEW = 0.05  # share of the areas; more of them are how the counts are
 
 
@@ -74,6 +75,29 @@ def odd_counts(
     text = f"column {spec.value!r} is far from the counts around it in {name_first(each, N_NAMED)}"
     remedy = "correct the count, or leave the cell empty if it is unknown"
     return [Suspicion("count", place, text, remedy)]
+
+
+def fractions(config: Config, areas: gpd.GeoDataFrame, y: pd.Series) -> list[Suspicion]:
+    """Return a suspicion about counts that are no whole numbers while most are.
+
+    Modelled counts have decimals everywhere. Positives among tested are checked elsewhere.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+    y : (n_area,) Series
+        Counts by id, NaN where missing.
+    """
+    spec, broken = config.counts, y % 1 > 0
+    if spec is None or not config.model.response.counts or spec.tested:
+        return []
+    if not 0 < broken.sum() < FRACTIONS * (y > 0).sum():
+        return []
+    own = "column of the areas" if own_file(config) else spec.path
+    place = place_of(config, areas, f"counts ({own})", broken)
+    text = f"column {spec.value!r} has a number that is not whole ({y[broken].iloc[0]:.10g})"
+    return [Suspicion("fraction", place, text, "give cases; look for a point between thousands")]
 
 
 def _around(areas: gpd.GeoDataFrame, level: np.ndarray) -> np.ndarray:

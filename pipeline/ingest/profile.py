@@ -16,10 +16,11 @@ from geo.columns import AREA_ID, id_text, paired
 from geo.errors import InputError
 from geo.grid import Grid
 from geo.membership import Membership
+from geo.period_text import natural_key, read_periods
 from geo.raster import RasterSource
 from geo.raster_header import crs_text
 from geo.tables import read_table
-from pipeline.config.periods import MARK, natural_key, period_files
+from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_sample import RasterSample
 from pipeline.storage.location import Place, is_remote
@@ -289,7 +290,9 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
             table, _ = read_table(spec.path, "counts", **read)
             if spec.period not in table.columns:
                 return {}
-            texts = pd.Series(spec.spelling.periods(id_text(table[spec.period])), dtype=object)
+            texts = pd.Series(
+                read_periods(id_text(table[spec.period]), spec.dayfirst)[0], dtype=object
+            )
             return {str(p): table[(texts == p).to_numpy()] for p in texts.dropna().unique()}
         section = None if document is None else document.values.get("counts")
         path = section.get("path") if isinstance(section, dict) else None

@@ -66,24 +66,27 @@ def read_responses(
     signed = config.model.response.responses[0] < 0
     n_before = len(problems)
     read["row_filter"] = period_filter(config)
-    counts = read_counts(path, areas, id_column, spec.value, problems, signed=signed, **read)
+    whole = config.model.response.counts
+    counts = read_counts(
+        path, areas, id_column, spec.value, problems, signed=signed, whole=whole, **read
+    )
     # No case at all is a map of upper limits, and a suspicion; equal values have no map.
-    given = None if config.model.response.counts or counts is None else counts.dropna()
+    given = None if whole or counts is None else counts.dropna()
     if given is not None and len(given) > 1 and given.nunique() == 1 and len(problems) == n_before:
         found = f"column {spec.value!r} is {given.iloc[0]:g} for every area"
         problems.append(Problem(name, found, "give the column of the values"))
     if counts is None:
         return Responses()
 
-    def column(wanted: str | None) -> pd.Series | None:
+    def column(wanted: str | None, *, whole: bool = False) -> pd.Series | None:
         if wanted is None:
             return None
         again: list[Problem] = []
-        values = read_counts(path, areas, id_column, wanted, again, **read)
+        values = read_counts(path, areas, id_column, wanted, again, whole=whole, **read)
         problems.extend(problem for problem in again if problem not in problems)
         return values
 
-    tested = column(spec.tested)
+    tested = column(spec.tested, whole=True)
     if tested is not None:
         _check_tested(config, areas, counts, tested, name, problems)
         # Nobody tested tells nothing: such an area has no count.
@@ -131,25 +134,21 @@ def _check_tested(
     problems: list[Problem],
 ) -> None:
     spec = config.response
-    columns = f"column {spec.value!r} has", f"column {getattr(spec, 'tested', '')!r}"
-    whole = ~((counts % 1 > 0) | (tested % 1 > 0))
-    over = counts > tested
-    for wrong, found, remedy in (
-        (
-            ~whole,
-            f"column {spec.value!r}, or {columns[1]}, has a number that is not whole",
-            "give numbers of people, not shares",
-        ),
-        (
-            over & whole,
-            f"{columns[0]} more positives than {columns[1]} has tested people",
-            "correct the counts or the numbers tested",
-        ),
-    ):
+    given = {spec.value: counts, str(getattr(spec, "tested", "")): tested}
+    broken = {name: column % 1 > 0 for name, column in given.items()}
+    for column, wrong in broken.items():
         if wrong.any():
-            first = wrong.index[wrong.to_numpy()][0]
-            shown = f"{found} ({counts[first]:g} of {tested[first]:g})"
-            problems.append(Problem(place_of(config, areas, name, wrong), shown, remedy))
+            found = f"column {column!r} has a number that is not whole"
+            shown = f"{found} ({given[column][wrong].iloc[0]:g})"
+            place = place_of(config, areas, name, wrong)
+            problems.append(Problem(place, shown, "give numbers of people, not shares"))
+    over = (counts > tested) & ~broken[spec.value] & ~broken[str(getattr(spec, "tested", ""))]
+    if over.any():
+        cases, of = (f"column {column!r} has" for column in given)
+        found = f"{cases} more positives than {of} tested people"
+        shown = f"{found} ({counts[over].iloc[0]:g} of {tested[over].iloc[0]:g})"
+        place = place_of(config, areas, name, over)
+        problems.append(Problem(place, shown, "correct the counts or the numbers tested"))
 
 
 def _check_weights(

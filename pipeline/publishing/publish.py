@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from geo.errors import InputError, Problem
+from geo.period_text import natural_key
 from geo.temporary import temporary_directory
-from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.evaluation.verdict import without_figures

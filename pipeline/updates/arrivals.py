@@ -11,7 +11,8 @@ from typing import Any
 
 from geo.addresses import redacted
 from geo.errors import InputError, Problem
-from pipeline.config.periods import MARK, natural_key, period_files, periods_of
+from geo.period_text import natural_key
+from pipeline.config.periods import MARK, period_files, periods_of
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
 from pipeline.storage.files import text_digest, write_json

@@ -40,6 +40,18 @@ for _mark, _cell in ((",", '"1,0{k}0"'), (".", "1.0{k}0"), (" ", "1\u202f0{k}0")
         country.change("output", exceedance=[])
 
 
+@case("table", Error("cases.csv) row 3 (id M01: '1.010')", "point before three digits",
+      'write thousands without it, or set counts.decimal: "."'))  # fmt: skip
+def thousands_and_one_decimal(country: Country) -> None:
+    country.table([f"M{k:02d},{'1.010' if k == 1 else '12.5'}" for k in range(9)])
+
+
+@case("table", Error("cases.csv) row 2 (id M00: '1.000,00')", "not a number",
+      'set counts.thousands: "." and counts.decimal: ","'))  # fmt: skip
+def thousands_and_decimals_of_europe(country: Country) -> None:
+    country.table([f'M{k:02d},"{"1." if k < 8 else ""}0{k}0,00"' for k in range(9)])
+
+
 @case("table", Note("9 in all, 1 to 1.08"))
 def decimals_declared(country: Country) -> None:
     country.table([f"M{k:02d},1.0{k}0" for k in range(9)])
@@ -89,7 +101,10 @@ def days_before_months(country: Country) -> None:
     country.change("counts", period="day")
 
 
-@case("table", Error("period", "cannot be told apart", "set counts.dayfirst: true"))
+@case(
+    "table",
+    Error("cases.csv) row 2 ('03/04/2024')", "cannot be told apart", "set counts.dayfirst: true"),
+)
 def days_that_may_be_months(country: Country) -> None:
     country.table([f"{row},03/04/2024" for row in country.rows()], "code,cases,day")
     country.change("counts", period="day")
@@ -116,9 +131,30 @@ def infinite(country: Country) -> None:
     country.cell("M03", "1e999")
 
 
-@case("table", Error("cases.csv", "UTF-16", "UTF-8"))
+@case("table", Error("cases.csv", "UTF-16", "or name its encoding (encoding: utf-16)"))
 def utf_16(country: Country) -> None:
     country.counts.write_text(country.counts.read_text(), encoding="utf-16")
+
+
+@case("table")
+def utf_16_declared(country: Country) -> None:
+    utf_16(country)
+    country.change("counts", encoding="utf-16")
+
+
+@case("table", Error("cases.csv", "row 2 has 2 cells, but row 1 names 1 column(s)", "title above"))
+def title_above_the_names(country: Country) -> None:
+    country.counts.write_text(f"Cases of March\n{country.counts.read_text()}")
+
+
+@case("table", Error("cases.csv", "row 2 has 3 cells, but row 1 names 2 column(s)", "put quotes"))
+def thousands_without_quotes(country: Country) -> None:
+    country.table([f"M{k:02d},1,49{k}" for k in range(9)])
+
+
+@case("table")
+def separators_at_the_end_of_lines(country: Country) -> None:
+    country.table([f"{row}," for row in country.rows()])
 
 
 @case("table", Doubt("encoding", "counts", "'Ihosé' in row 2"))

@@ -126,6 +126,11 @@ def percentages_as_counts(country: Country) -> None:
     country.change("counts", value="positive (%)")
 
 
+@case("units", Doubt("fraction", "cases.csv) row 5 (id M03)", "not whole (12.5)"))
+def one_count_that_is_not_whole(country: Country) -> None:
+    country.cell("M03", "12.5")
+
+
 @case("units")
 def decimal_counts_are_no_shares(country: Country) -> None:
     country.table([f"M{k:02d},{10.5 + 7 * k}" for k in range(9)])
@@ -162,13 +167,35 @@ def prevalence_over_100_percent(country: Country) -> None:
     _survey(country, [50, 50, 50, 5, 50, 50, 50, 50, 50])
 
 
+@case(
+    "units", Error("cases.csv) row 2 (id M00: '1.400')", "column 'tested' has a point before", "")
+)
+def tested_with_thousands(country: Country) -> None:
+    _survey(country, ["1.400"] * 9, [450] * 9)
+
+
+@case(
+    "units",
+    Error("cases.csv) row 5 (id M03)", "column 'tested' has a number that is not whole", ""),
+)
+def tested_that_are_no_people(country: Country) -> None:
+    _survey(country, [50, 50, 50, 50.5, 50, 50, 50, 50, 50])
+
+
 @case("units", Doubt("threshold", "output.exceedance", "100"))
 def a_threshold_of_all_tested(country: Country) -> None:
     _survey(country, [50] * 9)
     country.change("output", exceedance=[100])
 
 
-@case("units", Error("cases.csv) row 4 (id M02)", "not whole (4.5 of 50)", "numbers of people"))
+@case(
+    "units",
+    Error(
+        "cases.csv) row 4 (id M02)",
+        "column 'cases' has a number that is not whole (4.5)",
+        "numbers of people",
+    ),
+)
 def positives_that_are_no_whole_numbers(country: Country) -> None:
     _survey(country, [50] * 9, [3, 4, 4.5, 6, 7, 8, 9, 10, 11])
 

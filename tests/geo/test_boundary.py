@@ -1,3 +1,5 @@
+import json
+
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -277,3 +279,17 @@ def test_partial_areas_and_counts_let_the_rest_be_checked(tmp_path):
     counts = read_counts(table, sound_areas(), "area_id", "cases", problems, partial=True)
     np.testing.assert_array_equal(counts.loc[["1", "2", "3"]], [7, np.nan, np.nan])
     assert len(problems) == 2
+
+
+@pytest.mark.parametrize("given", [[5, 7], [0, 1], ["a", "b"], [5, 5], [5, None], [None, None]])
+def test_ids_beside_the_properties_of_geojson_are_a_column(tmp_path, given):
+    path, problems = tmp_path / "a.geojson", []
+    collection = json.loads(frame(ids=("1", "2")).to_json(drop_id=True))
+    for feature, each in zip(collection["features"], given, strict=True):
+        feature |= {} if each is None else {"id": each}
+    path.write_text(json.dumps(collection))
+    areas = read_areas(path, None, "id", "areas", problems)
+    told = {5: "1 id(s) are repeated", None: "no id in feature 2"}.get(given[1], "")
+    told = "has no column 'id'" if given == [None, None] else told
+    assert [told in p.found for p in problems] == ([True] if told else [])
+    assert told or list(areas[AREA_ID]) == [str(each) for each in given]

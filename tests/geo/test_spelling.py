@@ -31,19 +31,42 @@ def test_no_numbers(thousands, decimal, text):
 
 def test_what_may_be_thousands():
     plain = Spelling()
-    assert plain.may_be_thousands(["1.490", "312", "2.001"]) == ["1.490", "2.001"]
+    assert plain.may_be_thousands(["1.490", "312", "2.001"], whole=False) == ["1.490", "2.001"]
     for decimals in (["1.490", "0.125"], ["1.490", "2.5"], ["1234.500"], ["12", "13"]):
-        assert plain.may_be_thousands(decimals) == []
-    assert Spelling(decimal=".").may_be_thousands(["1.490"]) == []
+        assert plain.may_be_thousands(decimals, whole=False) == []
+    assert Spelling(decimal=".").may_be_thousands(["1.490"], whole=True) == []
+
+
+@pytest.mark.parametrize(
+    ("thousands", "texts", "remedy"),
+    [
+        (None, ["1.490", "12.5"], 'write thousands without it, or set k.decimal: "."'),
+        (None, ["1.490", "0.500"], 'write thousands without it, or set k.decimal: "."'),
+        (None, ["1.490", "12"], 'set k.thousands: "." or k.decimal: "."'),
+        (" ", ["1.490", "1 490"], 'write thousands without it, or set k.decimal: "."'),
+        (",", ["1.490", "312"], 'write thousands without it, or set k.decimal: "."'),
+        (".", ["1,490", "1.490"], 'write thousands without it, or set k.decimal: ","'),
+    ],
+)
+def test_among_counts_no_other_number_tells(thousands, texts, remedy):
+    spelling = Spelling(thousands=thousands)
+    assert spelling.may_be_thousands(texts, whole=True) == [texts[0]]
+    assert spelling.ask_of_thousands(texts, "k") == remedy
 
 
 @pytest.mark.parametrize(
     ("texts", "remedy"),
     [
-        (["1,490"], 'set k.thousands: "," if \'1,490\' is 1490, or k.decimal: "," if it is 1.49'),
+        (
+            ["1,490"],
+            "set k.thousands: \",\" if '1,490' is 1490, or k.decimal: \",\" if '1,490' is 1.49",
+        ),
         (["1.234.567"], "set k.thousands: \".\" if '1.234.567' is 1234567"),
         (["1 490"], "set k.thousands: \" \" if '1 490' is 1490"),
-        (["1.490,5"], "set k.thousands: \".\" if '1.490,5' is 1490.5"),
+        (["1.490,5"], 'set k.thousands: "." and k.decimal: "," if \'1.490,5\' is 1490.5'),
+        (["312,00", "1.490,00"], 'set k.thousands: "." and k.decimal: "," if \'312,00\' is 312'),
+        (["1 490,5", "12,5"], 'set k.thousands: " " and k.decimal: "," if \'1 490,5\' is 1490.5'),
+        (["1,490", "12.5"], "set k.thousands: \",\" if '1,490' is 1490"),
         (["10,5", "3,25"], "set k.decimal: \",\" if '10,5' is 10.5"),
         (["<5", "1,490"], ""),
         ([], ""),
@@ -52,23 +75,6 @@ def test_what_may_be_thousands():
 def test_the_remedy_that_is_proposed_reads_the_numbers(texts, remedy):
     assert Spelling().ask(texts, "k") == remedy
     if remedy:
-        key, value = remedy.split(" if ")[0].removeprefix("set k.").split(": ")
-        assert Spelling(**{key: value.strip('"')}).number(texts[0]) > 1
-
-
-@pytest.mark.parametrize(
-    ("dayfirst", "texts", "periods"),
-    [
-        (None, ["12/2024", "1-2025", "2.2025"], ["2024-12", "2025-01", "2025-02"]),
-        (None, ["31/12/2024", "01/02/2024"], ["2024-12-31", "2024-02-01"]),
-        (None, ["12/31/2024", "01/02/2024"], ["2024-12-31", "2024-01-02"]),
-        (None, ["03/04/2024"], ["03/04/2024"]),
-        (True, ["03/04/2024"], ["2024-04-03"]),
-        (False, ["03/04/2024"], ["2024-03-04"]),
-        (None, ["2024/5", "2024/05/06", None], ["2024-05", "2024-05-06", None]),
-        (None, ["2024-W11", "1"], ["2024-W11", "1"]),
-        (None, ["13/2024", "31/02/2024"], ["13/2024", "31/02/2024"]),
-    ],
-)  # fmt: skip
-def test_periods(dayfirst, texts, periods):
-    assert Spelling(dayfirst=dayfirst).periods(texts) == periods
+        keys = (each.split(": ") for each in remedy.split(" if ")[0][4:].split(" and "))
+        declared = Spelling(**{key.removeprefix("k."): value.strip('"') for key, value in keys})
+        assert all(declared.number(text) > 1 for text in texts)

@@ -19,7 +19,7 @@ from geo import table_csv
 from geo.columns import AREA_ID, has_column
 from geo.counts import read_counts
 from geo.errors import InputError
-from geo.tables import column_texts, read_table
+from geo.tables import read_table
 
 
 def areas(ids=("1", "2", "3")):
@@ -135,17 +135,26 @@ def test_dates_may_be_periods(tmp_path):
     day = datetime.datetime(2024, 3, 1)
     rows = [["code", "cases", "day"], [1, 5, day], [1, 6, datetime.datetime(2024, 4, 1)]]
     path = workbook(tmp_path / "c.xlsx", rows)
-    assert column_texts(path, "day") == ["2024-03-01", "2024-04-01"]
     counts, problems = counts_of(path, row_filter=("day", "2024-04-01"))
     assert problems == []
     np.testing.assert_array_equal(counts, [6, np.nan, np.nan])
 
 
-def test_periods_without_any_count_are_no_periods(tmp_path):
+@pytest.mark.parametrize(
+    ("cell", "place", "found", "remedy"),
+    [
+        ("", "row 3", "column 'month' is empty", "give each a period, or drop the rows"),
+        ("13/2024", "row 3 ('13/2024')", "column 'month' is no date", "correct it"),
+        ("45292", "row 3 ('45292')", "column 'month' is a number of five digits", "2024-01-01"),
+    ],
+)
+def test_the_period_of_every_row_is_read_or_told(tmp_path, cell, place, found, remedy):
     path = tmp_path / "c.csv"
-    path.write_text("code,cases,month\n1,5,03\n2,,03\n1,,04\n2,NA,04\n")
-    assert set(column_texts(path, "month")) == {"03", "04"}
-    assert set(column_texts(path, "month", given="cases")) == {"03"}
+    path.write_text(f"code,cases,month\n1,5,Jan-24\n2,6,{cell}\n3,7,01/2024\n")
+    _, (problem,) = counts_of(path, row_filter=("month", "2024-01"))
+    assert problem.place == f"counts ({path}) {place}"
+    assert problem.found.startswith(found)
+    assert remedy in problem.remedy
 
 
 def test_formats_far_below_the_table_are_no_rows(tmp_path):
@@ -313,3 +322,85 @@ def test_two_columns_of_one_name_are_not_told_apart(tmp_path, header):
     ]
     assert twice.count(False) == 1
     assert "has 2 columns" in problems[0].found
+
+
+AREAS = {"code": ["001", "002", "003", "004"], "name": ["Été-1", "Nord 2", "Sud", "Est"]}
+
+
+def told(tmp_path, table, own=AREAS, options=None):
+    """Return the problems of a table, and the counts, of areas with some columns."""
+    path, problems = tmp_path / "c.csv", []
+    pd.DataFrame(table).to_csv(path, index=False)
+    frame = areas(own["code"]).assign(**own)
+    counts = read_counts(path, frame, "code", "cases", problems, **(options or {}))
+    return counts, problems
+
+
+CASES = {"cases": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("table", "own", "remedy"),
+    [
+        # A number of the feature is no id: the spelling comes first, and it never comes alone.
+        ({"code": [1, 2, 3, 4]}, {"OBJECTID": [4, 3, 2, 1]}, "if '1' is '001' and 3 more so, set"),
+        ({"code": [1, 2, 3, 4]}, {"OBJECTID": [4, 3, 2, 1], "code": list("ABCD")}, "correct the"),
+        (
+            {"code": [1, 2, 3, 4], "name": ["Été-1", "Nord 2", "Sud", "Est"]},
+            {"OBJECTID": [4, 3, 2, 1], "num": [1, 2, 3, 4], "code": list("ABCD")},
+            "column 'num': set areas.id: num and counts.id: code, or correct",
+        ),
+        (
+            {"code": ["A", "B", "C", "D"], "row": [4, 3, 2, 1]},
+            {"code": list("1234")},
+            "correct the",
+        ),
+        (
+            {"code": ["ETE-1", "NORD 2", "SUD", "EST"]},
+            {},
+            "column 'name': set areas.id: name and counts.id: code and counts.match: spelling, or",
+        ),
+        (
+            {"code": ["w", "x", "y", "z"], "pcode": ["M 1", "M 2", "M 3", "M 4"]},
+            {"code": ["m1", "m2", "m3", "m4"]},
+            "column 'pcode' has the areas' ids: set counts.id: pcode and counts.match: spelling",
+        ),
+    ],
+)
+def test_the_pairing_that_is_proposed_is_of_the_same_areas(tmp_path, table, own, remedy):
+    _, problems = told(tmp_path, table | CASES, AREAS | own)
+    assert remedy in problems[-1].remedy
+    assert "OBJECTID" not in problems[-1].remedy
+
+
+def rows_of(**columns):
+    """Return a table of two areas with a row for each of some periods."""
+    table = pd.DataFrame({"code": ["001", "002"], "cases": [5, 1990]})
+    return table.merge(pd.DataFrame(columns), how="cross")
+
+
+MONTHS = {"year": [2023, 2023, 2024, 2024], "month": [1, 2, 1, 2]}
+BOTH = "if columns 'year' and 'month' tell the periods apart, write both in one, such as 2023-03"
+
+
+@pytest.mark.parametrize(
+    ("columns", "period", "remedy"),
+    [
+        (MONTHS, None, BOTH),
+        (MONTHS, "year", BOTH),
+        (MONTHS, "month", BOTH),
+        ({"year": [2023, 2023], "month": [1, 2]}, None, BOTH),
+        ({"month": [1, 2]}, None, "set counts.period: month"),
+        ({"date_debut": ["2024-01-01", "2024-02-01"]}, None, "set counts.period: date_debut"),
+        ({"periodname": ["January 2024", "May 2024"]}, None, "set counts.period: periodname"),
+        ({"reporting": ["202401", "202402"]}, None, "set counts.period: reporting"),
+        ({"semaine": ["S1 2024", "S2 2024"]}, None, "write it such as 2024-W05, and set counts.pe"),
+        ({"note": ["x", "y"]}, None, "or add them up"),
+    ],
+)
+def test_repeated_ids_propose_the_column_of_their_periods(tmp_path, columns, period, remedy):
+    row_filter = None if period is None else (period, str(columns[period][0]))
+    _, (problem,) = told(tmp_path, rows_of(**columns), options={"row_filter": row_filter})
+    assert "2 id(s) are repeated" in problem.found
+    assert remedy in problem.remedy
+    assert ("counts.period" in problem.remedy) == ("note" not in columns)

@@ -8,7 +8,7 @@ import yaml
 
 from geo.errors import InputError
 from pipeline.cli.main import main
-from pipeline.config.periods import natural_key, period_files, select_periods
+from pipeline.config.periods import period_files, select_periods
 from pipeline.config.reader import load_config
 from pipeline.ingest.inputs import open_inputs
 from pipeline.publishing.publish import publish_dir
@@ -62,6 +62,40 @@ def test_a_column_chooses_the_rows(files):
     )
 
 
+@pytest.mark.parametrize(
+    ("months", "latest"),
+    [
+        (["Jan-24", "Feb-24", "Mar-24", "Apr-24"], "2024-04"),
+        (["January 2024", "December 2023"], "2024-01"),
+        (["2024-02-01 00:00:00", "2024-01-01 00:00:00"], "2024-02-01"),
+        (["01-12-2024", "01-11-2024"], "row 2 ('01-12-2024'), row 3 ('01-11-2024'): column 'm' has "
+         "dates whose day and month cannot be told apart; set counts.dayfirst: true"),
+        (["janv-24", "mars-24"], "column 'm': which period is the latest cannot be told: janv-24"),
+        (["45292", "45323"], "row 2 ('45292'), row 3 ('45323'): column 'm' is a number of five"),
+    ],
+)  # fmt: skip
+def test_the_latest_period_is_that_of_time_or_asked_for(files, months, latest):
+    rows = "\n".join(f"{month},M00,1" for month in months)
+    (files.directory / "cases.csv").write_text(f"m,code,cases\n{rows}\n", encoding="utf-8")
+    path = write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"})
+    if latest.startswith("2024"):
+        assert load_config(path).period == latest
+        assert load_config(path, months[0]).period <= latest
+        return
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    (problem,) = caught.value.problems
+    assert "cases.csv)" in problem.place
+    assert latest.replace(", row", ",") in str(problem).replace(", row", ",")
+
+
+def test_periods_without_any_count_are_no_periods(files):
+    rows = "M00,5,2024-03\nM01,,2024-03\nM00,,2024-04\nM01,NA,2024-04\n"
+    (files.directory / "cases.csv").write_text(f"code,cases,m\n{rows}", encoding="utf-8")
+    path = write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"})
+    assert load_config(path).period == "2024-03"
+
+
 def test_the_row_that_is_told_is_that_of_the_file(files):
     rows = [f"{m},{area},{n}" for m, n in (("a", 1), ("b", 2)) for area in files.cases]
     rows[12] = "b,M03,lots"
@@ -107,8 +141,6 @@ def test_a_range_of_periods():
     assert select_periods(months, "2025-12", "2026-01") == ["2025-12", "2026-01"]
     with pytest.raises(InputError, match="no counts of any period"):
         select_periods(months, "2027-01", "2027-02")
-    assert natural_key("2026-9") < natural_key("2026-10")
-    assert natural_key("2026") < natural_key("2026-W01")
 
 
 def test_each_period_has_a_folder_where_output_dir_says_so(files):
