@@ -28,7 +28,7 @@ from pipeline.publishing.versions import (
     versions_locked,
 )
 from pipeline.run.fingerprints import output_fingerprint
-from pipeline.run.record import read_record
+from pipeline.run.record import check_period, read_record
 from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.lock import exclusive
@@ -223,6 +223,7 @@ def _published_files(config: Config) -> dict[str, Path]:
             if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
             files[path] = out / path
+    check_period(config, _STAGES, "publish")
     if (out / "run.json").is_file():
         _check_same_run(config, out / "run.json", remedy)
         files["run.json"] = out / "run.json"
@@ -236,20 +237,17 @@ def _has_report(record: dict[str, Any], left: dict[str, str]) -> bool:
 
 
 def _check_same_run(config: Config, path: Path, remedy: str) -> None:
-    """Check that the run has the configuration's name, period and rate_per."""
+    """Check that the run has the configuration's name and rate_per."""
     ran = json.loads(path.read_text(encoding="utf-8")).get("config")
     if ran is None:
         return
     wanted = config.model_dump(mode="json")
     for key, of in (
         ("name", lambda c: c["name"]),
-        ("period", lambda c: c["period"]),
         ("output.rate_per", lambda c: c["output"]["rate_per"]),
     ):
         if of(ran) != of(wanted):
             found = f"the run in it had {key} {of(ran)}, not {of(wanted)}"
-            if key == "period":
-                remedy += f", or give --period {of(ran)}"
             raise InputError(Problem(str(path.parent), found, remedy))
 
 

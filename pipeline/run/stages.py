@@ -51,6 +51,11 @@ class Stage:
     also: tuple[str, ...] = ()
 
     @property
+    def makers(self) -> tuple[str, ...]:
+        """Names of the stages whose outputs it reads."""
+        return tuple(dict.fromkeys((*(STAGE_OF[need] for need in self.needs), *self.products_of)))
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Glob patterns of the products that it reads, in the output directory."""
         made = (pattern for stage in self.products_of for pattern in output_patterns(stage))
