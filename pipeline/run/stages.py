@@ -132,8 +132,8 @@ STAGES = {
         Stage(
             "predict",
             "pipeline.prediction.stage:predict_stage",
-            config=("name", "period", "areas", "counts.unit", "fit.seed", "output"),
-            files=("areas", "output"),
+            config=("name", "period", "areas", "counts.unit", "population", "fit.seed", "output"),
+            files=("areas", "population", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
             may_need=(_WITHOUT_COUNTS,),

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 
 import geopandas as gpd
 import numpy as np
@@ -314,9 +315,10 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     ids = np.array(["home", "lake", "neighbour"], object)
     level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
     home = Level("training", ids[:2], None, gpd.GeoSeries(shapes[:2]), shapes[:2], None)
-    inside = _inside(level, home, np.array([16.0, 1.0, 2.0]))
+    mapped, nobody = np.array([16.0, 1.0, 2.0]), np.zeros(3)
+    inside = _inside(level, home, mapped, nobody, None)
     np.testing.assert_allclose(inside, [1.0, 1.0, 1 / 7])
-    assert _inside(home, home, np.ones(2)) is None
+    assert _inside(home, home, np.ones(2), np.ones(2), None) is None
     people, drawn = np.array([100.0, 50.0, 1.0]), np.array([[20.0, 5.0, 1.0]])
     draws = LevelDraws(
         people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)), drawn,
@@ -326,6 +328,29 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     table = tabulate_level(level, draws, slice(0, 3), blank, Summary(0.9, 1, (), True), 1.0, inside)
     np.testing.assert_array_equal(table["rank"], [1, 2, np.nan])
     assert table["rate"][2] == 1.0  # flagged, not hidden
+
+
+def test_people_decide_on_the_rank_and_the_sea_has_none():
+    """One box reaches far over the sea; another has most of its people in the next country."""
+    home, next_to = box(0, 0, 1, 1), box(1, 0, 2, 1)
+    boxes = box(-4, 0, 1, 1), box(0, 0, 2, 1)
+    shapes = np.array(boxes, object)
+    level = Level("zone", np.array(["sea", "land"]), None, gpd.GeoSeries(shapes), shapes, None)
+    own = np.array([home], object)
+    training = Level("training", np.array(["c"]), None, gpd.GeoSeries(own), own, None)
+
+    def living(polygons):
+        there = (shapely.area(shapely.intersection(polygons, each)) for each in (home, next_to))
+        return 1000.0 * next(there) + 9000.0 * next(there)
+
+    given = level, training, np.ones(2), np.full(2, 1000.0)
+    np.testing.assert_allclose(_inside(*given, living), [1.0, 0.1])
+    np.testing.assert_allclose(_inside(*given, None), [1 / 5, 1 / 2])
+    # A population that ends at the border says of a neighbour's sliver that nobody else lives there.
+    level = replace(level, shapes=np.array([boxes[0], box(0.99, 0, 3, 1)], object))
+    people = np.array([1000.0, 10.0])
+    share = _inside(level, training, np.array([1.0, 0.01]), people, lambda _: people)
+    np.testing.assert_allclose(share, [1.0, 0.01 / 2.01])
 
 
 def test_prevalences_are_per_person_tested():
