@@ -30,7 +30,7 @@ def coarse_suspicions(
     *,
     density: bool,
     shapes: gpd.GeoSeries,
-    ids: np.ndarray,
+    titles: np.ndarray,
     sizes: np.ndarray,
     people: np.ndarray,
 ) -> list[Suspicion]:
@@ -48,7 +48,8 @@ def coarse_suspicions(
         Whether it has people per km2.
     shapes : (n_area,) GeoSeries
         Valid polygons with a CRS.
-    ids : (n_area,) array
+    titles : (n_area,) array
+        Names of the areas in the message.
     sizes : (n_area,) int array
         Pixels of the grid in each area.
     people : (n_area,) float64 array
@@ -71,10 +72,10 @@ def coarse_suspicions(
     which = which[np.abs(moved[which]) > MOVED]
     if which.size == 0:
         return []
-    named = name_first([f"{ids[few[k]]} {100 * moved[k]:+.0f} %" for k in which.tolist()], N_NAMED)
+    each = [f"{titles[few[k]]} {100 * moved[k]:+.0f} %" for k in which.tolist()]
     text = (
         "is finer than the grid, which shares the people of pixels at borders by surface; against "
-        f"the raster itself people are gained or lost by {named}"
+        f"the raster itself people are gained or lost by {name_first(each, N_NAMED)}"
     )
     remedy = "give a finer grid, at best that of the population (grid.like)"
     return [Suspicion("resolution", f"population ({path})", text, remedy)]

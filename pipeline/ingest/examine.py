@@ -51,6 +51,7 @@ from pipeline.ingest.suspicions import (
 from pipeline.ingest.table_suspicions import table_suspicions, tested_suspicions
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
+from pipeline.store.level_areas import titles_of
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,11 @@ def examine(
         Look at what later stages read, too: the counts of all periods, and the areas of all levels
         (of which the predict stage warns by itself).
     """
-    areas, ids = inputs.areas, np.empty(0, object)
+    areas, ids, titles = inputs.areas, np.empty(0, object), np.empty(0, object)
     found: list[Suspicion] = []
     shapes = size = None
     if areas is not None:
-        ids = areas[AREA_ID].to_numpy()
+        ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
         if inputs.located:
@@ -119,7 +120,7 @@ def examine(
     if members is not None and written is not None and inputs.grid is not None:
         exposure = exposure_of(members, written.state, inputs.grid, written.path)
         names = _lacks(members, exposure, written)
-        found += coverage_suspicions(config, ids, exposure.total, exposure.lacking, names)
+        found += coverage_suspicions(config, titles, exposure.total, exposure.lacking, names)
     has_people = inputs.population is not None and written is not None and written.people.low >= 0
     total = None if exposure is None else exposure.total
     people = total if has_people else None
@@ -131,7 +132,7 @@ def examine(
     below, name = _exposure(config, inputs, people, total)
     counts = _counts(config, inputs, below)
     if counts is not None and inputs.counts is not None:
-        more += count_suspicions(config, inputs.counts, people, counts)
+        more += count_suspicions(config, inputs.counts.set_axis(titles), people, counts)
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
@@ -183,7 +184,7 @@ def _coarse(
     usable = np.flatnonzero(measurable(areas))
     return coarse_suspicions(
         grid, layer.source, spec.path, density=spec.density, shapes=areas.geometry.iloc[usable],
-        ids=areas[AREA_ID].to_numpy()[usable], sizes=np.diff(members.offsets)[usable],
+        titles=titles_of(areas, config.areas.name)[usable], sizes=np.diff(members.offsets)[usable],
         people=people[usable],
     )  # fmt: skip
 

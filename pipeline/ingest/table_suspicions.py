@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import geopandas as gpd
@@ -17,8 +18,10 @@ from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
 from pipeline.ingest.without_counts import own_file
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5
+_ID = re.compile(r"(?<=\(id ).+(?=: )")
 
 
 def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
@@ -30,6 +33,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     part: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer}
     own = own_file(config)
     place = f"{config.model.responses} ({'column of the areas' if own else spec.path})"
+    titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
     found = []
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         words = words_for_missing(
@@ -37,7 +41,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             period_filter(config), spelling=spec.spelling, **part,
         )  # fmt: skip
         if words:
-            text = f"column {column!r} has no number in {name_first(words, N_NAMED)}"
+            each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
+            text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"
             remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
             found.append(Suspicion("missing", place, text, remedy))
     if spec.path is None:

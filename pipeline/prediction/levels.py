@@ -55,9 +55,7 @@ from pipeline.store.level_areas import (
 )
 
 UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
-FEW = (
-    0.1  # of the people of a usual area of the level; fewer do not tell whether others are missing
-)
+FEW = 0.1  # of the people of a usual area of the level; fewer do not tell who is missing
 
 #: From polygons on the grid's plane to the people in each of them.
 Living = Callable[[np.ndarray], np.ndarray | None]
@@ -304,7 +302,7 @@ def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) ->
     by_name = {level.name: level for level in levels}
     for number, spec in enumerate(config.output.areas):
         level = by_name[spec.level]
-        found = level_overlap(config, number, level.geometry, level.ids)
+        found = level_overlap(config, number, level.geometry, level.titles)
         if found is not None and not config.check.accepts("overlap", found.place):
             progress.log(f"predict: suspicion: {found} [overlap]")
 
@@ -329,7 +327,8 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
             unranked = short["id"][short["rank"].isna()] if "rank" in short else []
             unranked = [title[i] for i in unranked]
             if unranked:
-                named += f"; without a rank, as too few of their people are on the map: {name_first(unranked)}"
+                few = "; without a rank, as too few of their people are on the map: "
+                named += few + name_first(unranked)
                 if config.output.mask != "all":
                     named += "; output.mask: all maps more of them, as far as the grid reaches"
             progress.log(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
@@ -302,6 +303,29 @@ def test_a_count_in_a_column_of_the_areas_is_named_with_its_feature(files: Any) 
     said = found(files)["count"]
     assert said.startswith("counts (column of the areas): column 'cases' is far")
     assert "feature 4 (M03: 0, by the areas around it about" in said
+
+
+def test_names_stand_beside_codes(files: Any) -> None:
+    counts_of(files, [1000, 1100, "n/a", 900, 1000, 1050, 980, 1010, 1000])
+    overlapping = [
+        *files.polygons[:7],
+        shapely.affinity.translate(files.polygons[7], 3000),
+        files.polygons[8],
+    ]
+    frame = gpd.GeoDataFrame(
+        {"code": files.ids, "nom": [f"Ville {k}" for k in range(9)]},
+        geometry=overlapping, crs=files.crs,
+    )  # fmt: skip
+    frame.to_file(files.directory / "named.gpkg")
+    files.population[files.pixels(4)] = 0.01
+    files.raster("population.tif", files.population)
+    files.raster("wave.tif", np.where(np.arange(34) < 8, np.nan, files.x["wave"]))
+    files.options["areas"] = {"path": "named.gpkg", "id": "code", "name": "nom"}
+    said = found(files)
+    assert "M07 (Ville 7) and M08 (Ville 8)" in said["overlap"]
+    assert "(id M02 (Ville 2): 'n/a')" in said["missing"]
+    assert "M04 (Ville 4)" in said["rate"]
+    assert "M00 (Ville 0) (" in said["coverage"]
 
 
 def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) -> None:

@@ -346,7 +346,7 @@ def test_people_decide_on_the_rank_and_the_sea_has_none():
     given = level, training, np.ones(2), np.full(2, 1000.0)
     np.testing.assert_allclose(_inside(*given, living), [1.0, 0.1])
     np.testing.assert_allclose(_inside(*given, None), [1 / 5, 1 / 2])
-    # A population that ends at the border says of a neighbour's sliver that nobody else lives there.
+    # A population that ends at the border knows nobody else of a neighbour.
     level = replace(level, shapes=np.array([boxes[0], box(0.99, 0, 3, 1)], object))
     people = np.array([1000.0, 10.0])
     share = _inside(level, training, np.array([1.0, 0.01]), people, lambda _: people)
