@@ -14,7 +14,9 @@ from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from geo.grid import Tile
 from geo.membership import Membership
+from geo.overlaps import People
 from geo.raster import RasterSource
+from geo.zonal import exact_people
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.coarse_grid import coarse_suspicions
@@ -114,8 +116,6 @@ def examine(
             shapes = usable.geometry
             size = np.full(len(areas), np.nan)
             size[usable.index] = surface_km2(usable)
-            # The grid cannot tell: areas may share a part of a pixel that others leave free.
-            found += overlap_suspicions(config, usable)
     exposure = None
     if members is not None and written is not None and inputs.grid is not None:
         exposure = exposure_of(members, written.state, inputs.grid, written.path)
@@ -124,6 +124,8 @@ def examine(
     has_people = inputs.population is not None and written is not None and written.people.low >= 0
     total = None if exposure is None else exposure.total
     people = total if has_people else None
+    if areas is not None and inputs.located:
+        found += overlap_suspicions(config, areas[measurable(areas)], *_twice(inputs, people))
     surface = float("nan") if size is None else float(np.nansum(size))
     rasters, more = _rasters(
         config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
@@ -175,6 +177,21 @@ def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) ->
     return names
 
 
+def _twice(inputs: Inputs, people: np.ndarray | None) -> tuple[People | None, np.ndarray | None]:
+    """Return how to count the people of polygons, and those of each area that can be measured.
+
+    The grid cannot tell: areas may share a part of a pixel that others leave free.
+    """
+    layer, areas = inputs.population, inputs.areas
+    if people is None or layer is None or areas is None or not layer.source.north_up:
+        return None, None
+
+    def counted(polygons: gpd.GeoSeries) -> np.ndarray:
+        return exact_people(layer.source, polygons, density=layer.density)
+
+    return counted, people[measurable(areas)]
+
+
 def _coarse(
     config: Config, inputs: Inputs, members: Membership | None, people: np.ndarray | None
 ) -> list[Suspicion]:
@@ -207,9 +224,10 @@ def _rasters(
         if key == "population" and config.population is not None:
             density = config.population.density
             top = float(sample.inside.max()) if sample.inside.size else float("nan")
+            pixel = _pixel_km2(source, shapes)
             found += population_suspicions(
                 path, source, density=density, total=total, km2=surface,
-                densest=top if density else top / _pixel_km2(source, shapes),
+                densest=top if density else top / pixel, pixel=pixel,
             )  # fmt: skip
     return tuple(profiles), found
 

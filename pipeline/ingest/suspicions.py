@@ -12,7 +12,7 @@ import shapely
 from scipy.stats import spearmanr
 
 from geo.errors import name_first
-from geo.overlaps import name_overlaps
+from geo.overlaps import People, name_overlaps
 from geo.raster import RasterSource
 from pipeline.config.schema import Config
 from pipeline.ingest.profile import CountProfile, Extremes
@@ -233,7 +233,12 @@ def lacking_areas(total: np.ndarray, lacking: np.ndarray) -> np.ndarray:
     return np.flatnonzero((lacking > LACKING * total) & (lacking < total))
 
 
-def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+def overlap_suspicions(
+    config: Config,
+    areas: gpd.GeoDataFrame,
+    people: People | None = None,
+    total: np.ndarray | None = None,
+) -> list[Suspicion]:
     """Return a suspicion about areas that overlap much or are there twice.
 
     Parameters
@@ -241,8 +246,10 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     config : Config
     areas : GeoDataFrame
         Valid polygons.
+    people, total : optional
+        See :func:`geo.overlaps.name_overlaps`.
     """
-    each = name_overlaps(areas.geometry, titles_of(areas, config.areas.name))
+    each = name_overlaps(areas.geometry, titles_of(areas, config.areas.name), people, total)
     if not each:
         return []
     text = f"areas overlap, by share of the smaller: {name_first(each, N_NAMED)}"

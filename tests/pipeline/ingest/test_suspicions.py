@@ -233,16 +233,29 @@ def test_people_where_a_covariate_has_no_value(files: Any) -> None:
 def test_a_polygon_that_is_there_twice(files: Any) -> None:
     files.polygons[8] = files.polygons[3]
     files.areas()
-    assert "M03 and M08 (the same polygon)" in found(files)["overlap"]
+    assert "M03 and M08 (the same polygon, 26,708 people counted twice)" in found(files)["overlap"]
 
 
 def test_areas_that_overlap(files: Any) -> None:
     files.polygons[8] = shapely.affinity.translate(files.polygons[8], -2000)
     files.areas()
-    assert "M07 and M08 (25 %)" in found(files)["overlap"]
+    assert "M07 and M08 (25 %, " in found(files)["overlap"]
     files.polygons[8] = shapely.affinity.translate(files.polygons[8], 1900)
     files.areas()
     assert found(files) == {}  # generalised borders overlap as much
+
+
+def test_an_overlap_thinner_than_a_pixel_is_told_by_its_people(files: Any) -> None:
+    files.polygons[8] = shapely.affinity.translate(files.polygons[8], -250)
+    files.areas()
+    # Strips of two columns of pixels: a third less a quarter of a kilometre of the first of them.
+    rows = np.r_[2 / 3, np.full(7, 1.0), 1 / 3]
+    people = 0.25 * rows @ files.population[18:27, 18]
+    said = found(files)["overlap"]
+    assert f"M07 and M08 (3.1 %, {people:,.0f} people counted twice)" in said
+    files.population[18:27, 18] = 0.01  # nobody lives there
+    files.raster("population.tif", files.population)
+    assert found(files) == {}
 
 
 def many_areas(files: Any) -> Any:
