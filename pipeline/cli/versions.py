@@ -95,7 +95,8 @@ def versions(config: ConfigFile, *, output: Output) -> None:
             output.print(f"no versions in {directory}; publish one with `disagg publish {config}`")
         for row in rows:
             star = "*" if row["current"] else " "
-            output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
+            parts = (row[key] for key in ("version", "published", "period", "verdict"))
+            output.print(f"{star} {'  '.join(str(part) for part in parts if part)}")
             if row["trouble"]:
                 output.print(f"  cannot be read: {row['trouble']}")
 
@@ -137,4 +138,4 @@ def read(path: Path, period: str | None) -> Config:
 
 
 def _brief(about: dict[str, Any]) -> dict[str, Any]:
-    return {key: about.get(key) for key in ("period", "published", "forced")}
+    return {key: about.get(key) for key in ("period", "published", "forced", "verdict")}

@@ -114,11 +114,7 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
     added, report = reconcile(made, reader, draws, observed, summary, progress)
     for name, columns in added.items():
         tables[name] = pd.concat([tables[name], columns], axis=1)
-    write_levels(
-        config,
-        {level.name: (level, tables[level.name]) for level in levels},
-        made.directory,
-    )
+    write_levels({level.name: (level, tables[level.name]) for level in levels}, made.directory)
     numbers = {
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),

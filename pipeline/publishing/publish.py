@@ -13,7 +13,7 @@ from geo.temporary import temporary_directory
 from pipeline.config.periods import natural_key
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
-from pipeline.evaluation.verdict import without_figures
+from pipeline.evaluation.verdict import in_words
 from pipeline.prediction.products import EDITABLE, EVALUATION
 from pipeline.publishing.gates import Check, check_gates, read_json
 from pipeline.publishing.kept import compare_with_last, kept_model
@@ -70,9 +70,14 @@ class Publication:
     dropped: tuple[str, ...] = ()
     comparison: dict[str, Any] | None = None
 
+    @property
+    def verdict(self) -> str:
+        """What the evaluation found of the map."""
+        return in_words(read_json(self.directory / EVALUATION.file))
+
     def summary(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
-        return {**asdict(self), "directory": str(self.directory)}
+        return {**asdict(self), "directory": str(self.directory), "verdict": self.verdict}
 
 
 def publish_dir(config: Config) -> Path:
@@ -150,7 +155,7 @@ def publish(
                 "period": config.period,
                 "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
-                "verdict": without_figures(read_json(out / EVALUATION.file)),
+                "verdict": in_words(read_json(out / EVALUATION.file)),
                 "forced": bool(reasons),
                 "superseded": backfilled,  # of an earlier period: never current
                 "gates": [asdict(check) for check in checks],

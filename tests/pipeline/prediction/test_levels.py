@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -147,6 +148,11 @@ def test_every_format_holds_the_same_table(made, geometry_of):
         assert shapely.equals(package.geometry.to_crs(own.crs).array, own.array).all()
         assert set(tables[name].columns) <= set(explained)
     assert all(meaning for meaning, _ in explained.values())
+    assert explained["(the map)"][0] == "better than one rate: by area yes"
+    with sqlite3.connect(out / "levels.gpkg") as package:
+        query = "SELECT description FROM gpkg_contents WHERE data_type = 'features'"
+        said = [text for (text,) in package.execute(query)]
+    assert all(text.endswith("the map: better than one rate: by area yes") for text in said)
     assert explained["rate"][1] == "cases per 1,000 people"
     with zipfile.ZipFile(out / "levels.xlsx") as archive:
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}

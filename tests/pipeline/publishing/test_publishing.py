@@ -543,7 +543,13 @@ def test_the_commands(tmp_path, capsys):
     assert err.startswith("held back: held-out gain")
     assert "published as v0002" in out
     assert main(["versions", str(path)]) == 0
-    assert [line[:7] for line in capsys.readouterr().out.splitlines()] == ["  v0001", "* v0002"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:7] for line in lines] == ["  v0001", "* v0002"]
+    assert lines[0].endswith("  not evaluated")
+    leave_run(config, 0.06)
+    assert main(["publish", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["verdict"]) == ("unchanged", "not evaluated")
     assert main(["rollback", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == "v0001"
     assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"
