@@ -20,7 +20,7 @@ from rasterio.enums import MaskFlags
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
-from geo.conventions import degrees_by_units
+from geo.conventions import axes_trouble, degrees_by_units
 from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats
 from geo.gdal_access import open_dataset
@@ -359,7 +359,10 @@ def open_raster(
     if header is not None:
         source.declare(header)
     n_before = len(problems)
-    if source.crs is None:
+    axes = axes_trouble(source._open())
+    if axes is not None:
+        problems.append(Problem(name, *axes))
+    elif source.crs is None:
         found = "has no coordinate reference system (CRS)"
         remedy = CRS_REMEDY
         if place.startswith("grid"):
@@ -368,7 +371,7 @@ def open_raster(
     elif not is_mappable(source.crs):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
-    if source.transform.is_identity or source.transform.is_degenerate:
+    if axes is None and (source.transform.is_identity or source.transform.is_degenerate):
         found = "has no georeferencing (no transform from pixels to coordinates)"
         problems.append(
             Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)")
