@@ -50,7 +50,11 @@ from pipeline.ingest.suspicions import (
     overlap_suspicions,
     swapped_suspicions,
 )
-from pipeline.ingest.table_suspicions import table_suspicions, tested_suspicions
+from pipeline.ingest.table_suspicions import (
+    encoding_suspicions,
+    table_suspicions,
+    tested_suspicions,
+)
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
 from pipeline.store.level_areas import titles_of
@@ -111,6 +115,11 @@ def examine(
         ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
+        found += encoding_suspicions("areas", config.areas, areas)
+        for n, spec in enumerate(config.output.areas):
+            if spec.level in inputs.levels:
+                key = f"output.areas[{n}]"
+                found += encoding_suspicions(key, spec, inputs.levels[spec.level])
         if inputs.located:
             usable = areas[measurable(areas)]
             shapes = usable.geometry
@@ -158,6 +167,8 @@ def examine(
         rasters=rasters,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
+    if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
+        kept = [each for each in kept if each.code != "thousands"]
     lighter = tuple(each for each in kept if not each.grave)
     return Examined(profile, lighter, tuple(each.problem() for each in kept if each.grave))
 

@@ -101,7 +101,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     repairs = Repairs()
     areas = read_areas(
         config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
-        repairs=repairs if config.areas.repair else None,
+        repairs=repairs if config.areas.repair else None, encoding=config.areas.encoding,
     )  # fmt: skip
     given = Responses()
     if areas is not None:

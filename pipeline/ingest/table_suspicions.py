@@ -9,11 +9,21 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.columns import AREA_ID, id_text, same_but_for_spelling
+from geo.boundary_formats import takes_encoding
+from geo.columns import (
+    AREA_ID,
+    attribute_columns,
+    id_text,
+    name_column,
+    same_but_for_spelling,
+)
 from geo.counts import words_for_missing
+from geo.encodings import garbled, likely_encoding
 from geo.errors import InputError, name_first
 from geo.table_csv import WINDOWS
 from geo.tables import read_table
+from pipeline.config.input_schema import Areas
+from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
@@ -69,6 +79,35 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         )
         found.append(Suspicion("ids", place, text, "write them as the areas do"))
     return found
+
+
+def encoding_suspicions(
+    key: str, spec: Areas | LevelAreas, areas: gpd.GeoDataFrame
+) -> list[Suspicion]:
+    """Return a suspicion about ids or names of areas that were read in another encoding.
+
+    Parameters
+    ----------
+    key : str
+        ``areas``, or that of a level.
+    spec : Areas or LevelAreas
+    areas : GeoDataFrame
+    """
+    for column in filter(None, (spec.id, spec.name or name_column(attribute_columns(areas)))):
+        wrong = garbled(areas[column]) if column in areas.columns else []
+        if not wrong:
+            continue
+        text = (
+            f"column {column!r} has {len(wrong)} text(s) that do not decode, such as {wrong[0]!r}"
+        )
+        remedy, likely = "correct the texts of the file", likely_encoding(wrong)
+        if takes_encoding(spec.path):
+            remedy = f"set {key}.encoding to the one that the file was written in"
+            if likely is not None:
+                made = wrong[0].encode("latin-1").decode(likely)
+                remedy = f"set {key}.encoding: {likely}, which makes it {made!r}, or another"
+        return [Suspicion("encoding", f"{key} ({spec.path})", text, remedy)]
+    return []
 
 
 def tested_suspicions(

@@ -113,7 +113,9 @@ def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.
         place = f"output.areas[{number}]"
         repairs = Repairs() if spec.repair else None
         n_before = len(problems)
-        frame = read_areas(spec.path, spec.layer, spec.id, place, problems, repairs=repairs)
+        frame = read_areas(
+            spec.path, spec.layer, spec.id, place, problems, repairs=repairs, encoding=spec.encoding
+        )
         if frame is None:
             continue
         where = f"{place} ({spec.path})"

@@ -109,7 +109,7 @@ def test_more_cases_than_people(files: Any) -> None:
     assert "126 cases of" in problem.found
     assert "population.scale: 1000" in problem.remedy
     assert "check: {accept: ['rate:counts']}" in problem.remedy
-    files.options = {"check": {"accept": ["rate:counts"]}}
+    files.options = {"check": {"accept": ["rate:counts", "thousands"]}}
     assert check_inputs(files.config()).problems == []
     files.options = {"population": {"path": "population.tif", "scale": 1e5}}
     assert found(files) == {}
@@ -339,6 +339,29 @@ def test_names_stand_beside_codes(files: Any) -> None:
     assert "(id M02 (Ville 2): 'n/a')" in said["missing"]
     assert "M04 (Ville 4)" in said["rate"]
     assert "M00 (Ville 0) (" in said["coverage"]
+
+
+def test_names_of_a_shapefile_in_another_encoding(files: Any) -> None:
+    names = [f"Été {k}" for k in range(9)]
+    frame = gpd.GeoDataFrame(
+        {"code": files.ids, "nom": names}, geometry=files.polygons, crs=files.crs
+    )
+    path = files.directory / "s.shp"
+    frame.to_file(path, encoding="cp850")
+    path.with_suffix(".cpg").unlink()
+    files.options["areas"] = {"path": "s.shp", "id": "code", "name": "nom"}
+    said = found(files)["encoding"]
+    assert "column 'nom' has 9 text(s) that do not decode, such as '\\x90t\\x82 0'" in said
+    assert "set areas.encoding: cp850, which makes it 'Été 0'" in said
+    files.options["areas"]["encoding"] = "cp850"
+    assert found(files) == {}
+    files.options["areas"]["encoding"] = "utf-8"
+    (problem,) = check_inputs(files.config()).problems[:1]
+    assert "has text that is not utf-8" in problem.found
+    frame.to_file(files.directory / "s.gpkg")
+    files.options["areas"]["path"] = "s.gpkg"
+    (problem,) = check_inputs(files.config()).problems[:1]
+    assert problem.remedy == "remove `encoding`"
 
 
 def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) -> None:
