@@ -25,8 +25,9 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_share import share_on_map
 from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
-from pipeline.prediction.levels import _inside, grid_of, log_overlaps, log_unmapped, open_levels
+from pipeline.prediction.levels import grid_of, log_overlaps, log_unmapped, open_levels
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
@@ -94,7 +95,7 @@ def test_levels_add_up(made):
     assert summary["levels"] == {"training": 12, "province": 2, "catchment": 7, "country": 1}
 
 
-def test_observed_is_known_only_where_whole_training_areas_lie_inside(world, made):
+def test_observed_is_known_only_where_whole_training_areas_lieshare_on_map(world, made):
     _, tables, _ = made
     y = dict(zip(world.store.ids, world.store.y, strict=True))
     training = tables["training"]
@@ -322,9 +323,9 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
     home = Level("training", ids[:2], None, gpd.GeoSeries(shapes[:2]), shapes[:2], None)
     mapped, nobody = np.array([16.0, 1.0, 2.0]), np.zeros(3)
-    inside = _inside(level, home, mapped, nobody, None)
+    inside = share_on_map(level, home, mapped, nobody, None)
     np.testing.assert_allclose(inside, [1.0, 1.0, 1 / 7])
-    assert _inside(home, home, np.ones(2), np.ones(2), None) is None
+    assert share_on_map(home, home, np.ones(2), np.ones(2), None) is None
     people, drawn = np.array([100.0, 50.0, 1.0]), np.array([[20.0, 5.0, 1.0]])
     draws = LevelDraws(
         people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)), drawn,
@@ -350,12 +351,12 @@ def test_people_decide_on_the_rank_and_the_sea_has_none():
         return 1000.0 * next(there) + 9000.0 * next(there)
 
     given = level, training, np.ones(2), np.full(2, 1000.0)
-    np.testing.assert_allclose(_inside(*given, living), [1.0, 0.1])
-    np.testing.assert_allclose(_inside(*given, None), [1 / 5, 1 / 2])
+    np.testing.assert_allclose(share_on_map(*given, living), [1.0, 0.1])
+    np.testing.assert_allclose(share_on_map(*given, None), [1 / 5, 1 / 2])
     # A population that ends at the border knows nobody else of a neighbour.
     level = replace(level, shapes=np.array([boxes[0], box(0.99, 0, 3, 1)], object))
     people = np.array([1000.0, 10.0])
-    share = _inside(level, training, np.array([1.0, 0.01]), people, lambda _: people)
+    share = share_on_map(level, training, np.array([1.0, 0.01]), people, lambda _: people)
     np.testing.assert_allclose(share, [1.0, 0.01 / 2.01])
 
 
