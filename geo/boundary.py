@@ -33,6 +33,7 @@ def read_areas(
     *,
     partial: bool = False,
     repairs: Repairs | None = None,
+    encoding: str | None = None,
 ) -> gpd.GeoDataFrame | None:
     """Read areas and check them.
 
@@ -57,6 +58,8 @@ def read_areas(
         no CRS), so that other inputs can still be checked against them; for checks alone.
     repairs : Repairs, optional
         Repair the areas first (:func:`geo.repair.repair_areas`), and report that here.
+    encoding : str, optional
+        Of the text of a Shapefile.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def read_areas(
     """
     name = f"{place} ({path})"
     n_before = len(problems)
-    frame = _read_vector(path, layer, name, problems)
+    frame = _read_vector(path, layer, encoding, name, problems)
     if frame is None:
         return None
     if len(frame) == 0:
@@ -84,7 +87,7 @@ def read_areas(
         ids = id_text(frame[id_column])
         if repairs is not None:
             labels = _labels(ids.index, ids)
-            frame = _close_rings(frame, path, layer, labels, repairs)
+            frame = _close_rings(frame, path, layer, encoding, labels, repairs)
             frame, ids = repair_areas(frame, ids, labels, repairs)
             if len(frame) == 0:
                 found = "holds no area with a surface"
@@ -119,13 +122,16 @@ def read_areas(
 
 
 def _read_vector(
-    path: str | Path, layer: str | None, name: str, problems: list[Problem]
+    path: str | Path, layer: str | None, encoding: str | None, name: str, problems: list[Problem]
 ) -> gpd.GeoDataFrame | None:
     if is_local(path) and not Path(path).exists():
         problems.append(Problem(name, "no such file", "correct the path"))
         return None
     try:
-        return BOUNDARIES.of(path)(path, layer)
+        reader = BOUNDARIES.of(path)
+        if reader is read_vector or encoding is not None:  # which refuses one where it has no say
+            return read_vector(path, layer, encoding=encoding)
+        return reader(path, layer)
     except InputError as error:
         problems.extend(replace(p, place=name) for p in error.problems)
         return None
@@ -143,13 +149,18 @@ def _repair(place: str) -> str:
 
 
 def _close_rings(
-    frame: gpd.GeoDataFrame, path: str | Path, layer: str | None, labels: list[str], done: Repairs
+    frame: gpd.GeoDataFrame,
+    path: str | Path,
+    layer: str | None,
+    encoding: str | None,
+    labels: list[str],
+    done: Repairs,
 ) -> gpd.GeoDataFrame:
     """Read features without a geometry again, with their open rings closed."""
     absent = shapely.is_missing(np.asarray(frame.geometry.array))
     if not absent.any() or BOUNDARIES.of(path) is not read_vector:
         return frame
-    again = read_vector(path, layer, close_rings=True).reset_index(drop=True)
+    again = read_vector(path, layer, close_rings=True, encoding=encoding).reset_index(drop=True)
     closed = absent & ~shapely.is_missing(np.asarray(again.geometry.array))
     done.mended += [labels[i] for i in np.flatnonzero(closed)]
     return again if closed.any() else frame

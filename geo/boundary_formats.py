@@ -38,23 +38,43 @@ def check_layer(path: str | Path, source: str | bytes, layer: str | None) -> Non
         raise InputError(Problem(str(path), found, "choose one with the key `layer`"))
 
 
+def takes_encoding(path: str | Path) -> bool:
+    """Return whether the text of a vector file may be in any encoding: a Shapefile, or MapInfo."""
+    if BOUNDARIES.of(path) is not read_vector:
+        return False
+    return pyogrio.read_info(vector_path(path))["driver"] in ("ESRI Shapefile", "MapInfo File")
+
+
 def read_vector(
-    path: str | Path, layer: str | None, *, close_rings: bool = False
+    path: str | Path,
+    layer: str | None,
+    *,
+    close_rings: bool = False,
+    encoding: str | None = None,
 ) -> gpd.GeoDataFrame:
     """Read a layer of a vector file of a format that :mod:`geo.vector_access` knows.
 
-    The geometry of a polygon with an open ring is None, unless ``close_rings``.
+    The geometry of a polygon with an open ring is None, unless ``close_rings``. ``encoding`` is
+    that of the text, if the file does not say it.
     """
     place, source = str(path), vector_path(path)
     try:
         check_layer(path, source, layer)
+        if encoding is not None and not takes_encoding(path):
+            raise InputError(Problem(place, "has text of one known encoding", "remove `encoding`"))
         with warnings.catch_warnings():
             # Our checks report both.
             warnings.filterwarnings("ignore", "Non closed ring detected|Several features with id")
             # Other invalid rings are kept: our own check reports where they cross.
             frame = pyogrio.read_dataframe(
-                source, layer=layer, on_invalid="fix" if close_rings else "ignore"
+                source,
+                layer=layer,
+                on_invalid="fix" if close_rings else "ignore",
+                encoding=encoding,
             )
+    except UnicodeDecodeError as error:
+        found = f"has text that is not {error.encoding} ({one_line(error)})"
+        raise InputError(Problem(place, found, "give its `encoding`, such as cp850")) from error
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
         if is_web_address(place):
             raise InputError(web_problem(place, one_line(error))) from error

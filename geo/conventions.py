@@ -25,6 +25,8 @@ _NORTH, _EAST = (
     )
 )
 
+_LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "long", "longitude"}
+
 _CONVENTIONS = (
     ("proj:", "geo-proj", "f17cb550-5864-4468-aeb7-f3180cfb622f", "coordinate reference system"),
     ("spatial:", "spatial", "689b58e2-cf7b-45e0-9fff-9cfc0883d6b4", "coordinates of a grid"),
@@ -77,6 +79,41 @@ def degrees_by_units(source: Any) -> CRS | None:
     west, south, east, north = source.bounds
     inside = -361 <= west < east <= 361 and min(south, north) >= -91 and max(south, north) <= 91
     return CRS("EPSG:4326") if inside else None
+
+
+def axes_trouble(source: Any) -> tuple[str, str] | None:
+    """Return what is wrong with the axes of a NetCDF file in degrees, and the remedy; None if OK.
+
+    GDAL has no transform for uneven axes, and takes the last axis for the columns, whatever it is.
+
+    Parameters
+    ----------
+    source : rasterio.io.DatasetReader
+    """
+    if source.driver != "netCDF":
+        return None
+    axes = {key.rpartition("#")[0]: source.tags().get(f"{key.rpartition('#')[0]}#units", "")
+            for key in source.tags() if "#" in key}  # fmt: skip
+    lat = [name for name, unit in axes.items() if unit in _NORTH or name.lower() in _LATITUDE]
+    lon = [name for name, unit in axes.items() if unit in _EAST or name.lower() in _LONGITUDE]
+    if "projection_x_coordinate" in source.tags().values() or not (lat and lon):
+        return None
+    y, x = lat[0], lon[0]
+    if source.transform.is_identity:
+        found = f"has uneven steps of {y} or {x}: its pixels are no grid"
+        even = f"numpy.linspace(*d.{y}.data[[0, -1]], d.{y}.size)"
+        return found, (
+            f"interpolate it to even steps, in Python: d = xarray.open_dataset(...); "
+            f"d.interp({y}={even}).to_netcdf(...), the same for {x}; or give a GeoTIFF"
+        )
+    west, south, east, north = source.bounds
+    wide, high = max(abs(west), abs(east)), max(abs(south), abs(north))
+    if not (wide <= 91 < high <= 361 or (west > east and wide <= 361)):
+        return None
+    return f"has its longitudes ({x}) down the rows, or falling along them", (
+        f"write it with rows of latitudes, in Python: xarray.open_dataset(...).transpose(..., "
+        f"'{y}', '{x}').sortby('{x}').to_netcdf(...); or give a GeoTIFF"
+    )
 
 
 def axis_attributes(crs: CRS, axis: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from rasterio.enums import MaskFlags
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
-from geo.conventions import degrees_by_units
+from geo.conventions import axes_trouble, degrees_by_units
 from geo.errors import GridError, InputError, Problem
 from geo.formats import Formats
 from geo.gdal_access import open_dataset
@@ -74,12 +74,16 @@ class RasterSource:
         Description of the band; "" if the file has none.
     scale, offset : float
         A value is the stored number times ``scale``, plus ``offset``.
+    trouble : (str, str) or None
+        What is wrong with the axes, and the remedy; see :func:`geo.conventions.axes_trouble`.
 
     Raises
     ------
     InputError
         If the file cannot be opened as a raster, or has no such band, or several.
     """
+
+    trouble: tuple[str, str] | None = None
 
     def __init__(self, path: str | Path, band: int | BandChoice | None = None) -> None:
         self.path = str(path)
@@ -91,6 +95,7 @@ class RasterSource:
             src = self._open()
             self.band = choose_band(self.path, src, choice)
             self.crs = _crs(src)
+            self.trouble = axes_trouble(src)
             self.transform: Affine = src.transform
             self.shape: tuple[int, int] = (src.height, src.width)
             self.nodata: float | None = src.nodatavals[self.band - 1]
@@ -359,7 +364,9 @@ def open_raster(
     if header is not None:
         source.declare(header)
     n_before = len(problems)
-    if source.crs is None:
+    if source.trouble is not None:
+        problems.append(Problem(name, *source.trouble))
+    elif source.crs is None:
         found = "has no coordinate reference system (CRS)"
         remedy = CRS_REMEDY
         if place.startswith("grid"):
@@ -368,7 +375,7 @@ def open_raster(
     elif not is_mappable(source.crs):
         found = f"has a CRS that is neither geographic nor projected ({source.crs.name})"
         problems.append(Problem(name, found, "give a geographic or projected raster"))
-    if source.transform.is_identity or source.transform.is_degenerate:
+    if source.trouble is None and (source.transform.is_identity or source.transform.is_degenerate):
         found = "has no georeferencing (no transform from pixels to coordinates)"
         problems.append(
             Problem(name, found, "give a GeoTIFF with its bounds (gdal_translate -a_ullr)")

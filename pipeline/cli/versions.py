@@ -114,7 +114,8 @@ def versions(
             output.print(f"no versions in {directory}; publish one with `disagg publish {config}`")
         for row in rows:
             star = "*" if row["current"] else " "
-            output.print(f"{star} {row['version']}  {row['published']}  {row['period'] or ''}")
+            parts = (row[key] for key in ("version", "published", "period", "verdict"))
+            output.print(f"{star} {'  '.join(str(part) for part in parts if part)}")
         for line in wrong:
             output.error(f"error: {line}; restore it from a back-up, or `disagg rollback {config}`")
         if wrong:
@@ -160,4 +161,4 @@ def read(path: Path, period: str | None) -> Config:
 
 
 def _brief(about: dict[str, Any]) -> dict[str, Any]:
-    return {key: about.get(key) for key in ("period", "published", "forced")}
+    return {key: about.get(key) for key in ("period", "published", "forced", "verdict")}

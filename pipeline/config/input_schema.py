@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -12,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from geo.raster_header import BandChoice, RasterHeader
 from geo.spelling import Spelling
 from pipeline.config.base import Section, config_error
-from pipeline.config.values import Crs, InputPath, Number, Text, Whole
+from pipeline.config.values import Crs, Encoding, InputPath, Number, Text, Whole
 
 
 class Areas(Section):
@@ -24,20 +23,13 @@ class Areas(Section):
     layer: str | None = Field(None, description="layer of the file; required if it has several")
     id: str = Field(description="column that identifies an area")
     name: str | None = Field(None, description="column with the areas' names, for tables")
+    encoding: Encoding | None = Field(
+        None, description="encoding of a Shapefile; by default what its .cpg says, or Latin-1"
+    )
     repair: bool = Field(
         False,
         description="mend invalid polygons, merge features that share an id, drop empty ones",
     )
-
-
-def _encoding(value: str) -> str:
-    try:
-        codecs.lookup(value)
-    except (LookupError, ValueError):
-        raise config_error(
-            found=f"Python knows no encoding {value!r}", remedy="give one such as cp1252 or latin-1"
-        ) from None
-    return value
 
 
 class ResponseTable(Section):
@@ -57,7 +49,7 @@ class ResponseTable(Section):
         description="which ids are those of areas; spelling: also those that differ in capitals, "
         "accents, spaces, punctuation or leading zeros alone",
     )
-    encoding: Annotated[str, AfterValidator(_encoding)] | None = Field(
+    encoding: Encoding | None = Field(
         None, description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not"
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Section, config_error
-from pipeline.config.values import InputPath
+from pipeline.config.values import Encoding, InputPath
 
 TRAINING, COUNTRY, PIXELS = "training", "country", "pixels"
 #: Names that a level cannot have: levels that are always there, and other sheets and curves.
@@ -43,6 +43,9 @@ class LevelAreas(Section):
     name: str | None = Field(None, description="column with the areas' names")
     level: Annotated[str, AfterValidator(_level)] = Field(
         description="name of the level, such as province; part of the files' names"
+    )
+    encoding: Encoding | None = Field(
+        None, description="encoding of a Shapefile; by default what its .cpg says, or Latin-1"
     )
     repair: bool = Field(
         False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import os
 import re
@@ -181,3 +182,17 @@ Memory = Annotated[str, BeforeValidator(_memory)]
 Scheduler = Annotated[str, BeforeValidator(_scheduler)]
 LocalDir = Annotated[Path, BeforeValidator(_local_dir), AfterValidator(_resolve_dir)]
 ObjectAddress = Annotated[str | None, AfterValidator(_address)]
+
+
+def _encoding(value: str) -> str:
+    try:
+        codecs.lookup(value)
+    except (LookupError, ValueError):
+        raise config_error(
+            found=f"Python knows no encoding {value!r}", remedy="give one such as cp1252 or latin-1"
+        ) from None
+    return value
+
+
+#: Name of an encoding of text.
+Encoding = Annotated[str, AfterValidator(_encoding)]

@@ -120,6 +120,11 @@ def without_figures(evaluation: Mapping[str, Any] | None) -> str:
     return re.sub(r" \([^()]*\)", "", str(sentence))
 
 
+def in_words(evaluation: Mapping[str, Any] | None) -> str:
+    """Return what every file and message says of the map: the sentence, or that there is none."""
+    return without_figures(evaluation) or "not evaluated"
+
+
 def _say(gain: Mapping[str, Any]) -> str:
     if gain["better"] is None:
         return "not measured"

@@ -26,7 +26,7 @@ ROWS = 512  # of a raster read at once
 
 def check_area_balance(
     place: str,
-    ids: np.ndarray,
+    titles: np.ndarray,
     original: gpd.GeoSeries,
     moved: gpd.GeoSeries,
     members: Membership,
@@ -39,7 +39,7 @@ def check_area_balance(
     ----------
     place : str
         Key and file of the areas, for the message.
-    ids : (n_area,) array
+    titles : (n_area,) array
     original, moved : GeoSeries of n_area polygons
         As given, and in the grid's CRS.
     members : Membership
@@ -53,7 +53,7 @@ def check_area_balance(
     if torn.size == 0:
         return
     each = [
-        f"{ids[k]} (polygon {_km2(found.polygon[k])} km2, "
+        f"{titles[k]} (polygon {_km2(found.polygon[k])} km2, "
         f"pixels {_km2(found.pixels[k] + found.outside[k])} km2)"
         for k in torn
     ]

@@ -11,14 +11,14 @@ import numpy as np
 
 from geo.errors import GridError, InputError, name_first
 from geo.grid import Grid, Tile
-from geo.membership import membership
 from geo.raster import RasterSource
+from geo.zonal import exact_people
 from pipeline.ingest.raster_suspicions import Suspicion
 
 COARSER = 1.5  # surface of a pixel of the grid in pixels of the population, from which it is asked
 FEW = 100  # pixels of an area; in one with more, borders matter less
+N_WINDOW = 4_000_000  # pixels of the population in an area that is looked at
 N_AREA = 200  # areas that are looked at: those with the fewest pixels
-N_WINDOW = 4_000_000  # pixels of the population around one area
 MOVED = 0.1  # share of an area's people from which it is named
 N_NAMED = 5
 
@@ -30,7 +30,7 @@ def coarse_suspicions(
     *,
     density: bool,
     shapes: gpd.GeoSeries,
-    ids: np.ndarray,
+    titles: np.ndarray,
     sizes: np.ndarray,
     people: np.ndarray,
 ) -> list[Suspicion]:
@@ -48,15 +48,20 @@ def coarse_suspicions(
         Whether it has people per km2.
     shapes : (n_area,) GeoSeries
         Valid polygons with a CRS.
-    ids : (n_area,) array
+    titles : (n_area,) array
+        Names of the areas in the message.
     sizes : (n_area,) int array
         Pixels of the grid in each area.
     people : (n_area,) float64 array
         People of each area on the grid.
     """
-    if not source.north_up or _pixel_km2(grid) < COARSER * _pixel_km2(source.grid):
+    if not source.north_up:
         return []
-    few = np.flatnonzero((sizes > 0) & (sizes <= FEW) & (people > 0))
+    finer = _pixel_km2(grid) / _pixel_km2(source.grid)
+    if finer < COARSER:
+        return []
+    most = min(FEW, N_WINDOW / finer)
+    few = np.flatnonzero((sizes > 0) & (sizes <= most) & (people > 0))
     few = few[np.argsort(sizes[few], kind="stable")][:N_AREA]
     try:
         exact = exact_people(source, shapes.iloc[few], density=density)
@@ -67,57 +72,13 @@ def coarse_suspicions(
     which = which[np.abs(moved[which]) > MOVED]
     if which.size == 0:
         return []
-    named = name_first([f"{ids[few[k]]} {100 * moved[k]:+.0f} %" for k in which.tolist()], N_NAMED)
+    each = [f"{titles[few[k]]} {100 * moved[k]:+.0f} %" for k in which.tolist()]
     text = (
         "is finer than the grid, which shares the people of pixels at borders by surface; against "
-        f"the raster itself people are gained or lost by {named}"
+        f"the raster itself people are gained or lost by {name_first(each, N_NAMED)}"
     )
     remedy = "give a finer grid, at best that of the population (grid.like)"
     return [Suspicion("resolution", f"population ({path})", text, remedy)]
-
-
-def exact_people(source: RasterSource, shapes: gpd.GeoSeries, *, density: bool) -> np.ndarray:
-    """Return the people of areas by the raster's own pixels, (n_area,) float64.
-
-    NaN for an area whose window has more than ``N_WINDOW`` pixels.
-
-    Parameters
-    ----------
-    source : RasterSource
-        North up.
-    shapes : (n_area,) GeoSeries
-        Valid polygons with a CRS.
-    density : bool
-        Whether the raster has people per km2.
-
-    Raises
-    ------
-    InputError
-        If the raster is damaged.
-    GridError
-        If the areas cannot be reprojected to it.
-    """
-    grid = source.grid
-    members = membership(shapes, grid)
-    found = np.zeros(len(shapes))
-    for area in range(len(shapes)):
-        span = slice(int(members.offsets[area]), int(members.offsets[area + 1]))
-        if span.start == span.stop:
-            continue
-        row, col = grid.row_col(members.pixel[span])
-        tile = Tile(
-            int(row.min()), int(col.min()),
-            int(row.max() - row.min()) + 1, int(col.max() - col.min()) + 1,
-        )  # fmt: skip
-        if tile.n_row * tile.n_col > N_WINDOW:
-            found[area] = np.nan
-            continue
-        values = source.read(tile)
-        if density:
-            values = values * grid.area_km2(tile)
-        inside = values[row - tile.row, col - tile.col]
-        found[area] = np.nansum(inside * members.fraction[span].astype(np.float64))
-    return found
 
 
 def _pixel_km2(grid: Grid) -> float:

@@ -14,7 +14,9 @@ from geo.columns import AREA_ID
 from geo.errors import InputError, Problem
 from geo.grid import Tile
 from geo.membership import Membership
+from geo.overlaps import People
 from geo.raster import RasterSource
+from geo.zonal import exact_people
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.coarse_grid import coarse_suspicions
@@ -48,9 +50,14 @@ from pipeline.ingest.suspicions import (
     overlap_suspicions,
     swapped_suspicions,
 )
-from pipeline.ingest.table_suspicions import table_suspicions, tested_suspicions
+from pipeline.ingest.table_suspicions import (
+    encoding_suspicions,
+    table_suspicions,
+    tested_suspicions,
+)
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
+from pipeline.store.level_areas import titles_of
 
 
 @dataclass(frozen=True)
@@ -101,28 +108,33 @@ def examine(
         Look at what later stages read, too: the counts of all periods, and the areas of all levels
         (of which the predict stage warns by itself).
     """
-    areas, ids = inputs.areas, np.empty(0, object)
+    areas, ids, titles = inputs.areas, np.empty(0, object), np.empty(0, object)
     found: list[Suspicion] = []
     shapes = size = None
     if areas is not None:
-        ids = areas[AREA_ID].to_numpy()
+        ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
+        found += encoding_suspicions("areas", config.areas, areas)
+        for n, spec in enumerate(config.output.areas):
+            if spec.level in inputs.levels:
+                key = f"output.areas[{n}]"
+                found += encoding_suspicions(key, spec, inputs.levels[spec.level])
         if inputs.located:
             usable = areas[measurable(areas)]
             shapes = usable.geometry
             size = np.full(len(areas), np.nan)
             size[usable.index] = surface_km2(usable)
-            # The grid cannot tell: areas may share a part of a pixel that others leave free.
-            found += overlap_suspicions(config, usable)
     exposure = None
     if members is not None and written is not None and inputs.grid is not None:
         exposure = exposure_of(members, written.state, inputs.grid, written.path)
         names = _lacks(members, exposure, written)
-        found += coverage_suspicions(config, ids, exposure.total, exposure.lacking, names)
+        found += coverage_suspicions(config, titles, exposure.total, exposure.lacking, names)
     has_people = inputs.population is not None and written is not None and written.people.low >= 0
     total = None if exposure is None else exposure.total
     people = total if has_people else None
+    if areas is not None and inputs.located:
+        found += overlap_suspicions(config, areas[measurable(areas)], *_twice(inputs, people))
     surface = float("nan") if size is None else float(np.nansum(size))
     rasters, more = _rasters(
         config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
@@ -131,7 +143,7 @@ def examine(
     below, name = _exposure(config, inputs, people, total)
     counts = _counts(config, inputs, below)
     if counts is not None and inputs.counts is not None:
-        more += count_suspicions(config, inputs.counts, people, counts)
+        more += count_suspicions(config, inputs.counts.set_axis(titles), people, counts)
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
@@ -157,6 +169,8 @@ def examine(
         rasters=rasters,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
+    if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
+        kept = [each for each in kept if each.code != "thousands"]
     lighter = tuple(each for each in kept if not each.grave)
     return Examined(profile, lighter, tuple(each.problem() for each in kept if each.grave))
 
@@ -176,6 +190,21 @@ def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) ->
     return names
 
 
+def _twice(inputs: Inputs, people: np.ndarray | None) -> tuple[People | None, np.ndarray | None]:
+    """Return how to count the people of polygons, and those of each area that can be measured.
+
+    The grid cannot tell: areas may share a part of a pixel that others leave free.
+    """
+    layer, areas = inputs.population, inputs.areas
+    if people is None or layer is None or areas is None or not layer.source.north_up:
+        return None, None
+
+    def counted(polygons: gpd.GeoSeries) -> np.ndarray:
+        return exact_people(layer.source, polygons, density=layer.density)
+
+    return counted, people[measurable(areas)]
+
+
 def _coarse(
     config: Config, inputs: Inputs, members: Membership | None, people: np.ndarray | None
 ) -> list[Suspicion]:
@@ -185,7 +214,7 @@ def _coarse(
     usable = np.flatnonzero(measurable(areas))
     return coarse_suspicions(
         grid, layer.source, spec.path, density=spec.density, shapes=areas.geometry.iloc[usable],
-        ids=areas[AREA_ID].to_numpy()[usable], sizes=np.diff(members.offsets)[usable],
+        titles=titles_of(areas, config.areas.name)[usable], sizes=np.diff(members.offsets)[usable],
         people=people[usable],
     )  # fmt: skip
 
@@ -208,9 +237,10 @@ def _rasters(
         if key == "population" and config.population is not None:
             density = config.population.density
             top = float(sample.inside.max()) if sample.inside.size else float("nan")
+            pixel = _pixel_km2(source, shapes)
             found += population_suspicions(
                 path, source, density=density, total=total, km2=surface,
-                densest=top if density else top / _pixel_km2(source, shapes),
+                densest=top if density else top / pixel, pixel=pixel,
             )  # fmt: skip
     return tuple(profiles), found
 

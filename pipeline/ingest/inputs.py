@@ -33,6 +33,7 @@ from pipeline.store.level_areas import (
     read_level_frames,
     read_targets,
     target_column,
+    titles_of,
 )
 
 N_NAMED = 5  # areas that a problem names
@@ -100,7 +101,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     repairs = Repairs()
     areas = read_areas(
         config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
-        repairs=repairs if config.areas.repair else None,
+        repairs=repairs if config.areas.repair else None, encoding=config.areas.encoding,
     )  # fmt: skip
     given = Responses()
     if areas is not None:
@@ -197,9 +198,9 @@ def _check_nesting(
         return
     plane = frames[TRAINING].estimate_utm_crs()
     try:
-        nested_order(
-            [bare_level(name, frames[name], plane) for name in spec.levels if name in frames]
-        )
+        names = {TRAINING: config.areas.name} | {a.level: a.name for a in config.output.areas}
+        levels = [name for name in spec.levels if name in frames]
+        nested_order([bare_level(n, frames[n], plane, names[n]) for n in levels])
     except InputError as error:
         problems.extend(error.problems)
 
@@ -341,8 +342,8 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     if inputs.weights is not None and config.counts is not None:
         words = ResponseWords.of(config)
         found["counts.weight"] = f"{inputs.weights.sum():,.6g} {words.weight_unit} in all"
-    if y is not None and y.isna().any():
-        absent = [str(area) for area in y.index[y.isna()]]
+    if y is not None and areas is not None and y.isna().any():
+        absent = list(titles_of(areas, config.areas.name)[y.isna().to_numpy()])
         found[config.model.responses] += f"; {describe_missing(absent, len(y))}"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)

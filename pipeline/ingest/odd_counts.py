@@ -16,6 +16,7 @@ from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
 from pipeline.ingest.selection import measurable
 from pipeline.ingest.without_counts import own_file
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5
 N_AREA = 10  # with a count, from which one can stand apart
@@ -66,10 +67,13 @@ def odd_counts(
         path, areas, spec.id or config.areas.id, spec.value, period_filter(config),
         sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
     )  # fmt: skip
+    titles = titles_of(areas, config.areas.name)[known[far]]
     each = [
-        f"{where.get(area, 'row ?')} ({area}: {count[k]:,.10g}, by the areas around it about "
+        f"{where.get(area, 'row ?')} ({title}: {count[k]:,.10g}, by the areas around it about "
         f"{_short(of)})"
-        for area, k, of in zip(y.index[known[far]], known[far], expected[far], strict=True)
+        for area, title, k, of in zip(
+            y.index[known[far]], titles, known[far], expected[far], strict=True
+        )
     ]
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
     text = f"column {spec.value!r} is far from the counts around it in {name_first(each, N_NAMED)}"

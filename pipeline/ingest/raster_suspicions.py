@@ -25,6 +25,8 @@ N_REST = 20  # values beside which a number can stand apart
 MAX_PER_KM2 = 1e6  # people; the densest slums have a fifth of it
 MEAN_PER_KM2, OVER_KM2 = 5_000, 10_000  # people; no region of this size is as dense
 FEWEST_PER_KM2 = 0.01  # people; Greenland, the emptiest country, has 0.026
+SPARSE_PER_KM2, TOWN_PER_KM2 = 1.0, 30.0  # people; where there are fewer, a town has more
+FINE_KM2, COARSE_KM2 = 0.01, 10.0  # surface of a pixel: with less or more a town says nothing
 MISSING_INDEX = -3000.0  # of MODIS and VIIRS vegetation indices, which are stored times 10,000
 
 _INDEX = re.compile(r"(?<![a-z])(ndvi|evi2?|savi|msavi|fapar|fpar|albedo)(?![a-z])|m[oy]d13|vnp13")
@@ -123,6 +125,7 @@ def population_suspicions(
     total: float,
     km2: float,
     densest: float,
+    pixel: float,
 ) -> list[Suspicion]:
     """Return the suspicions about the unit of the population.
 
@@ -136,6 +139,8 @@ def population_suspicions(
         People in the areas; surface of the areas. NaN if unknown.
     densest : float
         People per km2 of the densest pixel, as the configuration reads it; NaN if unknown.
+    pixel : float
+        Surface of a pixel, km2; NaN if unknown.
     """
     place = f"population ({path})"
     words = _words("population", path, source)
@@ -160,14 +165,10 @@ def population_suspicions(
         )
         other = "per pixel (population.density: false)" if density else "per km2 (density: true)"
         found.append(Suspicion("density", place, text, f"check whether it is people {other}"))
-    elif km2 > OVER_KM2 and 0 < total / km2 < FEWEST_PER_KM2:
-        text = (
-            f"has {total / km2:.2g} people per km2 on average over {km2:,.0f} km2, fewer than any "
-            "country"
-        )
+    elif few := _too_few(total, km2, densest, pixel):
         other = "" if density else ", or per km2 (population.density: true)"
         remedy = f"check whether it is in thousands (population.scale: 1000){other}"
-        found.append(Suspicion("thousands", place, text, remedy, grave=True))
+        found.append(Suspicion("thousands", place, few, remedy, grave=True))
         return found
     many = _MANY.search(f"{source.unit} {source.description}".lower())
     if many and source.scale == 1.0:
@@ -176,6 +177,24 @@ def population_suspicions(
         remedy = f"if so, set population.scale: {factor}; if not, set population.units: people"
         found.append(Suspicion("thousands", place, text, remedy, grave=True))
     return found
+
+
+def _too_few(total: float, km2: float, densest: float, pixel: float) -> str:
+    """Return why people look like thousands of them; empty if they do not, or it is not known.
+
+    Even empty countries have towns: a pixel of some kilometres with dozens of people per km2.
+    """
+    mean = total / km2 if km2 > 0 else float("nan")
+    said = f"has {mean:.2g} people per km2 on average over {km2:,.0f} km2"
+    if km2 > OVER_KM2 and 0 < mean < FEWEST_PER_KM2:
+        return f"{said}, fewer than any country"
+    if not 0 < mean < SPARSE_PER_KM2:
+        return ""
+    if pixel >= FINE_KM2 and densest * pixel < 1:
+        return f"{said}, and no pixel with one person"
+    if km2 > OVER_KM2 and pixel <= COARSE_KM2 and densest < TOWN_PER_KM2:
+        return f"{said}, and none of its pixels more than {densest:.2g}"
+    return ""
 
 
 def _words(key: str, path: str, source: RasterSource) -> str:

@@ -14,6 +14,7 @@ from geo.repair import Repairs
 from pipeline.config.input_schema import Counts, Labels
 from pipeline.config.schema import Config
 from pipeline.ingest.without_counts import check_merged, own_file
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5  # areas that a problem names
 
@@ -121,7 +122,10 @@ def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Seri
         None if own_file(config) else spec.path, areas, spec.id or config.areas.id, spec.value,
         period_filter(config), sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
     )  # fmt: skip
-    which = [f"{rows.get(area, 'row ?')} (id {area})" for area in chosen.index[chosen.to_numpy()]]
+    titles = dict(zip(chosen.index, titles_of(areas, config.areas.name), strict=True))
+    which = [
+        f"{rows.get(area, 'row ?')} (id {titles[area]})" for area in chosen.index[chosen.to_numpy()]
+    ]
     return f"{name} {name_first(which, N_NAMED)}"
 
 

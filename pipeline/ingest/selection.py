@@ -24,6 +24,7 @@ from pipeline.store.aligned_grid import (
     GridSummary,
     Range,
 )
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5  # areas named in one message
 
@@ -147,7 +148,7 @@ def select_pixels(
     has_cases = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
     total = ResponseWords.of(config).total
     exposure = "population" if inputs.population is not None else "pixel area"
-    labels = [f"area {i}" for i in ids]
+    labels = [f"area {i}" for i in titles_of(areas, config.areas.name)]
     # Without a population every pixel counts as inhabited.
     known = sound.people or inputs.population is None
     uncovered = empty & inhabited & known & sound.covariates

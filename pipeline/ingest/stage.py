@@ -50,6 +50,7 @@ from pipeline.store.bag_writer import VERSION as BAGS_VERSION
 from pipeline.store.bag_writer import Rows
 from pipeline.store.balance import balance_of, render_balance
 from pipeline.store.joined_stores import WITHOUT_COUNTS, open_without_counts
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5  # areas named in one message
 CUT_REPORTED = 0.01  # share of an area outside the grid to report; finer coastlines stay below it
@@ -207,16 +208,16 @@ def _members(
         remedy = "give the grid of a raster that covers them"
         problems.append(Problem(grid_place, "does not overlap the areas", remedy))
         return None
-    ids = areas[AREA_ID].to_numpy()[rows]
+    titles = titles_of(areas, config.areas.name)[rows]
     words = ResponseWords.of(config)
-    _log_cut(members, areas[AREA_ID].to_numpy(), rows, geometry, grid, words, progress)
-    check_area_balance(place, ids, areas.geometry[usable], geometry, measured, grid, problems)
+    _log_cut(members, titles, rows, geometry, grid, words, progress)
+    check_area_balance(place, titles, areas.geometry[usable], geometry, measured, grid, problems)
     return members
 
 
 def _log_cut(
     members: Membership,
-    ids: np.ndarray,
+    titles: np.ndarray,
     rows: np.ndarray,
     geometry: gpd.GeoSeries,
     grid: Grid,
@@ -228,7 +229,7 @@ def _log_cut(
     share = 1 - covered * grid.res[0] * grid.res[1] / shapely.area(np.asarray(geometry.array))
     cut = np.flatnonzero((share > CUT_REPORTED) & (covered > 0))
     if cut.size:
-        named = name_first([f"{ids[rows[k]]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
+        named = name_first([f"{titles[k]} {100 * share[k]:.0f} %" for k in cut], N_NAMED)
         progress.log(
             f"ingest: {cut.size} areas reach past the grid; all their {words.total} count, but not "
             f"their people outside it: {named}"

@@ -11,15 +11,14 @@ import pandas as pd
 import shapely
 from scipy.stats import spearmanr
 
-from geo.columns import AREA_ID
 from geo.errors import name_first
-from geo.overlaps import name_overlaps
+from geo.overlaps import People, name_overlaps
 from geo.raster import RasterSource
 from pipeline.config.schema import Config
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.selection import measurable
-from pipeline.store.level_areas import level_overlap
+from pipeline.store.level_areas import level_overlap, titles_of
 
 N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
@@ -41,7 +40,7 @@ def count_suspicions(
     ----------
     config : Config
     y : (n_area,) Series
-        Counts, NaN where missing.
+        Counts by title of the area, NaN where missing.
     people : (n_area,) float64 array or None
         People of the areas; None without a population.
     counts : CountProfile
@@ -204,14 +203,14 @@ def swapped_suspicions(
 
 
 def coverage_suspicions(
-    config: Config, ids: np.ndarray, total: np.ndarray, lacking: np.ndarray, names: list[str]
+    config: Config, titles: np.ndarray, total: np.ndarray, lacking: np.ndarray, names: list[str]
 ) -> list[Suspicion]:
     """Return a suspicion about areas whose people mostly live where a covariate is missing.
 
     Parameters
     ----------
     config : Config
-    ids : (n_area,) array
+    titles : (n_area,) array
     total, lacking : (n_area,) float64 arrays
         Exposure of each area, and that without a value of a covariate.
     names : list of str
@@ -222,7 +221,7 @@ def coverage_suspicions(
     which = lacking_areas(total, lacking)
     if which.size == 0:
         return []
-    each = [f"{ids[k]} ({100 * share[k]:.0f} %: {n})" for k, n in zip(which, names, strict=True)]
+    each = [f"{titles[k]} ({100 * share[k]:.0f} %: {n})" for k, n in zip(which, names, strict=True)]
     what = "people live" if config.population is not None else "surface lies"
     text = f"most {what} where a covariate has no value in {name_first(each, N_NAMED)}"
     remedy = "give covariates that cover these areas; their other pixels get all of their cases"
@@ -234,7 +233,12 @@ def lacking_areas(total: np.ndarray, lacking: np.ndarray) -> np.ndarray:
     return np.flatnonzero((lacking > LACKING * total) & (lacking < total))
 
 
-def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+def overlap_suspicions(
+    config: Config,
+    areas: gpd.GeoDataFrame,
+    people: People | None = None,
+    total: np.ndarray | None = None,
+) -> list[Suspicion]:
     """Return a suspicion about areas that overlap much or are there twice.
 
     Parameters
@@ -242,8 +246,10 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     config : Config
     areas : GeoDataFrame
         Valid polygons.
+    people, total : optional
+        See :func:`geo.overlaps.name_overlaps`.
     """
-    each = name_overlaps(areas.geometry, areas[AREA_ID].to_numpy())
+    each = name_overlaps(areas.geometry, titles_of(areas, config.areas.name), people, total)
     if not each:
         return []
     text = f"areas overlap, by share of the smaller: {name_first(each, N_NAMED)}"
@@ -251,15 +257,15 @@ def overlap_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicio
     return [Suspicion("overlap", f"areas ({config.areas.path})", text, remedy)]
 
 
-def _outside(level: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> list[str]:
-    """Return the ids of areas whose bounds miss those of the training areas."""
+def _outside(level: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> np.ndarray:
+    """Return which areas of a level have bounds that miss those of the training areas."""
     if areas.crs is None or level.empty or not np.isfinite(areas.total_bounds).all():
-        return []
+        return np.zeros(len(level), bool)
     west, south, east, north = areas.geometry.to_crs("OGC:CRS84").total_bounds
     own = level.geometry.to_crs("OGC:CRS84").bounds.to_numpy()
     # NaN and infinity, of coordinates that no longitude has, are outside as well.
     meets = (own[:, 0] <= east) & (own[:, 2] >= west) & (own[:, 1] <= north) & (own[:, 3] >= south)
-    return [str(i) for i in level[AREA_ID].to_numpy()[~meets]]
+    return ~meets
 
 
 def level_suspicions(
@@ -281,16 +287,17 @@ def level_suspicions(
         if frame is None:
             continue
         usable = frame[measurable(frame)]
-        outside = _outside(usable, areas)
-        if outside:
+        titles = titles_of(usable, spec.name)
+        outside = titles[_outside(usable, areas)]
+        if outside.size:
             text = (
-                f"{len(outside):,} of {len(frame):,} areas of the level {spec.level} lie outside "
-                f"the bounds of the areas with counts: {name_first(outside, N_NAMED)}"
+                f"{outside.size:,} of {len(frame):,} areas of the level {spec.level} lie outside "
+                f"the bounds of the areas with counts: {name_first(list(outside), N_NAMED)}"
             )
             remedy = "check their coordinates and the CRS of the file, or leave them out"
             place = f"output.areas[{number}] ({spec.path})"
             found.append(Suspicion("outside", place, text, remedy))
-        each = level_overlap(config, number, usable.geometry, usable[AREA_ID].to_numpy())
+        each = level_overlap(config, number, usable.geometry, titles)
         if each is not None:
             found.append(Suspicion("overlap", each.place, each.found, each.remedy))
     return found

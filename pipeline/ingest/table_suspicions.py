@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.columns import AREA_ID, id_text, same_but_for_spelling
+from geo.boundary_formats import takes_encoding
+from geo.columns import (
+    AREA_ID,
+    attribute_columns,
+    id_text,
+    name_column,
+    same_but_for_spelling,
+)
 from geo.counts import words_for_missing
+from geo.encodings import garbled, likely_encoding
 from geo.errors import InputError, name_first
 from geo.table_csv import WINDOWS
 from geo.tables import read_table
+from pipeline.config.input_schema import Areas
+from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
 from pipeline.ingest.without_counts import own_file
+from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5
+_ID = re.compile(r"(?<=\(id ).+(?=: )")
 
 
 def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
@@ -30,6 +43,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     part: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer}
     own = own_file(config)
     place = f"{config.model.responses} ({'column of the areas' if own else spec.path})"
+    titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
     found = []
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         words = words_for_missing(
@@ -37,7 +51,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             period_filter(config), spelling=spec.spelling, **part,
         )  # fmt: skip
         if words:
-            text = f"column {column!r} has no number in {name_first(words, N_NAMED)}"
+            each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
+            text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"
             remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
             found.append(Suspicion("missing", place, text, remedy))
     if spec.path is None:
@@ -64,6 +79,35 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         )
         found.append(Suspicion("ids", place, text, "write them as the areas do"))
     return found
+
+
+def encoding_suspicions(
+    key: str, spec: Areas | LevelAreas, areas: gpd.GeoDataFrame
+) -> list[Suspicion]:
+    """Return a suspicion about ids or names of areas that were read in another encoding.
+
+    Parameters
+    ----------
+    key : str
+        ``areas``, or that of a level.
+    spec : Areas or LevelAreas
+    areas : GeoDataFrame
+    """
+    for column in filter(None, (spec.id, spec.name or name_column(attribute_columns(areas)))):
+        wrong = garbled(areas[column]) if column in areas.columns else []
+        if not wrong:
+            continue
+        text = (
+            f"column {column!r} has {len(wrong)} text(s) that do not decode, such as {wrong[0]!r}"
+        )
+        remedy, likely = "correct the texts of the file", likely_encoding(wrong)
+        if takes_encoding(spec.path):
+            remedy = f"set {key}.encoding to the one that the file was written in"
+            if likely is not None:
+                made = wrong[0].encode("latin-1").decode(likely)
+                remedy = f"set {key}.encoding: {likely}, which makes it {made!r}, or another"
+        return [Suspicion("encoding", f"{key} ({spec.path})", text, remedy)]
+    return []
 
 
 def tested_suspicions(

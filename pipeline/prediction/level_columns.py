@@ -56,8 +56,8 @@ _FIXED = [
     *_with_ends("rate", _RATE, "{rate_unit}"),
     *_with_ends(
         "rank",
-        "rank of the {quantity} within the level: 1 is the highest; empty where most of the area "
-        "is outside the counted country",
+        "rank of the {quantity} within the level: 1 is the highest; empty where most of the "
+        "{weight_unit} of the area are outside the map",
         "1",
     ),
     ("target_order", "place of the area if areas are taken by falling mean {quantity}", "1"),

@@ -23,6 +23,7 @@ from geo.colours import Scale
 from geo.geopackage import LayerDescription, describe_layer, graduated_style
 from geo.text_safety import one_line_text, spreadsheet_safe
 from geo.write_errors import explained_write_errors, write_error
+from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.prediction.colours import raster_scale
@@ -33,7 +34,7 @@ from pipeline.prediction.products import RATE_MEAN, rate_unit
 from pipeline.storage.files import atomic_write
 from pipeline.store.level_areas import Level
 
-GLOSSARY = "glossary"
+GLOSSARY, VERDICT = "glossary", "(the map)"
 PAGE_WIDTH = 200  # characters across a printed page, smaller than usual
 # The workbook's own font: without a name, other programs than Excel take another one.
 _HEADING = Font(name="Calibri", size=11, bold=True)
@@ -41,44 +42,64 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same tables have the same bytes, whenever 
 _STAMP = re.compile(rb"(<dcterms:(created|modified)[^>]*>)[^<]*(</)")
 
 
-def write_levels(
-    config: Config,
-    levels: Mapping[str, tuple[Level, pd.DataFrame]],
-    directory: Path,
-) -> None:
-    """Write every level in every format into a directory.
+def write_levels(levels: Mapping[str, tuple[Level, pd.DataFrame]], directory: Path) -> None:
+    """Write the table of every level as CSV and GeoParquet into a directory.
 
     Parameters
     ----------
-    config : Config
     levels : mapping
         Areas and table of each level, by its name.
     directory : Path
-        It holds the run's rasters, whose colours the areas share.
 
     Raises
     ------
     OSError
         If a file cannot be written.
     """
-    package = directory / LEVELS_GPKG.file
-    scale = raster_scale(config, directory, RATE_MEAN)
     for name, (level, table) in levels.items():
-        columns = describe_columns(config, table.columns)
         frame = gpd.GeoDataFrame(table, geometry=level.geometry.to_numpy(), crs=level.geometry.crs)
         csv, parquet = (directory / file for file in level_files(name))
         write_csv(table, csv)
         with explained_write_errors(parquet, [parquet]):
             frame.to_parquet(parquet, index=False)
+
+
+def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
+    """Write the GeoPackage and the workbook of all levels, with what the evaluation found.
+
+    Parameters
+    ----------
+    config : Config
+    directory : Path
+        It holds the GeoParquet files, and the run's rasters, whose colours the areas share.
+    verdict : str
+        See :func:`pipeline.evaluation.verdict.in_words`.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be written.
+    """
+    package, tables = directory / LEVELS_GPKG.file, {}
+    names = (TRAINING, *(spec.level for spec in config.output.areas), COUNTRY)
+    package.unlink(missing_ok=True)
+    scale = raster_scale(config, directory, RATE_MEAN)
+    for name in names:
+        path = directory / level_files(name)[1]
+        if not path.is_file():
+            continue
+        frame = gpd.read_parquet(path)
+        table = tables[name] = pd.DataFrame(frame.drop(columns="geometry"))
+        columns = describe_columns(config, table.columns)
         # GeoPackage takes "id" for a key of its own if it is whole numbers: ids here are texts.
         with explained_write_errors(package, [package]):
             frame.to_file(package, layer=name, driver="GPKG")
             whole = gpd.read_file(package, layer=name)
         if not _same(whole, table):
             raise write_error(package, [package])
-        described = _layer(config, name, columns, scale)
-        describe_layer(package, name, described)
-    write_workbook(config, {name: table for name, (_, table) in levels.items()}, directory)
+        describe_layer(package, name, _layer(config, name, columns, scale, verdict))
+    if tables:
+        write_workbook(config, tables, directory, verdict)
 
 
 def _same(written: pd.DataFrame, table: pd.DataFrame) -> bool:
@@ -91,16 +112,19 @@ def _same(written: pd.DataFrame, table: pd.DataFrame) -> bool:
 
 
 def _layer(
-    config: Config, level: str, columns: list[Column], scale: Scale | None
+    config: Config, level: str, columns: list[Column], scale: Scale | None, verdict: str
 ) -> LayerDescription:
     aliases = {c.name: f"{c.meaning} ({c.unit})" if c.unit else c.meaning for c in columns}
     period = f", {config.period}" if config.period else ""
     style = "" if scale is None else graduated_style("rate", scale, rate_unit(config), aliases)
     about = f"{aliases['rate']}{period}; {config.model.kind}, disagg {installed_version('disagg')}"
+    about += f"; the map: {verdict}"
     return LayerDescription(f"{config.name}{period}: {level}", about, aliases, style)
 
 
-def write_workbook(config: Config, tables: Mapping[str, pd.DataFrame], directory: Path) -> None:
+def write_workbook(
+    config: Config, tables: Mapping[str, pd.DataFrame], directory: Path, verdict: str
+) -> None:
     """Write ``levels.xlsx``: a sheet a level, and a glossary of all columns.
 
     Parameters
@@ -108,6 +132,7 @@ def write_workbook(config: Config, tables: Mapping[str, pd.DataFrame], directory
     config : Config
     tables : mapping of str to DataFrame
     directory : Path
+    verdict : str
     """
     book = Workbook()
     book.remove(book.active)
@@ -116,7 +141,8 @@ def write_workbook(config: Config, tables: Mapping[str, pd.DataFrame], directory
     # A column that is new in some level is explained as well, in the order of the tables.
     every = describe_columns(config, {column for table in tables.values() for column in table})
     glossary = pd.DataFrame(
-        [(c.name, c.meaning, c.unit) for c in every], columns=["column", "meaning", "unit"]
+        [(VERDICT, verdict, ""), *((c.name, c.meaning, c.unit) for c in every)],
+        columns=["column", "meaning", "unit"],
     )
     _fill(book, GLOSSARY, glossary, wide=True)
     raw = io.BytesIO()

@@ -14,6 +14,7 @@ LEVELS_GPKG = Product(
     file="levels.gpkg",
     description="areas of every level: cases, rates, exceedance and ranks from joint draws",
     announced=True,
+    stage="report",
 )
 LEVELS_CSV = Product(file="levels_{level}.csv", description="the table of one level, no shapes")
 LEVELS_PARQUET = Product(file="levels_{level}.parquet", description="one level as GeoParquet")
@@ -21,6 +22,7 @@ LEVELS_XLSX = Product(
     file="levels.xlsx",
     description="the tables of all levels as a workbook, with a glossary of their columns",
     announced=True,
+    stage="report",
 )
 TARGETING_RANK = RasterProduct(
     file="targeting_rank.tif",

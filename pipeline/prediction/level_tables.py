@@ -15,7 +15,7 @@ from pipeline.prediction.level_draws import LevelDraws
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
 N_NAMED = 3  # training areas that say why a total is unknown
-RANKED = 0.5  # share of an area in the counted country, or the map, from which it has a rank
+RANKED = 0.5  # share of the people of an area on the map from which it has a rank
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def tabulate_level(
     pixel : float
         Surface of a pixel on the grid's plane.
     inside : (n_area,) float64 array, optional
-        Share of each area in the counted country or the map: one below `RANKED` has no rank, for a
-        sliver of a neighbour says nothing of it.
+        Share of the people of each area on the map: one below `RANKED` has no rank, for a sliver of
+        a neighbour says nothing of it.
 
     Returns
     -------

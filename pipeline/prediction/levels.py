@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import shapely
 
 from geo.errors import InputError, Problem, name_first
 from geo.grid import Grid
@@ -23,7 +22,8 @@ from pipeline.prediction.level_files import write_levels
 from pipeline.prediction.level_pixels import PixelReader
 from pipeline.prediction.level_products import TARGETING_CSV, TARGETING_RANK
 from pipeline.prediction.level_rasters import open_layers
-from pipeline.prediction.level_tables import RANKED, Observed, Summary, add_columns, tabulate_level
+from pipeline.prediction.level_share import UNMAPPED, Living, people_living, share_on_map
+from pipeline.prediction.level_tables import Observed, Summary, add_columns, tabulate_level
 from pipeline.prediction.map_result import MapResult
 from pipeline.prediction.products import layers
 from pipeline.prediction.reconciled import reconcile
@@ -50,8 +50,6 @@ from pipeline.store.level_areas import (
     target_column,
     titled,
 )
-
-UNMAPPED = 0.05  # share of an area's surface without a rate above which a line says so
 
 
 def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any], pd.Series]:
@@ -100,18 +98,14 @@ def predict_levels(made: MapResult, progress: Progress) -> tuple[dict[str, Any],
             n_thread=made.n_thread,
         )
     observed = observe(made.table, levels, draws, reader)
-    tables = tabulate(draws, reader, observed, summary)
+    tables = tabulate(draws, reader, observed, summary, people_living(config, reader.grid))
     log_unmapped(tables, config, progress)
     if classes is not None:
         tables = _target(made, reader, draws, classes, tables, summary)
     added, report = reconcile(made, reader, draws, observed, summary, progress)
     for name, columns in added.items():
         tables[name] = pd.concat([tables[name], columns], axis=1)
-    write_levels(
-        config,
-        {level.name: (level, tables[level.name]) for level in levels},
-        made.directory,
-    )
+    write_levels({level.name: (level, tables[level.name]) for level in levels}, made.directory)
     numbers = {
         "levels": {level.name: len(level) for level in levels},
         **({"reconciled": report} if report else {}),
@@ -217,33 +211,17 @@ def tabulate(
     reader: PixelReader,
     observed: dict[str, Observed],
     summary: Summary,
+    living: Living | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Return the table of each level."""
-    pixel = reader.grid.res[0] * reader.grid.res[1]
+    pixel, home = reader.grid.res[0] * reader.grid.res[1], reader.levels[0]
     return {
         level.name: tabulate_level(
             level, draws, at, observed[level.name], summary, pixel,
-            _inside(level, reader.levels[0], draws.mapped[at] * pixel),
+            share_on_map(level, home, draws.mapped[at] * pixel, draws.people[at], living),
         )
         for level, at in reader.numbered()
     }  # fmt: skip
-
-
-def _inside(level: Level, training: Level, mapped: np.ndarray) -> np.ndarray | None:
-    """Return the share of each area in the training areas, or in mapped pixels; None for them.
-
-    Without people a pixel has no rate, and a lake or a desert may lie in a training area. Where
-    the map covers enough of an area, no shapes are compared.
-    """
-    if level is training or len(level) == 1:
-        return None
-    share = np.divide(mapped, level.surface, out=np.zeros(len(level)), where=level.surface > 0)
-    short = np.flatnonzero(share < RANKED)
-    area, own = shapely.STRtree(training.shapes).query(level.shapes[short], predicate="intersects")
-    common = shapely.area(shapely.intersection(level.shapes[short][area], training.shapes[own]))
-    part = np.bincount(area, common, short.size)
-    share[short] = np.maximum(share[short], part / np.maximum(level.surface[short], 1e-300))
-    return share
 
 
 def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) -> None:
@@ -251,7 +229,7 @@ def log_overlaps(levels: Sequence[Level], config: Config, progress: Progress) ->
     by_name = {level.name: level for level in levels}
     for number, spec in enumerate(config.output.areas):
         level = by_name[spec.level]
-        found = level_overlap(config, number, level.geometry, level.ids)
+        found = level_overlap(config, number, level.geometry, level.titles)
         if found is not None and not config.check.accepts("overlap", found.place):
             progress.log(f"predict: suspicion: {found} [overlap]")
 
@@ -276,9 +254,11 @@ def log_unmapped(tables: dict[str, pd.DataFrame], config: Config, progress: Prog
             unranked = short["id"][short["rank"].isna()] if "rank" in short else []
             unranked = [title[i] for i in unranked]
             if unranked:
-                named += f"; without a rank, as most of them is outside: {name_first(unranked)}"
-            hint = "" if config.output.mask == "all" else "; output.mask: all maps more of them"
+                few = "; without a rank, as too few of their people are on the map: "
+                named += few + name_first(unranked)
+                if config.output.mask != "all":
+                    named += "; output.mask: all maps more of them, as far as the grid reaches"
             progress.log(
                 f"predict: {len(short):,} of {len(table):,} areas of the level {name} have a rate "
-                f"in a part of their surface only: {named}{hint}"
+                f"in a part of their surface only: {named}"
             )

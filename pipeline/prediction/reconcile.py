@@ -180,9 +180,9 @@ def _settle(
         np.minimum.at(first, below.parent[own], below.first[own])
     tier.scale = np.ones(n)
     tier.target = tier.target.copy()
-    middle = free.mean(axis=0)
+    middle, titles = free.mean(axis=0), tier.level.titles
     for k in np.flatnonzero(np.isfinite(tier.target)):
-        total, name = float(tier.target[k]), str(tier.level.ids[k])
+        total, name = float(tier.target[k]), titles[k]
         open_ = middle[k] > LEAST
         agrees = abs(total - inside[k]) <= EQUAL * max(total, inside[k])
         if agrees or (open_ and inside[k] <= total):

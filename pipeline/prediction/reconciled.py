@@ -210,10 +210,10 @@ def reconcile(
     sums = held.fit(totals)
     off = aimed & (np.abs(sums - totals) > SHORT * totals)
     if off.any():
-        ids = np.concatenate([level.ids for level in reader.levels])
+        titles = np.concatenate([level.titles for level in reader.levels])
         progress.log(
             "predict: warning: output.reconcile: cases_reconciled_mean.tif sums to another total "
-            f"than the tables in {name_first([str(i) for i in ids[off]], N_NAMED)}: too few pixels "
+            f"than the tables in {name_first(list(titles[off]), N_NAMED)}: too few pixels "
             "lie there, or other areas share them; a finer grid helps"
         )
     mapped = np.zeros(reader.n_area)
@@ -270,21 +270,21 @@ def _columns(
 
 def _log_unscaled(tier: Tier, factor: np.ndarray, to: str, progress: Progress) -> None:
     """Name the areas whose factor is 0, or that have draws without cases to scale."""
-    ids, level = tier.level.ids, tier.level.name
+    titles, level = tier.level.titles, tier.level.name
     none = np.flatnonzero(factor == 0)
     if none.size:
         progress.log(
-            f"predict: warning: output.reconcile: {none.size:,} of {len(ids):,} areas of the level "
-            f"{level} have no cases on the reconciled maps: their total in {to} is 0, or all of "
-            "that of the area around them is in others: "
-            f"{name_first([str(i) for i in ids[none]], N_NAMED)}; leave a total empty that is not "
+            f"predict: warning: output.reconcile: {none.size:,} of {len(titles):,} areas of the "
+            f"level {level} have no cases on the reconciled maps: their total in {to} is 0, or all "
+            "of that of the area around them is in others: "
+            f"{name_first(list(titles[none]), N_NAMED)}; leave a total empty that is not "
             "known"
         )
     target = np.where(np.isfinite(tier.target), tier.target, 0.0)
     empty = ((tier.total <= LEAST) & (target > 0)).mean(axis=0)
     short = np.flatnonzero(empty > 0)
     if short.size:
-        each = [f"{ids[k]} ({100 * empty[k]:.0f} % of the draws)" for k in short]
+        each = [f"{titles[k]} ({100 * empty[k]:.0f} % of the draws)" for k in short]
         progress.log(
             f"predict: warning: output.reconcile: areas of the level {level} fall short of their "
             f"totals, for draws of the map have no cases there to scale: "
@@ -308,10 +308,11 @@ def _report(
         _log_unscaled(tier, own, spec.to, progress)
         known = np.flatnonzero(np.isfinite(own) & (own > 0))
         if known.size:
+            titles = tier.level.titles
             low, high = known[own[known].argmin()], known[own[known].argmax()]
             factors[tier.level.name] = {
-                "least": [str(tier.level.ids[low]), float(own[low])],
-                "largest": [str(tier.level.ids[high]), float(own[high])],
+                "least": [titles[low], float(own[low])],
+                "largest": [titles[high], float(own[high])],
                 "middle": float(np.median(own[known])),
             }
         given = np.isfinite(tier.target) & (tier.target > 0)
@@ -321,8 +322,8 @@ def _report(
     for name, each in factors.items():
         progress.log(
             f"predict: reconciled to {spec.to}: {words.total} of the level {name} change by "
-            f"factors of {each['least'][1]:.3g} ({each['least'][0]}) to "
-            f"{each['largest'][1]:.3g} ({each['largest'][0]}), half of them below "
+            f"factors of {each['least'][1]:.3g} in {each['least'][0]} to "
+            f"{each['largest'][1]:.3g} in {each['largest'][0]}, half of them below "
             f"{each['middle']:.3g}"
         )
     for tier in raked.tiers:

@@ -293,7 +293,9 @@ def _areas(config: Config) -> Any:
     problems: list[Problem] = []
     spec = config.areas
     repairs = Repairs() if spec.repair else None
-    areas = read_areas(spec.path, spec.layer, spec.id, "areas", problems, repairs=repairs)
+    areas = read_areas(
+        spec.path, spec.layer, spec.id, "areas", problems, repairs=repairs, encoding=spec.encoding
+    )
     if areas is None:
         raise InputError(problems)
     return areas

@@ -13,7 +13,7 @@ from geo.period_text import natural_key
 from geo.temporary import temporary_directory
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
-from pipeline.evaluation.verdict import without_figures
+from pipeline.evaluation.verdict import in_words
 from pipeline.prediction.products import EDITABLE, EVALUATION
 from pipeline.publishing.gates import Check, check_gates, read_json
 from pipeline.publishing.kept import compare_with_last, kept_model
@@ -29,7 +29,7 @@ from pipeline.publishing.versions import (
 )
 from pipeline.run.fingerprints import output_fingerprint
 from pipeline.run.ownership import claim, owned
-from pipeline.run.record import read_record
+from pipeline.run.record import check_period, read_record
 from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
 
@@ -70,9 +70,14 @@ class Publication:
     dropped: tuple[str, ...] = ()
     comparison: dict[str, Any] | None = None
 
+    @property
+    def verdict(self) -> str:
+        """What the evaluation found of the map."""
+        return in_words(read_json(self.directory / EVALUATION.file))
+
     def summary(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
-        return {**asdict(self), "directory": str(self.directory)}
+        return {**asdict(self), "directory": str(self.directory), "verdict": self.verdict}
 
 
 def publish_dir(config: Config) -> Path:
@@ -150,7 +155,7 @@ def publish(
                 "period": config.period,
                 "rate_per": config.output.rate_per,
                 "published": datetime.now(UTC).isoformat(timespec="seconds"),
-                "verdict": without_figures(read_json(out / EVALUATION.file)),
+                "verdict": in_words(read_json(out / EVALUATION.file)),
                 "forced": bool(reasons),
                 "superseded": backfilled,  # of an earlier period: never current
                 "gates": [asdict(check) for check in checks],
@@ -224,6 +229,7 @@ def _published_files(config: Config) -> dict[str, Path]:
             if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
             files[path] = out / path
+    check_period(config, _STAGES, "publish")
     if (out / "run.json").is_file():
         _check_same_run(config, out / "run.json", remedy)
         files["run.json"] = out / "run.json"
@@ -237,20 +243,17 @@ def _has_report(record: dict[str, Any], left: dict[str, str]) -> bool:
 
 
 def _check_same_run(config: Config, path: Path, remedy: str) -> None:
-    """Check that the run has the configuration's name, period and rate_per."""
+    """Check that the run has the configuration's name and rate_per."""
     ran = json.loads(path.read_text(encoding="utf-8")).get("config")
     if ran is None:
         return
     wanted = config.model_dump(mode="json")
     for key, of in (
         ("name", lambda c: c["name"]),
-        ("period", lambda c: c["period"]),
         ("output.rate_per", lambda c: c["output"]["rate_per"]),
     ):
         if of(ran) != of(wanted):
             found = f"the run in it had {key} {of(ran)}, not {of(wanted)}"
-            if key == "period":
-                remedy += f", or give --period {of(ran)}"
             raise InputError(Problem(str(path.parent), found, remedy))
 
 

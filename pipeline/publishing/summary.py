@@ -11,9 +11,7 @@ from geo.text_safety import markdown_text
 from pipeline.comparison.outputs import FILES as CHANGE
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import cell, evaluation_table, markdown_table
-from pipeline.evaluation.verdict import without_figures
-from pipeline.prediction.products import EVALUATION, PREVIEW, is_product
-from pipeline.publishing.gates import read_json
+from pipeline.prediction.products import PREVIEW, is_product
 from pipeline.publishing.publish import Publication, publish_dir
 
 WIDTH_PX = 900
@@ -107,10 +105,8 @@ def headline(config: Config, publication: Publication) -> str:
     where, change = publish_dir(config), publication.comparison or {}
     if "headline" in change:
         more += f"; from {change['with']}: {change['headline']}"
-    told = without_figures(read_json(publication.directory / EVALUATION.file))
-    if told:
-        more += f"; {told}"
-    return f"{name}: {words[publication.status]} {publication.version} in {where}{more}"
+    done = f"{words[publication.status]} {publication.version} in {where}{more}"
+    return f"{name}: {done}; {publication.verdict}"
 
 
 def _address(url: str, publication: Publication, path: Path) -> str:

@@ -154,8 +154,8 @@ def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:
     for level, each in (scaled.get("factors") or {}).items():
         (low_id, low), (high_id, high) = each["least"], each["largest"]
         said.append(
-            f"Factors of the level {level}: {number(low)} ({low_id}) to {number(high)} "
-            f"({high_id}), half of them below {number(each['middle'])}. Far from 1 the model and "
+            f"Factors of the level {level}: {number(low)} in {low_id} to {number(high)} "
+            f"in {high_id}, half of them below {number(each['middle'])}. Far from 1 the model and "
             "the total disagree."
         )
     return said

@@ -19,8 +19,9 @@ from pipeline.config.context import StageContext
 from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
-from pipeline.evaluation.verdict import without_figures
+from pipeline.evaluation.verdict import in_words, without_figures
 from pipeline.prediction.colours import level_product, raster_scale
+from pipeline.prediction.level_files import write_joint_files
 from pipeline.prediction.level_products import TARGETING_PNG
 from pipeline.prediction.products import (
     AREAS_GPKG,
@@ -87,7 +88,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             "run `disagg evaluate`"
         )
     verdict = without_figures(evaluation)
-    said = verdict or "not evaluated"
+    said = in_words(evaluation)
     with progress.task("report", 4) as task:
         areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
         names = [str(each) for each in areas[name_column(areas, str(areas.columns[0]))]]
@@ -98,6 +99,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         task.advance()
         drawn = _draw(config, out, areas, evaluation, shapes, said)
         _write_pictures(config, out, drawn, said)
+        write_joint_files(config, out, said)
         task.advance()
         found = Found(
             config=config,

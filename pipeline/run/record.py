@@ -7,12 +7,13 @@ key of the configuration, other code or libraries, or a missing or damaged outpu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from geo.addresses import redacted_values
+from geo.errors import InputError, Problem
 from pipeline.config.schema import Config
 from pipeline.core.code import (
     code_hashes,
@@ -143,6 +144,43 @@ def stale_reason(record: Any, inputs: Mapping[str, str], fingerprints: Fingerpri
         if fingerprints.output(name) != fingerprint:
             return f"{name} is missing or damaged"
     return "" if record["outputs"] else "no outputs"
+
+
+def check_period(config: Config, makers: Iterable[str], command: str) -> None:
+    """Raise InputError if what some stages left is of another period than the configuration's.
+
+    Parameters
+    ----------
+    config : Config
+    makers : iterable of str
+        The stages.
+    command : str
+        What was to run, for the remedy.
+    """
+    record = read_record(config.output.dir)
+    ran = {name: record[name]["inputs"].get("period") for name in makers if name in record}
+    ran = {name: period for name, period in ran.items() if period is not None}
+    other = [name for name, period in ran.items() if period != fingerprint_value(config.period)]
+    if not other:
+        return
+    there, own = period_there(config.output.dir), config.period
+    known = there is not None and fingerprint_value(there) == ran[other[-1]]
+    source = config.source or "CONFIG"
+    found = f"{other[-1]} ran there for {f'period {there}' if known else 'another period'}, not "
+    remedy = f"run `disagg run {source}{f' --period {own}' if own else ''}` for its own map"
+    if known and len(set(ran.values())) == 1:
+        remedy += f", or `disagg {command} {source} --period {there}` for the one that is there"
+    raise InputError(Problem(str(config.output.dir), f"{found}{own or 'all counts'}", remedy))
+
+
+def period_there(directory: Path) -> str | None:
+    """Return the period of the last run in a directory; None if there is none."""
+    try:
+        run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+        period: str | None = run["config"]["period"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return period
 
 
 def stage_key(name: str, config: Config, fingerprints: Fingerprints) -> tuple[str, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
@@ -19,6 +18,8 @@ from pipeline.core.progress import Progress
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.ownership import claim, owned
 from pipeline.run.record import (
+    check_period,
+    period_there,
     read_record,
     record_path,
     stage_inputs,
@@ -155,6 +156,7 @@ def run_stages(
             if on_start is not None:
                 on_start(name)
             _check_needs(stage, config)
+            check_period(config, [n for n in stage.makers if n not in names], name)
             result = _run_one(stage, local, progress, fingerprints, force=force)
             claim(config.output.dir, config, "output.dir")
             if mirror is not None:
@@ -171,11 +173,7 @@ def run_stages(
 
 def _tell_replaced(config: Config, progress: Progress) -> None:
     """Say that the map of another period in the directory gives way to this run's."""
-    path = config.output.dir / "run.json"
-    try:
-        there = json.loads(path.read_text(encoding="utf-8"))["config"]["period"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
+    there = period_there(config.output.dir)
     if there is not None and there != config.period:
         keep = f"{config.output.dir.name}/{{period}}"
         progress.log(

@@ -51,6 +51,11 @@ class Stage:
     also: tuple[str, ...] = ()
 
     @property
+    def makers(self) -> tuple[str, ...]:
+        """Names of the stages whose outputs it reads."""
+        return tuple(dict.fromkeys((*(STAGE_OF[need] for need in self.needs), *self.products_of)))
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Glob patterns of the products that it reads, in the output directory."""
         made = (pattern for stage in self.products_of for pattern in output_patterns(stage))
@@ -127,8 +132,8 @@ STAGES = {
         Stage(
             "predict",
             "pipeline.prediction.stage:predict_stage",
-            config=("name", "period", "areas", "counts.unit", "fit.seed", "output"),
-            files=("areas", "output"),
+            config=("name", "period", "areas", "counts.unit", "population", "fit.seed", "output"),
+            files=("areas", "population", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
             leaves=(_BALANCE,),
             may_need=(_WITHOUT_COUNTS,),

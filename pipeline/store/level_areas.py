@@ -78,6 +78,21 @@ def titled(ids: Iterable[str], names: Iterable[str] | None) -> np.ndarray:
     return np.array([*texts, None], object)[:-1]
 
 
+def names_of(frame: gpd.GeoDataFrame, column: str | None = None) -> np.ndarray | None:
+    """Return the names of areas, empty where missing: of a usual column if none is given."""
+    column = column or usual_name(attribute_columns(frame))
+    if column is None or column not in frame.columns:
+        return None
+    return (
+        frame[column].astype(object).where(frame[column].notna(), "").astype(str).to_numpy(object)
+    )
+
+
+def titles_of(frame: gpd.GeoDataFrame, column: str | None = None) -> np.ndarray:
+    """Return the ids of areas with their names behind them, as messages have them."""
+    return titled(frame[AREA_ID].astype(str), names_of(frame, column))
+
+
 def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.GeoDataFrame]:
     """Read the files of ``output.areas`` and check them.
 
@@ -98,7 +113,9 @@ def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.
         place = f"output.areas[{number}]"
         repairs = Repairs() if spec.repair else None
         n_before = len(problems)
-        frame = read_areas(spec.path, spec.layer, spec.id, place, problems, repairs=repairs)
+        frame = read_areas(
+            spec.path, spec.layer, spec.id, place, problems, repairs=repairs, encoding=spec.encoding
+        )
         if frame is None:
             continue
         where = f"{place} ({spec.path})"
@@ -149,7 +166,7 @@ def read_targets(
 
 
 def level_overlap(
-    config: Config, number: int, geometry: gpd.GeoSeries, ids: np.ndarray
+    config: Config, number: int, geometry: gpd.GeoSeries, titles: np.ndarray
 ) -> Problem | None:
     """Return what is odd about a level whose areas overlap; None if they do not.
 
@@ -160,9 +177,9 @@ def level_overlap(
         Place of the level in ``output.areas``.
     geometry : GeoSeries
         Valid polygons.
-    ids : (n_area,) array
+    titles : (n_area,) array
     """
-    each = name_overlaps(geometry, ids)
+    each = name_overlaps(geometry, titles)
     if not each:
         return None
     spec = config.output.areas[number]
@@ -203,21 +220,26 @@ def make_level(
     except GridError as error:
         found = f"lie outside the CRS of the grid ({grid.crs.name})"
         raise InputError(Problem(place, found, "give areas of the same country")) from error
-    names = None
-    name_column = name_column or usual_name(attribute_columns(frame))
-    if name_column is not None:
-        names = frame[name_column].astype(object).where(frame[name_column].notna(), "")
-        names = names.astype(str).to_numpy(object)
+    names = names_of(frame, name_column)
     ids = frame[AREA_ID].astype(str).to_numpy(object)
     names = None if names is None or (names == ids).all() else names
     return Level(name, ids, names, geometry, _valid(np.asarray(moved.array)), members)
 
 
-def bare_level(name: str, frame: gpd.GeoDataFrame, plane: object) -> Level:
+def bare_level(
+    name: str, frame: gpd.GeoDataFrame, plane: object, name_column: str | None = None
+) -> Level:
     """Return a level without its pixels, on a plane (a CRS): for checks alone."""
     moved = frame.geometry.to_crs(plane).reset_index(drop=True)
     ids = frame[AREA_ID].astype(str).to_numpy(object)
-    return Level(name, ids, None, frame.geometry, _valid(np.asarray(moved.array)), None)
+    return Level(
+        name,
+        ids,
+        names_of(frame, name_column),
+        frame.geometry,
+        _valid(np.asarray(moved.array)),
+        None,
+    )
 
 
 def country_of(training: Level, title: str) -> Level:
@@ -310,7 +332,7 @@ def nested_order(levels: Sequence[Level]) -> list[tuple[Level, np.ndarray]]:
             if crossing.size:
                 found = (
                     f"areas of {level.name} cross the borders of {above.name}: "
-                    f"{name_first(list(level.ids[crossing]))}"
+                    f"{name_first(list(level.titles[crossing]))}"
                 )
                 remedy = "give levels that nest, to 1 % of each area's surface"
                 problems.append(Problem("output.reconcile.levels", found, remedy))

@@ -61,7 +61,7 @@ def kml_with_a_link(country: Country) -> None:
     (country.directory / "a.kml").write_text(text, encoding="utf-8")
 
 
-@case("boundaries", Doubt("overlap", "areas", "X and Y (the same polygon)"))
+@case("boundaries", Doubt("overlap", "areas", "X and Y (the same polygon"))
 def areas_within_a_pixel_that_overlap(country: Country) -> None:
     frame = country.read_areas()
     west, south, east, north = frame.geometry[0].bounds

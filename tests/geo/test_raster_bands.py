@@ -7,7 +7,7 @@ import rasterio.shutil
 import xarray as xr
 
 from geo.raster import open_raster
-from geo.raster_header import BandChoice
+from geo.raster_header import BandChoice, RasterHeader
 
 VALUES = np.arange(24, dtype="f4").reshape(2, 3, 4)
 
@@ -93,6 +93,30 @@ def test_longitudes_need_no_grid_mapping(months, tmp_path):
         source, said = opened(tmp_path / name)
         assert source is None
         assert "has no coordinate reference system" in said
+
+
+@pytest.mark.parametrize("crs", [None, "EPSG:4326"])
+def test_uneven_and_exchanged_axes_have_remedies_that_work(tmp_path, crs):
+    data = cf().isel(time=0, drop=True)
+    header, turned = RasterHeader(crs=crs), tmp_path / "t.nc"
+    east = data.assign_coords(lon=("lon", data.lon.data + 200, data.lon.attrs))
+    east.transpose("lon", "lat").to_netcdf(turned, engine="scipy")
+    uneven = data.assign_coords(lat=data.lat + np.array([0, 0.3, 0]))
+    uneven["lat"].attrs = data["lat"].attrs
+    uneven.to_netcdf(tmp_path / "u.nc", engine="scipy")
+    for path, says in ((turned, "longitudes (lon) down"), (tmp_path / "u.nc", "uneven steps of")):
+        problems = []
+        assert open_raster(path, "covariates.t", problems, header=header) is None
+        (problem,) = problems
+        assert says in problem.found
+    again = xr.open_dataset(turned).transpose(..., "lat", "lon").sortby("lon")
+    again.to_netcdf(tmp_path / "again.nc", engine="scipy")
+    d = xr.open_dataset(tmp_path / "u.nc")
+    d = d.interp(lat=np.linspace(*d.lat.data[[0, -1]], d.lat.size))
+    d.to_netcdf(tmp_path / "even.nc", engine="scipy")
+    for name in ("again.nc", "even.nc"):
+        header = RasterHeader(crs="EPSG:4326")
+        assert open_raster(tmp_path / name, "covariates.t", [], header=header).north_up
 
 
 def test_bands_of_a_geotiff(write_tif):

@@ -33,6 +33,7 @@ from pipeline.catalogue.stac import slug
 from pipeline.catalogue.write import write_catalogue
 from pipeline.config.context import StageContext
 from pipeline.core.revision import full_version
+from pipeline.prediction.level_files import write_joint_files
 from pipeline.prediction.stage import predict_stage
 from tests.progress import Notes
 
@@ -130,6 +131,7 @@ def dataset(world, tmp_path_factory):
     shutil.copytree(world.directory / "out", out)
     config = world.with_config(output={"dir": str(out)})
     predict_stage(StageContext(config))
+    write_joint_files(config, config.output.dir, "not evaluated")
     (out / "evaluation.json").write_text("{}")
     (out / "preview.png").write_bytes(b"a picture")  # of the report stage
     (out / "notes.txt").write_text("of a user: not of the run")

@@ -159,7 +159,7 @@ def test_ordinary_units_raise_no_suspicion(key: str, values: np.ndarray) -> None
 def people(path: str = "population.tif", **options: Any) -> list[str]:
     names = {"unit": "", "description": "", "scale": 1.0}
     source: Any = SimpleNamespace(**{**names, **{k: options.pop(k) for k in names if k in options}})
-    settings = {"density": False, "total": 2e7, "km2": 5e5, "densest": 2e4, **options}
+    settings = {"density": False, "total": 2e7, "km2": 5e5, "densest": 2e4, "pixel": 1.0, **options}
     return [each.code for each in population_suspicions(f"/data/{path}", source, **settings)]
 
 
@@ -192,6 +192,17 @@ def test_people_in_thousands_without_a_unit_leave_a_country_empty() -> None:
     assert people(total=1_100, km2=216_000, densest=2.0, unit="thousands") == ["thousands"]
     assert people(total=0, km2=216_000, densest=0.0) == []  # a problem already
     assert people(total=11, km2=2_160, densest=2.0) == []  # an island
+
+
+def test_people_in_thousands_leave_no_person_in_any_pixel_or_no_town() -> None:
+    small = {"total": 531.0, "km2": 8_560.0, "pixel": 1.93}
+    assert people(densest=0.4, **small) == ["thousands"]
+    assert people(densest=1.0, **small) == []  # a hamlet of two
+    assert people(densest=0.4, **small | {"pixel": 0.001}) == []  # no room for a whole person
+    country = {"total": 2e4, "km2": 5e5}
+    assert people(densest=20.0, **country) == ["thousands"]
+    assert people(densest=20.0, **country, pixel=100.0) == []  # a town is a part of a pixel
+    assert people(densest=800.0, **country) == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
@@ -108,7 +109,7 @@ def test_more_cases_than_people(files: Any) -> None:
     assert "126 cases of" in problem.found
     assert "population.scale: 1000" in problem.remedy
     assert "check: {accept: ['rate:counts']}" in problem.remedy
-    files.options = {"check": {"accept": ["rate:counts"]}}
+    files.options = {"check": {"accept": ["rate:counts", "thousands"]}}
     assert check_inputs(files.config()).problems == []
     files.options = {"population": {"path": "population.tif", "scale": 1e5}}
     assert found(files) == {}
@@ -232,16 +233,29 @@ def test_people_where_a_covariate_has_no_value(files: Any) -> None:
 def test_a_polygon_that_is_there_twice(files: Any) -> None:
     files.polygons[8] = files.polygons[3]
     files.areas()
-    assert "M03 and M08 (the same polygon)" in found(files)["overlap"]
+    assert "M03 and M08 (the same polygon, 26,708 people counted twice)" in found(files)["overlap"]
 
 
 def test_areas_that_overlap(files: Any) -> None:
     files.polygons[8] = shapely.affinity.translate(files.polygons[8], -2000)
     files.areas()
-    assert "M07 and M08 (25 %)" in found(files)["overlap"]
+    assert "M07 and M08 (25 %, " in found(files)["overlap"]
     files.polygons[8] = shapely.affinity.translate(files.polygons[8], 1900)
     files.areas()
     assert found(files) == {}  # generalised borders overlap as much
+
+
+def test_an_overlap_thinner_than_a_pixel_is_told_by_its_people(files: Any) -> None:
+    files.polygons[8] = shapely.affinity.translate(files.polygons[8], -250)
+    files.areas()
+    # Strips of two columns of pixels: a third less a quarter of a kilometre of the first of them.
+    rows = np.r_[2 / 3, np.full(7, 1.0), 1 / 3]
+    people = 0.25 * rows @ files.population[18:27, 18]
+    said = found(files)["overlap"]
+    assert f"M07 and M08 (3.1 %, {people:,.0f} people counted twice)" in said
+    files.population[18:27, 18] = 0.01  # nobody lives there
+    files.raster("population.tif", files.population)
+    assert found(files) == {}
 
 
 def many_areas(files: Any) -> Any:
@@ -302,6 +316,52 @@ def test_a_count_in_a_column_of_the_areas_is_named_with_its_feature(files: Any) 
     said = found(files)["count"]
     assert said.startswith("counts (column of the areas): column 'cases' is far")
     assert "feature 4 (M03: 0, by the areas around it about" in said
+
+
+def test_names_stand_beside_codes(files: Any) -> None:
+    counts_of(files, [1000, 1100, "n/a", 900, 1000, 1050, 980, 1010, 1000])
+    overlapping = [
+        *files.polygons[:7],
+        shapely.affinity.translate(files.polygons[7], 3000),
+        files.polygons[8],
+    ]
+    frame = gpd.GeoDataFrame(
+        {"code": files.ids, "nom": [f"Ville {k}" for k in range(9)]},
+        geometry=overlapping, crs=files.crs,
+    )  # fmt: skip
+    frame.to_file(files.directory / "named.gpkg")
+    files.population[files.pixels(4)] = 0.01
+    files.raster("population.tif", files.population)
+    files.raster("wave.tif", np.where(np.arange(34) < 8, np.nan, files.x["wave"]))
+    files.options["areas"] = {"path": "named.gpkg", "id": "code", "name": "nom"}
+    said = found(files)
+    assert "M07 (Ville 7) and M08 (Ville 8)" in said["overlap"]
+    assert "(id M02 (Ville 2): 'n/a')" in said["missing"]
+    assert "M04 (Ville 4)" in said["rate"]
+    assert "M00 (Ville 0) (" in said["coverage"]
+
+
+def test_names_of_a_shapefile_in_another_encoding(files: Any) -> None:
+    names = [f"Été {k}" for k in range(9)]
+    frame = gpd.GeoDataFrame(
+        {"code": files.ids, "nom": names}, geometry=files.polygons, crs=files.crs
+    )
+    path = files.directory / "s.shp"
+    frame.to_file(path, encoding="cp850")
+    path.with_suffix(".cpg").unlink()
+    files.options["areas"] = {"path": "s.shp", "id": "code", "name": "nom"}
+    said = found(files)["encoding"]
+    assert "column 'nom' has 9 text(s) that do not decode, such as '\\x90t\\x82 0'" in said
+    assert "set areas.encoding: cp850, which makes it 'Été 0'" in said
+    files.options["areas"]["encoding"] = "cp850"
+    assert found(files) == {}
+    files.options["areas"]["encoding"] = "utf-8"
+    (problem,) = check_inputs(files.config()).problems[:1]
+    assert "has text that is not utf-8" in problem.found
+    frame.to_file(files.directory / "s.gpkg")
+    files.options["areas"]["path"] = "s.gpkg"
+    (problem,) = check_inputs(files.config()).problems[:1]
+    assert problem.remedy == "remove `encoding`"
 
 
 def test_suspicions_are_warnings_and_can_be_accepted(files: Any, capsys: Any) -> None:

@@ -15,6 +15,7 @@ from shapely.geometry import box
 from geo.positions import Positions
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
+from pipeline.prediction.level_files import write_joint_files
 from pipeline.prediction.stage import predict_stage
 from tests.pipeline.prediction.factors import area_factors
 
@@ -53,6 +54,7 @@ def made(world, tmp_path_factory):
     shutil.copytree(world.directory / "out", directory / "out")
     config = _level_config(world, directory / "out")
     summary = predict_stage(StageContext(config))
+    write_joint_files(config, directory / "out", "better than one rate: by area yes")
     tables = {
         name: pd.read_csv(directory / f"out/levels_{name}.csv", dtype={"id": str})
         for name in LEVELS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import zipfile
+from dataclasses import replace
 
 import geopandas as gpd
 import numpy as np
@@ -23,8 +25,9 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.level_draws import LevelDraws, draw_levels
 from pipeline.prediction.level_files import GLOSSARY
 from pipeline.prediction.level_pixels import PixelReader
+from pipeline.prediction.level_share import share_on_map
 from pipeline.prediction.level_tables import Observed, Summary, tabulate_level
-from pipeline.prediction.levels import _inside, grid_of, log_overlaps, log_unmapped, open_levels
+from pipeline.prediction.levels import grid_of, log_overlaps, log_unmapped, open_levels
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.run.record import stage_inputs
@@ -92,7 +95,7 @@ def test_levels_add_up(made):
     assert summary["levels"] == {"training": 12, "province": 2, "catchment": 7, "country": 1}
 
 
-def test_observed_is_known_only_where_whole_training_areas_lie_inside(world, made):
+def test_observed_is_known_only_where_whole_training_areas_lieshare_on_map(world, made):
     _, tables, _ = made
     y = dict(zip(world.store.ids, world.store.y, strict=True))
     training = tables["training"]
@@ -146,6 +149,11 @@ def test_every_format_holds_the_same_table(made, geometry_of):
         assert shapely.equals(package.geometry.to_crs(own.crs).array, own.array).all()
         assert set(tables[name].columns) <= set(explained)
     assert all(meaning for meaning, _ in explained.values())
+    assert explained["(the map)"][0] == "better than one rate: by area yes"
+    with sqlite3.connect(out / "levels.gpkg") as package:
+        query = "SELECT description FROM gpkg_contents WHERE data_type = 'features'"
+        said = [text for (text,) in package.execute(query)]
+    assert all(text.endswith("the map: better than one rate: by area yes") for text in said)
     assert explained["rate"][1] == "cases per 1,000 people"
     with zipfile.ZipFile(out / "levels.xlsx") as archive:
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
@@ -314,9 +322,10 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     ids = np.array(["home", "lake", "neighbour"], object)
     level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
     home = Level("training", ids[:2], None, gpd.GeoSeries(shapes[:2]), shapes[:2], None)
-    inside = _inside(level, home, np.array([16.0, 1.0, 2.0]))
+    mapped, nobody = np.array([16.0, 1.0, 2.0]), np.zeros(3)
+    inside = share_on_map(level, home, mapped, nobody, None)
     np.testing.assert_allclose(inside, [1.0, 1.0, 1 / 7])
-    assert _inside(home, home, np.ones(2)) is None
+    assert share_on_map(home, home, np.ones(2), np.ones(2), None) is None
     people, drawn = np.array([100.0, 50.0, 1.0]), np.array([[20.0, 5.0, 1.0]])
     draws = LevelDraws(
         people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)), drawn,
@@ -326,6 +335,29 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     table = tabulate_level(level, draws, slice(0, 3), blank, Summary(0.9, 1, (), True), 1.0, inside)
     np.testing.assert_array_equal(table["rank"], [1, 2, np.nan])
     assert table["rate"][2] == 1.0  # flagged, not hidden
+
+
+def test_people_decide_on_the_rank_and_the_sea_has_none():
+    """One box reaches far over the sea; another has most of its people in the next country."""
+    home, next_to = box(0, 0, 1, 1), box(1, 0, 2, 1)
+    boxes = box(-4, 0, 1, 1), box(0, 0, 2, 1)
+    shapes = np.array(boxes, object)
+    level = Level("zone", np.array(["sea", "land"]), None, gpd.GeoSeries(shapes), shapes, None)
+    own = np.array([home], object)
+    training = Level("training", np.array(["c"]), None, gpd.GeoSeries(own), own, None)
+
+    def living(polygons):
+        there = (shapely.area(shapely.intersection(polygons, each)) for each in (home, next_to))
+        return 1000.0 * next(there) + 9000.0 * next(there)
+
+    given = level, training, np.ones(2), np.full(2, 1000.0)
+    np.testing.assert_allclose(share_on_map(*given, living), [1.0, 0.1])
+    np.testing.assert_allclose(share_on_map(*given, None), [1 / 5, 1 / 2])
+    # A population that ends at the border knows nobody else of a neighbour.
+    level = replace(level, shapes=np.array([boxes[0], box(0.99, 0, 3, 1)], object))
+    people = np.array([1000.0, 10.0])
+    share = share_on_map(level, training, np.array([1.0, 0.01]), people, lambda _: people)
+    np.testing.assert_allclose(share, [1.0, 0.01 / 2.01])
 
 
 def test_prevalences_are_per_person_tested():

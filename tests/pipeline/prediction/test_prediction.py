@@ -129,7 +129,7 @@ def test_everything_appears_and_nothing_of_older_runs_stays(results):
     out, summary = results
     names = {path.name for path in out.iterdir()}
     wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml", ".sld")}
-    levels = {"levels.gpkg", "levels.xlsx", "targeting.csv"}
+    levels = {"targeting.csv"}
     levels |= {f"targeting_rank{end}" for end in (".tif", ".qml", ".sld")}
     levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
     assert names == wanted | levels | {"areas.gpkg", "areas.csv", "work"}

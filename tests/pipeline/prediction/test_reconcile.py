@@ -152,7 +152,7 @@ def test_factors_of_nought_and_draws_that_cannot_be_scaled_are_told(world):
     assert "is 0, or all of that of the area around them is in others: d0; leave" in zero
     assert "district fall short of their totals" in short
     assert short.endswith("no cases there to scale: d1 (44 % of the draws)")
-    assert "factors of 1 (d3) to " in change
+    assert "factors of 1 in d3 to " in change
     assert "inf" not in change
     assert report["factors"]["district"]["least"] == ["d3", 1.0]
 
@@ -207,7 +207,8 @@ def test_draws_pixels_and_tables_agree_with_a_dense_computation(world, raked_run
     assert summary["reconciled"]["miss"] < 1e-9
     assert summary["reconciled"]["conflicts"] == []
     least, largest = (summary["reconciled"]["factors"]["training"][k] for k in ("least", "largest"))
-    means = dict(zip(table["id"], factor.mean(axis=0), strict=True))
+    titles = table["id"] + " (" + table["name"] + ")"
+    means = dict(zip(titles, factor.mean(axis=0), strict=True))
     assert least == [min(means, key=means.get), pytest.approx(min(means.values()))]
     assert largest == [max(means, key=means.get), pytest.approx(max(means.values()))]
 

@@ -35,6 +35,7 @@ from pipeline.publishing.versions import (
     roll_back,
 )
 from pipeline.run.fingerprints import output_fingerprint
+from pipeline.storage.fingerprint import fingerprint_value
 
 SURE = np.arange(9.0)  # log densities of nine areas under a map
 
@@ -340,10 +341,16 @@ def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path):
 def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
     config = build(tmp_path, "2026-02")
     leave_run(config, 0.05)
-    ran = build(tmp_path, "2026-01").model_dump(mode="json")
-    (config.output.dir / "run.json").write_text(json.dumps({"config": ran}))
-    with pytest.raises(InputError, match="had period 2026-01, not 2026-02"):
-        publish(config)
+    run, path = config.output.dir / "run.json", config.output.dir / "work" / "stages.json"
+    record = json.loads(path.read_text())
+    for name in ("ingest", "predict"):
+        record[name]["inputs"]["period"] = fingerprint_value("2026-01")
+    path.write_text(json.dumps(record))
+    for period, there in (("2026-01", "period 2026-01"), ("2026-02", "another period")):
+        ran = build(tmp_path, period).model_dump(mode="json")
+        run.write_text(json.dumps({"config": ran}))  # the last one may have been of a stage alone
+        with pytest.raises(InputError, match=f"predict ran there for {there}, not 2026-02"):
+            publish(config)
 
 
 @pytest.mark.parametrize("name", ["rate_mean.qml", "rate_mean.sld", "disagg.qgz"])
@@ -537,7 +544,13 @@ def test_the_commands(tmp_path, capsys):
     assert err.startswith("held back: held-out gain")
     assert "published as v0002" in out
     assert main(["versions", str(path)]) == 0
-    assert [line[:7] for line in capsys.readouterr().out.splitlines()] == ["  v0001", "* v0002"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:7] for line in lines] == ["  v0001", "* v0002"]
+    assert lines[0].endswith("  not evaluated")
+    leave_run(config, 0.06)
+    assert main(["publish", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["verdict"]) == ("unchanged", "not evaluated")
     assert main(["rollback", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == "v0001"
     assert os.readlink(tmp_path / "out/published/current") == "versions/v0001"

@@ -348,7 +348,9 @@ def test_reconciled_maps_are_said_in_words(finished):
         "counts of the levels training and country. All other maps and numbers of this page are "
         "not."
     )
-    assert second.startswith("Factors of the level training: 0.25 (A) to 3 (B), half of them below")
+    assert second.startswith(
+        "Factors of the level training: 0.25 in A to 3 in B, half of them below"
+    )
     told = dict(asked.what_was_asked(config, {"n_areas": 9, "n_pixels": 99}))
     assert told["Reconciled"].startswith("a second set of maps, scaled to add up to the reported")
 

@@ -136,6 +136,35 @@ def test_a_stage_without_what_it_needs_says_what_to_run(inputs, calls):
     assert calls == []
 
 
+@pytest.mark.parametrize("name", ["fit", "predict", "evaluate", "report"])
+def test_a_stage_refuses_what_is_there_of_another_period(inputs, calls, name):
+    run(build_config(inputs, period="2026-02"))
+    before = (inputs / "out" / "run.json").read_text()
+    calls.clear()
+    with pytest.raises(InputError) as caught:
+        run(build_config(inputs, period="2026-01"), (name,))
+    (problem,) = caught.value.problems
+    assert problem.found.endswith("ran there for period 2026-02, not 2026-01")
+    assert "`disagg run CONFIG --period 2026-01`" in problem.remedy
+    assert f"`disagg {name} CONFIG --period 2026-02`" in problem.remedy
+    assert calls == []
+    assert (inputs / "out" / "run.json").read_text() == before
+    run(build_config(inputs, period="2026-02"), (name,))
+    run(build_config(inputs, period="2026-01"))
+
+
+def test_the_map_tells_its_period_though_other_inputs_were_taken_in_since(inputs, calls):
+    run(build_config(inputs, period="2026-02"))
+    run(build_config(inputs, period="2026-01"), ("ingest",))
+    for period, said in (
+        ("2026-01", "predict ran there for another period"),
+        ("2026-02", "ingest ran there for period 2026-01"),
+    ):
+        with pytest.raises(InputError, match=said) as caught:
+            run(build_config(inputs, period=period), ("report",))
+        assert "disagg report" not in str(caught.value)
+
+
 def test_stale_stages_are_named(inputs, calls):
     config = build_config(inputs)
     run(config)
