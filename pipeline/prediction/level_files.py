@@ -80,7 +80,9 @@ def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
     OSError
         If a file cannot be written.
     """
-    package, tables = directory / LEVELS_GPKG.file, {}
+    # Written aside and moved: readers never see a part of it.
+    target, tables = directory / LEVELS_GPKG.file, {}
+    package = directory / f".partial-{LEVELS_GPKG.file}"
     names = (TRAINING, *(spec.level for spec in config.output.areas), COUNTRY)
     package.unlink(missing_ok=True)
     scale = raster_scale(config, directory, RATE_MEAN)
@@ -92,13 +94,14 @@ def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
         table = tables[name] = pd.DataFrame(frame.drop(columns="geometry"))
         columns = describe_columns(config, table.columns)
         # GeoPackage takes "id" for a key of its own if it is whole numbers: ids here are texts.
-        with explained_write_errors(package, [package]):
+        with explained_write_errors(target, [package]):
             frame.to_file(package, layer=name, driver="GPKG")
             whole = gpd.read_file(package, layer=name)
         if not _same(whole, table):
-            raise write_error(package, [package])
+            raise write_error(target, [package])
         describe_layer(package, name, _layer(config, name, columns, scale, verdict))
     if tables:
+        package.replace(target)
         write_workbook(config, tables, directory, verdict)
 
 
