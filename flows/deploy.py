@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.deployments.runner import EntrypointType
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
@@ -26,6 +26,19 @@ from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import check_maps, slug
 
 POOL = "maps"
+#: Job template of processes, without variables: a run chooses neither its command, nor its
+#: environment, nor its directory.
+PROCESS: dict[str, Any] = {
+    "job_configuration": {
+        "command": None,
+        "env": {},
+        "labels": {},
+        "name": None,
+        "stream_output": True,
+        "working_dir": None,
+    },
+    "variables": {"type": "object", "properties": {}},
+}
 
 
 def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "process") -> str:
@@ -49,11 +62,13 @@ def deploy(config: str, cron: str | None = None, pool: str = POOL, kind: str = "
 
 
 def make_pool(client: SyncPrefectClient, pool: str, kind: str) -> None:
-    """Create a work pool unless it exists."""
+    """Create a work pool unless it exists; one of processes takes no command from a run."""
+    template = PROCESS if kind == "process" else {}
     try:
-        client.create_work_pool(WorkPoolCreate(name=pool, type=kind))
+        client.create_work_pool(WorkPoolCreate(name=pool, type=kind, base_job_template=template))
     except ObjectAlreadyExists:
-        return
+        if template:
+            client.update_work_pool(pool, WorkPoolUpdate(base_job_template=template))
 
 
 def remove_former_alert(client: SyncPrefectClient, config: Config) -> None:

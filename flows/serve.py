@@ -4,8 +4,9 @@
 
 A server, worker or watch that ends is started again; a line on standard error and a notification
 (`notify.on: failure`, one an hour at most) say so. The server stores its records in SQLite, or in
-the PostgreSQL database of PREFECT_API_DATABASE_CONNECTION_URL. With PREFECT_API_AUTH_STRING
-("user:password") it asks for a login; without, it listens on this machine alone.
+the PostgreSQL database of PREFECT_API_DATABASE_CONNECTION_URL. It asks for the login of
+PREFECT_API_AUTH_STRING ("user:password"), by default for one that it makes and keeps in
+PREFECT_HOME/disagg-login; without a login of yours it listens on this machine alone.
 
 Exit status: 0 ended by a signal, 1 a process did not start, 2 bad input (a port in use).
 """
@@ -19,8 +20,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
+from flows.login import LOGIN, login_file, made_login, prefect_home, stored_login
 from flows.processes import (
     ChildProcess,
     StartError,
@@ -37,7 +38,7 @@ from pipeline.updates.arrivals import load_watched
 from pipeline.updates.attended import notify_end
 from pipeline.updates.map_run import check_maps
 
-LOGIN, SERVER_LOGIN = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
+SERVER_LOGIN = "PREFECT_SERVER_API_AUTH_STRING"
 NOTIFY_S = 3600.0
 _PORT_S = 10.0  # in which the server of a supervisor that was killed gives its port back
 
@@ -57,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             stack.callback(stop_all, children)
             children.extend(_start(options, login))
             print(f"open http://{host}:{port}; press Ctrl-C to stop", flush=True)
+            if login == stored_login():
+                print(f"its login (user:password) is in {login_file()}", flush=True)
             supervise(children, _teller(options.config))
     except KeyboardInterrupt:
         return ExitStatus.DONE
@@ -84,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _start(options: argparse.Namespace, login: str | None) -> list[ChildProcess]:
+def _start(options: argparse.Namespace, login: str) -> list[ChildProcess]:
     """Start server, worker and watch, and deploy the maps; return the processes.
 
     If one does not start, those before it are stopped.
@@ -97,7 +100,7 @@ def _start(options: argparse.Namespace, login: str | None) -> list[ChildProcess]
     server = ChildProcess(
         "server",
         [*prefect, "server", "start", *where],
-        environ if login is None else {**environ, SERVER_LOGIN: login},
+        {**environ, SERVER_LOGIN: login, **_shut_to_other_pages(url)},
         alone=True,
     )
     pool = ["--pool", "maps", "--type", "process", "--limit", options.limit]
@@ -120,27 +123,44 @@ def _start(options: argparse.Namespace, login: str | None) -> list[ChildProcess]
     return children
 
 
-def _login(host: str) -> str | None:
+def _shut_to_other_pages(url: str) -> dict[str, str]:
+    """Return settings of the server: its own page alone may speak to it, and to nobody else."""
+    return {
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": url,
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # The second version of the page calls a service of usage statistics when it opens.
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+    }
+
+
+def _login(host: str) -> str:
     """Return user and password of the server, and set them for its clients.
 
     Raises
     ------
     InputError
-        If other machines could reach a server without a login.
+        If other machines could reach a server whose login nobody chose, or none can be kept.
     """
     login = os.environ.get(LOGIN) or os.environ.pop(SERVER_LOGIN, None)
     os.environ.pop(SERVER_LOGIN, None)
-    if login:
+    if login and login != stored_login():
         if ":" not in login:
             found = "not of the form user:password"
             raise InputError(Problem(LOGIN, found, "set it to a user, a colon and a password"))
         os.environ[LOGIN] = login
         return login
     if not _is_loopback(host):
-        found = "other machines reach the server, and it has no login: anybody may start runs"
+        found = "other machines reach the server, and you gave it no login"
         remedy = f"set {LOGIN} to user:password, and put TLS before it (docs/security.md)"
         raise InputError(Problem(f"--host {host}", found, remedy))
-    return None
+    try:
+        login = made_login()
+    except OSError as error:
+        found = f"the login cannot be kept there ({error.strerror or error})"
+        remedy = f"remove it, or set {LOGIN} to user:password"
+        raise InputError(Problem(str(login_file()), found, remedy)) from error
+    os.environ[LOGIN] = login
+    return login
 
 
 def _is_loopback(host: str) -> bool:
@@ -158,7 +178,7 @@ def _only_one() -> ExitStack:
     InputError
         If another `flows.serve` runs there.
     """
-    home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    home = prefect_home()
     stack = ExitStack()
     try:
         stack.enter_context(Lock(home / "disagg-serve.lock").hold("flows.serve"))

@@ -68,7 +68,8 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
         done.append(f"{redacted(arrival.address)}: new, {run.name} started")
     with get_client(sync_client=True) as client:
         for flow_run in _unfinished(client, name):
-            done.extend(_recover(client, loaded, flow_run, grace_s))
+            if _of_map(flow_run, config):
+                done.extend(_recover(client, loaded, flow_run, grace_s))
         late = {str(each.id): each.name for each in _late(client, name)}
     return done + report_late_runs(loaded, late)
 
@@ -76,6 +77,11 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
 def deployment_of(config: Config) -> str:
     """Name the deployment that updates a map."""
     return f"update-map/{slug(config.name)}"
+
+
+def _of_map(run: FlowRun, config: str) -> bool:
+    """Return whether a run does nothing but update this map; others are never started again."""
+    return run.parameters.get("config") == config and not run.job_variables
 
 
 def _unfinished(client: SyncPrefectClient, deployment: str) -> list[FlowRun]:

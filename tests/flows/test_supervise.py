@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from flows import serve
+from flows.login import LOGIN
 from flows.processes import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -133,7 +134,7 @@ def test_a_server_that_ends_is_not_waited_for() -> None:
 @pytest.fixture
 def start(make_map: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
     """Run `flows.serve` in this process, up to the first child; return its status and line."""
-    for name in (serve.LOGIN, serve.SERVER_LOGIN):
+    for name in (LOGIN, serve.SERVER_LOGIN):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     monkeypatch.setattr(serve, "end_on_signals", lambda: None)
@@ -168,8 +169,8 @@ def test_a_second_start_is_one_line(start: Any, tmp_path: Path) -> None:
 def test_no_server_without_a_login_for_other_machines(start: Any, monkeypatch: Any) -> None:
     status, line = start("--host", "0.0.0.0")
     assert status == 2
-    assert "it has no login" in line
-    monkeypatch.setenv(serve.LOGIN, "secret-without-a-colon")
+    assert "you gave it no login" in line
+    monkeypatch.setenv(LOGIN, "secret-without-a-colon")
     status, line = start("--host", "0.0.0.0")
     assert "not of the form user:password" in line
     assert "secret" not in line
@@ -190,7 +191,7 @@ def served(start_server: Any, make_map: Any, free_port: Any) -> Any:
     port = free_port()
     home.env |= {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        serve.LOGIN: "mapper:planted-login-4711",
+        LOGIN: "mapper:planted-login-4711",
     }
     home.login = "mapper:planted-login-4711"
     # What a run of the worker inherits, too.
