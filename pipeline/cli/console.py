@@ -80,6 +80,13 @@ class Output:
         if self.log is None or self.log_beside:
             print_error(line)
 
+    def warn(self, line: str) -> None:
+        """Print a warning on standard error, also with --quiet, and write it to the log."""
+        if self.log is not None:
+            self.log.write(line, "warning")
+        if self.log is None or self.log_beside:
+            print_error(f"warning: {line}")
+
     def print(self, text: str) -> None:
         """Print a line on standard output, without --quiet or --json."""
         if not (self.quiet or self.as_json):

@@ -390,7 +390,7 @@ def _run_stages(
         progress = output.progress()
         chosen: dict[str, Any] = {}
         published: Publication | None = None
-        with attended(path, period, f"disagg {command}", progress.log) as run:
+        with attended(path, period, f"disagg {command}", progress.log, output.warn) as run:
             if run.config is not None:
                 output.name_log(run.config)
             own = load or (lambda: _load(path, period, with_inputs="ingest" in names))

@@ -48,7 +48,7 @@ def publish(
         from pipeline.updates.attended import attended
 
         progress = output.progress()
-        with attended(config, period, "disagg publish", progress.log) as run:
+        with attended(config, period, "disagg publish", progress.log, output.warn) as run:
             loaded = run.config = run.retried(lambda: read(config, period))
             output.name_log(loaded)
             done = run.retried(lambda: publish_run(loaded, force=force, progress=progress))

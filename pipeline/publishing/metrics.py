@@ -29,6 +29,7 @@ class RunMetrics:
         self.outcome = "failed"
         self.stages: dict[str, tuple[float, bool]] = {}
         self.gates: dict[str, float] = {}
+        self.alerts_failed = 0
 
     def add(self, result: Mapping[str, Any]) -> None:
         """Add a finished stage."""
@@ -69,6 +70,7 @@ def recorded_metrics(config: Config, on_error: Callable[[str], None]) -> Iterato
             metrics.stages,
             _version(config),
             metrics.gates,
+            metrics.alerts_failed,
         )
         for error in errors:
             on_error(error)
@@ -97,6 +99,7 @@ def record_run(
     stages: Mapping[str, tuple[float, bool]],
     version: int | None = None,
     gates: Mapping[str, float] | None = None,
+    alerts_failed: int = 0,
 ) -> list[str]:
     """Write or push the metrics of a finished run.
 
@@ -113,6 +116,8 @@ def record_run(
         Number of the current version.
     gates : mapping of str to float, optional
         Measured value of each gate.
+    alerts_failed : int, optional
+        Notifications that reached nobody.
 
     Returns
     -------
@@ -123,7 +128,7 @@ def record_run(
     if metrics.textfile is None and metrics.pushgateway is None:
         return []
     troubles = []
-    registry = _registry(config, outcome, seconds, stages, version, gates or {})
+    registry = _registry(config, outcome, seconds, stages, version, gates or {}, alerts_failed)
     if metrics.textfile is not None:
         from prometheus_client import write_to_textfile
 
@@ -151,6 +156,7 @@ def _registry(
     stages: Mapping[str, tuple[float, bool]],
     version: int | None,
     gates: Mapping[str, float],
+    alerts_failed: int,
 ) -> CollectorRegistry:
     from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -171,6 +177,8 @@ def _registry(
     elif "good" in before:
         good.labels(config.name).set(before["good"])
     gauge("last_run_seconds", "Wall time of the last run").labels(config.name).set(seconds)
+    dead = gauge("alerts_failed", "Notifications of the last run that reached nobody")
+    dead.labels(config.name).set(alerts_failed)
     took = gauge("stage_seconds", "Seconds of a stage in the last run", ("stage",))
     skipped = gauge("stage_skipped", "1 where a stage was up to date", ("stage",))
     for name, (stage_seconds, was_skipped) in stages.items():

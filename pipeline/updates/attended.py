@@ -47,6 +47,8 @@ class Attended:
         Name of the run in notifications.
     log : callable
         Receives a line of what the run does about its troubles.
+    warn : callable
+        Receives a line of an alert, or metrics, that reached nobody: never hidden.
     config : Config or None
         Of the map, as far as it could be read.
     metrics : RunMetrics
@@ -54,6 +56,7 @@ class Attended:
 
     command: str
     log: Callable[[str], None]
+    warn: Callable[[str], None]
     config: Config | None = None
     metrics: RunMetrics = field(default_factory=RunMetrics)
 
@@ -105,13 +108,24 @@ class Attended:
         """Add the result of publishing; notify if a gate held the map back."""
         self.metrics.end(publication)
         if publication.status == "held":
-            for trouble in notify_end(config, "gate", HELD, headline(config, publication)):
-                self.log(trouble)
+            self.notify(config, "gate", HELD, headline(config, publication))
+
+    def notify(
+        self, config: Config, event: Literal["failure", "gate"], outcome: str, text: str
+    ) -> None:
+        """Send a notification; tell, and count, what did not reach anybody."""
+        for trouble in notify_end(config, event, outcome, text):
+            self.metrics.alerts_failed += 1
+            self.warn(trouble)
 
 
 @contextmanager
 def attended(
-    path: Path, period: str | None, command: str, log: Callable[[str], None]
+    path: Path,
+    period: str | None,
+    command: str,
+    log: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Iterator[Attended]:
     """Write metrics and notify at the end of a run, also where its inputs are bad.
 
@@ -122,24 +136,23 @@ def attended(
     period : str or None
     command : str
         Name of the run in notifications.
-    log : callable
+    log, warn : callable
+        See :class:`Attended`.
     """
     found = None
     with suppress(Exception):  # what is wrong with it, the run itself reports
         found = load_watched(path)
     if found is None:
-        yield Attended(command, log)
+        yield Attended(command, log, warn)
         return
     if period is not None:
         found = found.model_copy(update={"period": period})
-    run = Attended(command, log, found)
-    try:
-        with recorded_metrics(found, log) as run.metrics:
+    run = Attended(command, log, warn, found)
+    with recorded_metrics(found, warn) as run.metrics:  # which count alerts that reach nobody
+        try:
             yield run
-    except Exception as error:
-        message = redacted(error_message(error) or f"a defect ({type(error).__name__}): {error}")
-        for trouble in notify_end(
-            run.config or found, "failure", "Failed", f"{command}: {message}"
-        ):
-            log(trouble)
-        raise
+        except Exception as error:
+            told = error_message(error) or f"a defect ({type(error).__name__}): {error}"
+            text = f"{command}: {redacted(told)}"
+            run.notify(run.config or found, "failure", "Failed", text)
+            raise

@@ -172,6 +172,19 @@ def test_bad_inputs_are_notified_too_and_not_retried(project, capsys, hook):  # 
     assert metrics(project / "prom")['disagg_runs_total{map="little",outcome="failed"}'] == 1
 
 
+def test_an_alert_that_reaches_nobody_is_never_hidden(project, capsys, tmp_path):  # noqa: F811
+    url = "http://127.0.0.1:9/hook"  # nobody listens
+    configure(project, f"notify: {{webhook: '{url}'}}", "metrics: {textfile: prom}")
+    (project / "cases.csv").unlink()
+    log = tmp_path / "log.jsonl"
+    more = ["--quiet", "--log-format", "json", "--log-file", str(log)]
+    assert main(["run", str(project / "run.yaml"), *more]) == 2
+    assert "warning: notify.webhook" in capsys.readouterr().err
+    levels = [json.loads(line)["level"] for line in log.read_text().splitlines()]
+    assert levels.count("warning") == 1
+    assert metrics(project / "prom")['disagg_alerts_failed{map="little"}'] == 1
+
+
 def test_an_interruption_is_no_failure(project, monkeypatch, hook):  # noqa: F811
     url, bodies = hook
     configure(project, f"notify: {{webhook: '{url}'}}", "metrics: {textfile: prom}")
