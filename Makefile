@@ -101,6 +101,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.fits_fuzz
 	$(BIN)/python -m benchmarks.levels
 	$(BIN)/python -m benchmarks.verdicts
+	$(BIN)/python -m benchmarks.alarms
 
 gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend

@@ -25,6 +25,9 @@ from geo.id_proposals import by_period, pairing
 from geo.spelling import USUAL, Spelling
 from geo.tables import TABLES, read_table
 
+MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
+_IDS_OF_AREAS = "give the table of these areas, and the column of their ids"
+
 
 @dataclass(frozen=True)
 class ResponseColumn:
@@ -131,6 +134,10 @@ def read_column(
     if not all(found):
         return None
     ids = id_text(table[id_column])
+    absurd = _absurd(ids, rows, word, areas)
+    if absurd:
+        problems.append(Problem(name, f"{absurd} in column {id_column!r}", _IDS_OF_AREAS))
+        return None
     if spelling.loose:
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
@@ -145,6 +152,20 @@ def read_column(
     )
     _check_match(responses, id_column, table, areas, problems)
     return responses
+
+
+def _absurd(ids: pd.Series, rows: np.ndarray, word: str, areas: gpd.GeoDataFrame) -> str:
+    """Say what is wrong with ids that nobody can mean, before each is looked at; "" if nothing."""
+    length = ids.str.len()
+    if length.max() > MOST_CHARACTERS:
+        at = int(np.flatnonzero(length > MOST_CHARACTERS)[0])
+        return f"{word} {rows[at]} has an id of {int(length[at]):,} characters"
+    unknown = ids.notna() & ~ids.isin(set(areas[AREA_ID]))
+    if unknown.sum() <= MOST_UNKNOWN:
+        return ""
+    at = int(np.flatnonzero(unknown)[0])
+    first = f"{ids[at]} ({word} {rows[at]})"
+    return f"{int(unknown.sum()):,} ids match none of {len(areas):,} areas, such as {first},"
 
 
 def _check_match(

@@ -20,6 +20,7 @@ from geo.columns import (
 from geo.counts import words_for_missing
 from geo.encodings import garbled, likely_encoding
 from geo.errors import InputError, name_first
+from geo.response_column import MOST_CHARACTERS, MOST_UNKNOWN
 from geo.table_csv import WINDOWS
 from geo.tables import read_table
 from pipeline.config.input_schema import Areas
@@ -71,7 +72,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     if spec.id not in table.columns or spec.match != "exact":
         return found
     given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
-    pairs = same_but_for_spelling(given - known, known - given)
+    unknown = {text for text in given - known if len(text) <= MOST_CHARACTERS}
+    pairs = [] if len(unknown) > MOST_UNKNOWN else same_but_for_spelling(unknown, known - given)
     if pairs:
         many = f"{len(pairs)} ids differ" if len(pairs) > 1 else "1 id differs"
         text = f"{many} from those of areas in their spelling alone: " + name_first(

@@ -122,8 +122,8 @@ def test_another_kind_of_model_leaves_no_maps_of_the_old_one(labelled):
     mapping = {**labelled.mapping(), "fit": {"max_epochs": 1}, "evaluate": {"schemes": []}}
     mapping["output"] = {"dir": str(out), "draws": 5}
     mapping["model"] = {"inducing": 4}
-    (labelled.directory / "counts.yaml").write_text(yaml.safe_dump(mapping))
-    assert main(["run", str(labelled.directory / "counts.yaml"), "--quiet"]) == 0
+    (labelled.directory / "run.yaml").write_text(yaml.safe_dump(mapping))
+    assert main(["run", str(labelled.directory / "run.yaml"), "--quiet"]) == 0
     assert (out / "rate_mean.tif").is_file()
     assert not list(out.glob("probability_*"))
 

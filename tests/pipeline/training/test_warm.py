@@ -203,9 +203,8 @@ def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     # The settings of the record, given as a configuration, change nothing.
     capsys.readouterr()
     before = models.load(out / "work/model").fitted_state().params
-    settled = tmp_path / "settled.yaml"
-    settled.write_text(_with(path, run["settings"]))
-    assert main(["run", str(settled), "--quiet", "--force"]) == 0
+    path.write_text(_with(path, run["settings"]))
+    assert main(["run", str(path), "--quiet", "--force"]) == 0
     after = models.load(out / "work/model").fitted_state().params
     assert all((before[name] == after[name]).all() for name in before)
     assert (out / "rate_mean.tif").read_bytes() == first
