@@ -76,7 +76,14 @@ def configured(text: str, files: Any, monkeypatch: pytest.MonkeyPatch) -> list[s
     try:
         load_config(path)
     except InputError as error:
-        absent = ("no file ", "no such ", "cannot be read", "no period found", "has no column", "there is no level")
+        absent = (
+            "no file ",
+            "no such ",
+            "cannot be read",
+            "no period found",
+            "has no column",
+            "there is no level",
+        )
         return [str(each) for each in error.problems
                 if not any(text in each.found for text in absent)]  # fmt: skip
     return []

@@ -159,7 +159,7 @@ class AggregateModel(Estimator):
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood = self.resolved_likelihood
-        bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials)
+        bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials, bags.squares)
         own = getattr(draws, "params", None)
         if own is None:
             own = likelihood_params(likelihood, self.fitted_state().params)

@@ -33,6 +33,8 @@ class BagBlock:
         Number of each bag in the whole data set.
     trials : (n_bag,) float64 array or None
         Number tested in each bag, where ``y`` counts the positives among them.
+    squares : (n_bag,) float64 array or None
+        Sum of the squared weights of all pixels of each bag, where the block has some of them.
     """
 
     x: np.ndarray
@@ -42,6 +44,7 @@ class BagBlock:
     y: np.ndarray
     bag: np.ndarray
     trials: np.ndarray | None = None
+    squares: np.ndarray | None = None
 
     @property
     def n_pix(self) -> int:
@@ -65,10 +68,12 @@ class BagBlock:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        trials = None if self.trials is None else self.trials[bags]
-        return BagBlock(
-            self.x[pixel], self.weight[pixel], coords, offsets, self.y[bags], self.bag[bags], trials
+        trials, squares = (
+            None if each is None else each[bags] for each in (self.trials, self.squares)
         )
+        y, bag = self.y[bags], self.bag[bags]
+        weight = self.weight[pixel]
+        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, trials, squares)
 
     @staticmethod
     def join(blocks: Sequence[BagBlock]) -> BagBlock:
@@ -80,7 +85,7 @@ class BagBlock:
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        named = ("y", "bag", "trials")
+        named = ("y", "bag", "trials", "squares")
         return BagBlock(
             joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )

@@ -50,6 +50,8 @@ class Summary:
         That bag.
     pixel_weight : (n_sample,) float64 or None
         Weight of each sampled pixel.
+    n_all : int or None
+        Number of pixels that the training pixels stand for, where they are some of them.
     """
 
     x: np.ndarray
@@ -63,6 +65,7 @@ class Summary:
     bag_y: np.ndarray | None = None
     bag: np.ndarray | None = None
     pixel_weight: np.ndarray | None = None
+    n_all: int | None = None
 
     @property
     def n_bag(self) -> int:

@@ -80,8 +80,8 @@ class AreaEffect(Likelihood):
         return self.base.cases_at_one(sample, base)
 
     @override
-    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        return self.base.bag_data(weight, offsets, trials)
+    def bag_data(self, weight: Any, offsets: Any, trials: Any, squares: Any = None) -> Any:
+        return self.base.bag_data(weight, offsets, trials, squares)
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:

@@ -29,7 +29,7 @@ class Binomial(Likelihood):
     takes_area_effect = False
 
     @override
-    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
+    def bag_data(self, weight: Any, offsets: Any, trials: Any, squares: Any = None) -> Any:
         if trials is None:
             msg = "likelihood: binomial needs the number tested in each bag; give trials (n_bag,)"
             raise ParameterError(msg)

@@ -173,9 +173,13 @@ class Likelihood(ABC):
         del sample
         return {}
 
-    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (..., n_bag)."""
-        del trials
+    def bag_data(self, weight: Any, offsets: Any, trials: Any, squares: Any = None) -> Any:
+        """Return the data of each bag that :meth:`terms` needs besides ``eta``: (..., n_bag).
+
+        ``squares`` (n_bag,) are the summed squares of the weights of all pixels, where ``weight``
+        are those of some.
+        """
+        del trials, squares
         return namespace(weight).ones(offsets.shape[0] - 1)
 
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:

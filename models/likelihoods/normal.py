@@ -45,11 +45,15 @@ class Normal(Likelihood):
     def units(self, sample: Summary) -> dict[str, float]:
         """Of the noise: that with which an area of typical size varies as the responses do."""
         log_base = float(np.log(deviation(sample)))
-        return {"log_noise": 2.0 * log_base + float(np.log(sample.n_pix / sample.n_bag))}
+        return {
+            "log_noise": 2.0 * log_base
+            + float(np.log((sample.n_all or sample.n_pix) / sample.n_bag))
+        }
 
     @override
-    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
-        return segment_sum(weight * weight, offsets)  # omega_a = sum_i w_i^2
+    def bag_data(self, weight: Any, offsets: Any, trials: Any, squares: Any = None) -> Any:
+        # omega_a = sum_i w_i^2, of all pixels: those that stand for many have larger weights.
+        return segment_sum(weight * weight, offsets) if squares is None else squares
 
     @override
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
@@ -116,9 +120,9 @@ class NormalAreas(Normal):
         return {**super().units(sample), "log_area_noise": float(np.log(deviation(sample)))}
 
     @override
-    def bag_data(self, weight: Any, offsets: Any, trials: Any) -> Any:
+    def bag_data(self, weight: Any, offsets: Any, trials: Any, squares: Any = None) -> Any:
         total = segment_sum(weight, offsets)
-        squares = super().bag_data(weight, offsets, trials)
+        squares = super().bag_data(weight, offsets, trials, squares)
         return namespace(weight).stack([squares, total * total])
 
     @override

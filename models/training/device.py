@@ -154,6 +154,7 @@ def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
         there(block.y),
         block.bag,
         there(block.trials),
+        there(block.squares),
     )
 
 

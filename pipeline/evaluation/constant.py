@@ -47,7 +47,7 @@ class Areas:
         elif type(likelihood).bag_data is not Likelihood.bag_data:
             for block in store.blocks():
                 weight = block.weight.astype(np.float64)
-                own = likelihood.bag_data(weight, block.offsets, None)
+                own = likelihood.bag_data(weight, block.offsets, None, block.squares)
                 if own.ndim > noise.ndim:
                     noise = np.ones((*own.shape[:-1], people.size))
                 noise[..., block.bag] = own

@@ -105,6 +105,9 @@ class BagStore:
         self.y = self._table("y")
         self.bag_weight = self._table("bag_weight")
         self.trials = self._table("trials") if "trials" in self._arrays else None
+        thinned = self.attrs.get("thinned") or {}  # where pixels stand for more: of all of them
+        whole = thinned.get("squares"), thinned.get("sizes")
+        self.squares, self.all_sizes = (None if w is None else np.asarray(w) for w in whole)
         self.n_bag = int(self.y.shape[0])
         self.n_block = int(self.block_offsets.shape[0]) - 1
         shards = self._arrays["x"].shards
@@ -223,6 +226,7 @@ class BagStore:
             self.y[first:last],
             np.arange(first, last, dtype=np.int64),
             None if self.trials is None else self.trials[first:last],
+            None if self.squares is None else self.squares[first:last],
         )
 
     def blocks(self) -> Iterator[BagBlock]:

@@ -89,6 +89,7 @@ class StoreBlockSource:
             bag_y=np.concatenate(bag_y),
             bag=np.concatenate(bag),
             pixel_weight=np.concatenate(weight),
+            n_all=None if store.all_sizes is None else int(store.all_sizes[self.bags].sum()),
         )
 
     def read(self, number: int) -> BagBlock:

@@ -20,7 +20,7 @@ from pipeline.store.bag_writer import (
     write_bags,
 )
 
-METHOD = 1  # part of the fingerprint of a thinned store
+METHOD = 2  # part of the fingerprint of a thinned store
 
 
 class ThinnedStore(BagStore):
@@ -64,7 +64,7 @@ def thinned_store(
     to_store = np.empty_like(order)  # the writer shuffles: hand it the bags so that none moves
     to_store[order] = np.arange(store.n_bag)
     if not is_current(path, FORMAT, VERSION, fingerprint):
-        kept, offsets = _choose(store, int(cap), seed)
+        kept, offsets, squares = _choose(store, int(cap), seed)
 
         def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
             first = offsets[to_store[bag]]
@@ -86,7 +86,15 @@ def thinned_store(
                 coords_crs=store.attrs.get("coords_crs"),
                 n_axis=store.n_axis,
                 has_coords=store.has_coords,
-                attrs={"thinned": {"area_pixels": int(cap), "seed": seed}},
+                attrs={
+                    "thinned": {
+                        "area_pixels": int(cap),
+                        "seed": seed,
+                        # Of all pixels, in the order of the store.
+                        "squares": squares.tolist(),
+                        "sizes": store.sizes.tolist(),
+                    }
+                },
             ),
             seed=seed,
             fingerprint=fingerprint,
@@ -94,11 +102,11 @@ def thinned_store(
     return ThinnedStore(path, store)
 
 
-def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray]:
-    """Return the chosen pixels of all bags, in the store's order, and the offsets of the bags."""
+def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray, np.ndarray]:
+    """Return the chosen pixels of all bags, in the store's order, with offsets and squares."""
     mean, sd = store.scaling()
 
-    def choose(number: int) -> tuple[PixelRows, np.ndarray]:
+    def choose(number: int) -> tuple[PixelRows, np.ndarray, np.ndarray]:
         first, last = (int(k) for k in store.block_offsets[number : number + 2])
         begin = int(store.offsets[first])
         rows = store.read_rows(begin, int(store.offsets[last]))
@@ -109,9 +117,10 @@ def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray
         found = thin(features, rows.weight, offsets, cap, rng)
         at = found.pixel
         kept = PixelRows(rows.x[at], found.weight, rows.coords[at], rows.pixel[at])
-        return kept, np.diff(found.offsets)
+        squares = np.add.reduceat(rows.weight.astype(np.float64) ** 2, offsets[:-1])
+        return kept, np.diff(found.offsets), squares
 
     parts = list(map_in_order(choose, range(store.n_block)))
-    kept, sizes = zip(*parts, strict=True)
+    kept, sizes, squares = zip(*parts, strict=True)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
-    return PixelRows.join(kept), offsets
+    return PixelRows.join(kept), offsets, np.concatenate(squares)
