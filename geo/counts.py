@@ -16,6 +16,8 @@ from geo.errors import Problem
 from geo.response_column import ResponseColumn, read_column
 from geo.spelling import USUAL, Spelling
 
+LARGEST = 1e15  # of a count or value: above, numbers are no longer told apart by one
+
 
 def read_counts(
     path: str | Path | None,
@@ -159,7 +161,7 @@ def _numbers(
 ) -> np.ndarray:
     """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
-    text, infinite, negative, ambiguous = [], [], [], []
+    text, infinite, huge, negative, ambiguous = [], [], [], [], []
     spelling, key = given.spelling, f"{given.noun}s"
     texts = [v.strip() for v in given.values if isinstance(v, str) and not is_missing(v)]
     asked_about = set(spelling.may_be_thousands(texts, whole=whole))
@@ -176,6 +178,8 @@ def _numbers(
             continue
         if not np.isfinite(number):
             infinite.append(f"{row} (id {area}: {number})")
+        elif abs(number) > LARGEST:
+            huge.append(f"{row} (id {area}: {number:g})")
         elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
@@ -190,6 +194,7 @@ def _numbers(
             spelling.ask_of_thousands(texts, key),
         ),
         (infinite, "is not finite", "give a finite number"),
+        (huge, f"is above {LARGEST:g}", "correct it, or leave the cell empty"),
         (negative, "is negative", "give counts of 0 or more"),
     ):
         if which:

@@ -181,8 +181,11 @@ def check_geopackage(place: str, path: str) -> None:
         text = str(sql or "")
         virtual = re.match(r"\s*create\s+virtual\s+table", text, re.IGNORECASE)
         reaching = kind == "view" and _REACHING.search(text)
-        if (virtual and not _OWN_TABLES.search(text)) or reaching:
-            found = f"has a {'view' if reaching else 'virtual table'} ({name}) that may reach files"
+        endless = kind == "view" and re.search(r"\bwith\s+recursive\b", text, re.IGNORECASE)
+        if (virtual and not _OWN_TABLES.search(text)) or reaching or endless:
+            what = "view" if kind == "view" else "virtual table"
+            why = "may reach files" if not endless else "may never end (WITH RECURSIVE)"
+            found = f"has a {what} ({name}) that {why}"
             raise InputError(Problem(place, found, "copy its layers into a new GeoPackage"))
 
 

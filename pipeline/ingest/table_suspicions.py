@@ -32,6 +32,7 @@ from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5
+MOST_ROWS = 1_000_000  # that are looked at one by one
 _ID = re.compile(r"(?<=\(id ).+(?=: )")
 
 
@@ -45,7 +46,15 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     own = own_file(config)
     place = f"{config.model.responses} ({'column of the areas' if own else spec.path})"
     titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
-    found = []
+    found: list[Suspicion] = []
+    table = None
+    if spec.path is not None:
+        try:
+            table, rows = read_table(spec.path, "", encoding=spec.encoding, **part)
+        except InputError:
+            return found
+        if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
+            return found
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         words = words_for_missing(
             None if own else spec.path, areas, spec.id or config.areas.id, column,
@@ -56,11 +65,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"
             remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
             found.append(Suspicion("missing", place, text, remedy))
-    if spec.path is None:
-        return found
-    try:
-        table, rows = read_table(spec.path, "", encoding=spec.encoding, **part)
-    except InputError:
+    if table is None:
         return found
     if spec.encoding is None and table.attrs.get("encoding") == WINDOWS:
         cells = zip(rows, zip(*(table[name] for name in table), strict=True), strict=True)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import shapely
 
-from geo import table_csv
+from geo import response_column, table_csv
 from geo.columns import AREA_ID, has_column
 from geo.counts import read_counts
 from geo.errors import InputError
@@ -43,6 +43,30 @@ def counts_of(path, **options):
     problems = []
     counts = read_counts(path, areas(), "code", "cases", problems, **options)
     return counts, problems
+
+
+def test_ids_that_nobody_can_mean_are_one_line_before_each_is_looked_at(tmp_path, monkeypatch):
+    """Three million ids of other areas were each held against all others, for minutes."""
+    monkeypatch.setattr(response_column, "MOST_UNKNOWN", 50)
+    monkeypatch.setattr(response_column, "pairing", None)  # it would fail if it were asked
+    path = tmp_path / "c.csv"
+    path.write_text("code,cases\n1,3\n" + "".join(f"X{k},1\n" for k in range(60)))
+    counts, (problem,) = counts_of(path)
+    assert counts is None
+    assert "60 ids match none of 3 areas, such as X0 (row 3)" in problem.found
+    path.write_text("code,cases\n1,3\n" + "A" * 5000 + ",1\n")
+    counts, (problem,) = counts_of(path)
+    assert "row 3 has an id of 5,000 characters in column 'code'" in problem.found
+    assert len(str(problem)) < 300
+
+
+def test_a_number_that_no_count_has_is_one_short_line(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text("code,cases\n1,3\n2,1e300\n3,4\n")
+    counts, (problem,) = counts_of(path)
+    assert counts is None
+    assert "row 3 (id 2: 1e+300)" in str(problem)
+    assert "is above 1e+15; correct it" in str(problem)
 
 
 ROWS = [["code", "cases"], [3, 30], [1, 10], [2, 20.5]]

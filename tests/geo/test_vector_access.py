@@ -130,6 +130,15 @@ def test_a_geopackage_whose_tables_are_elsewhere_is_refused(frame, tmp_path):
     areas, problems = read(path)
     assert areas is None
     assert "has a view (v) that may reach files" in problems[0]
+    with sqlite3.connect(path) as opened:
+        opened.execute("DROP VIEW v")
+        opened.execute(
+            "CREATE VIEW v AS WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) "
+            "SELECT k FROM n"
+        )
+    areas, problems = read(path)
+    assert areas is None
+    assert "has a view (v) that may never end" in problems[0]
     path.unlink()
     frame.to_file(path)
     with sqlite3.connect(path) as opened:

@@ -11,6 +11,8 @@ from scipy.spatial.distance import cdist
 
 from models import Bags, VBAgg
 from models.aggregate.profile_bound import ProfileBound
+from models.core.block import BagBlock
+from models.core.thinning import thinned_block
 from models.gp.priors import LARGE_SHARE, TAIL, log_prior_noise, unit_of
 from models.likelihoods.registry import find_likelihood
 from models.training.executor import BagsSource
@@ -168,3 +170,19 @@ def test_an_area_effect_of_exponential_values_widens_intervals():
     drawn = law.draw(np.full(200_000, 3.0), own, np.ones(1), np.random.default_rng(0))
     assert drawn.mean() == pytest.approx(3.0, rel=0.01)
     assert drawn.var() == pytest.approx(9.0 * (2 * np.exp(0.25) - 1), rel=0.03)
+
+
+def test_pixels_that_stand_for_many_learn_the_noise_of_all():
+    """Of some pixels the squared weights add up to more: their noise was told of all pixels."""
+    bags, _ = values(seed=4, n_area=60, sizes=np.full(60, 90), field=0.3)
+    noise = []
+    for few in (False, True):
+        model = VBAgg(likelihood="normal", kernel=KERNEL, integrate="none", few_pixels=few)
+        told = model.fit(bags, n_thread=1).named_hyperparameters()
+        noise.append(told["noise"] / 90 + told["area_noise"] ** 2)
+    assert noise[1] == pytest.approx(noise[0], rel=0.1)
+    thinned = thinned_block(bags, 30, bags.x.mean(axis=0), bags.x.std(axis=0), 0)
+    assert thinned.n_pix < bags.n_pix
+    np.testing.assert_allclose(thinned.squares, 1 / 90)
+    again = BagBlock.join([thinned.at(np.array([3, 1])), thinned.at(np.array([0]))])
+    np.testing.assert_allclose(again.squares, 1 / 90)

@@ -110,9 +110,13 @@ def test_a_thinned_store_has_the_same_bags_in_the_same_order(
     assert (thinned.y == store.y).all()
     assert thinned.bag_weight == pytest.approx(store.bag_weight, rel=1e-13)
     assert thinned.n_pix < store.n_pix
+    whole = store.read_rows(0, store.n_pix).weight.astype(np.float64)
+    squares = np.add.reduceat(whole**2, store.offsets[:-1])
+    assert (thinned.all_sizes == store.sizes).all()
     # Its pixels are pixels of the same bag.
     for block in range(thinned.n_block):
         bags = thinned.read_block(block)
+        assert bags.squares == pytest.approx(squares[bags.bag])  # of all, as noise of pixels needs
         pixel = np.split(thinned.read_pixel(block), bags.offsets[1:-1])
         for bag, mine in zip(bags.bag, pixel, strict=True):
             place = slice(int(store.offsets[bag]), int(store.offsets[bag + 1]))
