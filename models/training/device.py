@@ -29,7 +29,7 @@ Wanted = Literal["auto", "cpu", "gpu"]
 DEVICE_PIXELS = 1 << 17  # of a block: fewer do not keep a device busy
 CACHE_SHARE = 0.5  # of the device's memory, that blocks may stay in
 THREADS = 3  # one computes, one sends, one reads
-FIELDS = ("x", "weight", "coords", "y", "trials")  # of a block, that go to the device
+FIELDS = ("x", "weight", "coords", "y", "trials", "squares")  # of a block, that go to the device
 
 
 def find_device(wanted: Wanted = "auto", memory: int | None = None) -> Device | None:
@@ -231,6 +231,7 @@ class DeviceSource:
             there["y"],
             np.concatenate([part.bag for part in parts]),
             there.get("trials"),
+            there.get("squares"),
             sent,
         )
         return block, n_byte
