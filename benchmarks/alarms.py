@@ -15,6 +15,7 @@ the same command goes on where it ended. Writes ``benchmarks/results/alarms.json
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +33,7 @@ from models.backend.blas import one_blas_thread
 from models.core.block import Bags
 from pipeline.comparison.alarms import find_changes
 from pipeline.comparison.areas import as_published, change_by_draws, draw_area_rates
+from pipeline.comparison.report import moments
 from pipeline.core.code import code_hashes
 from pipeline.prediction.areas import draw_areas, tabulate_areas
 from pipeline.store.bag_store import BagStore
@@ -67,10 +69,8 @@ def fitted(grid: Grid, y: np.ndarray, areas: JoinedStores, seed: int) -> tuple[A
 
     class Counted(JoinedStores):
         def read_block(self, block: int) -> Any:
-            import dataclasses
-
             part = super().read_block(block)
-            return dataclasses.replace(part, y=y[part.bag])
+            return replace(part, y=y[part.bag])
 
     own = Counted(areas.stores)
     draws = draw_areas(model, own, N_DRAWS, seed, n_thread=1, observed=True)
@@ -98,7 +98,7 @@ def compared(seed: int) -> dict[str, Any]:
             change = change_by_draws(
                 (rates[0], ids), (rates[1], ids), rate_per=1000, interval=0.9, paired=paired
             )
-            tables = [moments(each[1]) for each in (one, other)]
+            tables = [moments(each[1], labels=False) for each in (one, other)]
             published = as_published(change, (rates[0], rates[1]), *tables, scale=1, rate_per=1000)
             sums = [float(each[1]["fitted"].sum()) for each in (one, other)]
             total = {} if published is None else published.total["expected"]
@@ -127,12 +127,6 @@ def compared(seed: int) -> dict[str, Any]:
                 }
             found[kind] = row
     return found
-
-
-def moments(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what a comparison reads of a table of areas."""
-    columns = {"rate": "fitted_rate", "sd": "fitted_sd", "exposure": "people", "expected": "fitted"}
-    return pd.DataFrame({name: table[column] for name, column in columns.items()})
 
 
 def main() -> None:

@@ -101,8 +101,9 @@ class AreaEvidence:
         self._inside = self._cov(state.params["theta"])[1]
         self._bent = 0.5 * _slope_of_slope(link, v0) / link.slope(v0)
         # A law whose own parameters move has its sites at the mode under each: found by Newton's
-        # steps from the last. A factor's noise stands beside the sites, which stay where they are.
-        self._at, self._moves = v0, True
+        # steps from the last. A factor's noise stands beside the sites, which stay where they are;
+        # those of a quadratic log density are the same everywhere.
+        self._at, self._moves = v0, not likelihood.quadratic
         # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
         self._by_factor = np.asarray(link.value(v0) / link.slope(v0))
         self._base, tau2 = likelihood.without_factor(seen.params)

@@ -2,6 +2,7 @@
 
 The first stage that ends, or publication, leaves the map's name and its configuration there. A
 second configuration is refused while the first is there; where the first was moved or renamed,
+or lies on another machine, the map's name tells.
 """
 
 from __future__ import annotations
