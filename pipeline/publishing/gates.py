@@ -221,7 +221,8 @@ def _better_than_constant(
     Where areas are left out the answer must be ``yes``: of 100 maps of shuffled counts 7 had a
     clear gain by chance, where any gain had let 27 through (``benchmarks.verdicts``). By region
     ``no`` holds a map back and ``unclear`` does not: with few regions hardly any gain is clear.
-    Only where regions are all that is asked about, or where most areas have no count, must it be ``yes`` by region too.
+    Only where regions are all that is asked about, or where most areas have no count, must it be
+    ``yes`` by region too.
 
     Parameters
     ----------
