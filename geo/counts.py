@@ -180,6 +180,7 @@ def _numbers(
             infinite.append(f"{row} (id {area}: {number})")
         elif abs(number) > LARGEST:
             huge.append(f"{row} (id {area}: {number:g})")
+            continue
         elif number < 0 and not signed:
             negative.append(f"{row} (id {area}: {number:g})")
         values[place] = number
