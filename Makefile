@@ -18,7 +18,7 @@ RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist workste
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports pictures bench bump gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports reference pictures bench bump gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -55,6 +55,7 @@ slow: $(DEV)  ## run the long tests
 
 faults: $(DEV)  ## provoke N real failures, end commands at 50 moments: benchmarks/results/faults.json, terminated.json (an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --count $(N)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --group publishing --count $(N) --reads 10000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.terminated --count 50
 
 lint: $(DEV)  ## check style
@@ -66,6 +67,9 @@ types: $(DEV)  ## check types
 
 imports: $(DEV)  ## check the import layers
 	$(BIN)/lint-imports
+
+reference: $(STAMP)  ## write the reference of the configuration and its JSON Schema into docs
+	$(BIN)/python -m pipeline.config.reference docs
 
 bump: $(DEV)  ## renew constraints.txt in an environment of its own, if the tests that must pass do
 	JOBS=$(JOBS) PYTHON=$(PYTHON) UV=$(BIN)/uv infra/bump.sh
@@ -102,6 +106,9 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.levels
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.alarms
+	$(BIN)/python -m benchmarks.months
+	$(BIN)/python -m benchmarks.mutate
+	$(BIN)/python -m benchmarks.stale
 
 gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import RESULTS, write_results
-from geo.raster import raster_source
+from geo.sources.registry import source_of
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
 from pipeline.config.size_defaults import sized
@@ -28,7 +28,7 @@ from pipeline.evaluation.folds import random_folds
 from pipeline.evaluation.leave_out import leave_areas_out, leave_each_out
 from pipeline.evaluation.tasks import CountTask
 from pipeline.evaluation.truth import compare_with_truth
-from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.products.areas import AreaDraws, draw_areas
 from pipeline.store.bag_store import BagStore
 from pipeline.store.thinning import thinned_store
 from pipeline.training.fit import fit
@@ -71,7 +71,7 @@ def measure(path: Path, changes: dict[str, Any], ways: tuple[str, ...]) -> dict[
     spent: list[int] = []
     started = time.process_time()
     model = fitted(None)
-    against = compare_with_truth(model, whole, raster_source(truth.path), [0.9])
+    against = compare_with_truth(model, whole, source_of(truth.path), [0.9])
     pixels = against["pixels"]
     result: dict[str, Any] = {
         "pixels": store.n_pix,

@@ -15,7 +15,6 @@ the same command goes on where it ended. Writes ``benchmarks/results/alarms.json
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,19 +30,22 @@ from models import VBAgg
 from models.aggregate.paired import draw_pair, what_differs
 from models.backend.blas import one_blas_thread
 from models.core.block import Bags
+from models.likelihoods.registry import LIKELIHOODS
 from pipeline.comparison.alarms import find_changes
 from pipeline.comparison.areas import as_published, change_by_draws, draw_area_rates
 from pipeline.comparison.report import moments
-from pipeline.core.code import code_hashes
-from pipeline.prediction.areas import draw_areas, tabulate_areas
+from pipeline.core.sources import code_hashes
+from pipeline.products.areas import draw_areas, tabulate_areas
+from pipeline.responses.registry import response_of
+from pipeline.responses.response import Given
 from pipeline.store.bag_store import BagStore
-from pipeline.store.joined_stores import JoinedStores
 
 DESIGN = Design("linear", 60, 200.0, area_sd=0.2, n_side=30)
 KINDS = ("none", "fall", "three", "noisy")
 RULES = ("told", "change_probability", "change_probability_independent")
 N_DRAWS, SURE, N_CHANGED = 500, 0.95, 3
 RECORDS = Path(__file__).parents[1] / "build/alarms"
+CASES = response_of(Given("counts", "cases", LIKELIHOODS["poisson"]))
 
 
 def months(seed: int) -> tuple[Grid, dict[str, np.ndarray], np.ndarray]:
@@ -62,19 +64,18 @@ def months(seed: int) -> tuple[Grid, dict[str, np.ndarray], np.ndarray]:
     return grid, counts, changed
 
 
-def fitted(grid: Grid, y: np.ndarray, areas: JoinedStores, seed: int) -> tuple[Any, pd.DataFrame]:
-    """Fit one month; return the model and its table of areas."""
+def fitted(grid: Grid, y: np.ndarray, areas: BagStore, seed: int) -> tuple[Any, pd.DataFrame]:
+    """Fit one month; return the model and its table of areas, in the order of the store."""
     bags = Bags(grid.x, grid.offsets, y, weight=grid.people, coords=grid.coords)
     model = VBAgg(seed=seed).fit(bags, n_thread=1)
-
-    class Counted(JoinedStores):
-        def read_block(self, block: int) -> Any:
-            part = super().read_block(block)
-            return replace(part, y=y[part.bag])
-
-    own = Counted(areas.stores)
+    own = areas.with_responses(y[stored(areas)])
     draws = draw_areas(model, own, N_DRAWS, seed, n_thread=1, observed=True)
     return model, tabulate_areas(draws, list(areas.ids), 0.9, 1000)
+
+
+def stored(areas: BagStore) -> np.ndarray:
+    """Return the number of each area of the store in the country, (n_bag,) int."""
+    return np.array(areas.ids, np.int64)
 
 
 def compared(seed: int) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def compared(seed: int) -> dict[str, Any]:
     with TemporaryDirectory() as directory, one_blas_thread():
         bags = Bags(grid.x, grid.offsets, counts["first"], grid.people, grid.coords)
         write_country(bags, Path(directory) / "bags.zarr", seed)
-        areas = JoinedStores([BagStore.open(Path(directory) / "bags.zarr")])
+        areas = BagStore.open(Path(directory) / "bags.zarr")
         ids = list(areas.ids)
         runs = {name: fitted(grid, y, areas, seed) for name, y in counts.items()}
         for kind in KINDS:
@@ -98,7 +99,10 @@ def compared(seed: int) -> dict[str, Any]:
             change = change_by_draws(
                 (rates[0], ids), (rates[1], ids), rate_per=1000, interval=0.9, paired=paired
             )
-            tables = [moments(each[1], labels=False) for each in (one, other)]
+            tables = [
+                moments(each[1], CASES).assign(observed=each[1]["observed"])
+                for each in (one, other)
+            ]
             published = as_published(change, (rates[0], rates[1]), *tables, scale=1, rate_per=1000)
             sums = [float(each[1]["fitted"].sum()) for each in (one, other)]
             total = {} if published is None else published.total["expected"]
@@ -107,12 +111,10 @@ def compared(seed: int) -> dict[str, Any]:
                    "rise": change.total["expected"]["change_probability"]}  # fmt: skip
             truth = np.zeros(len(ids), int)
             truth[changed] = kind in ("three", "noisy")
-            truth = np.full(len(ids), -1) if kind == "fall" else truth
-            observed = [
-                table.assign(observed=counts[name])
-                for table, name in zip(tables, ("first", kind), strict=True)
-            ]
-            told = find_changes(observed[0], observed[1], "counts")[0]["told"].to_numpy()
+            truth = np.full(len(ids), -1) if kind == "fall" else truth[stored(areas)]
+            for table, name in zip(tables, ("first", kind), strict=True):
+                np.testing.assert_array_equal(table["observed"], counts[name][stored(areas)])
+            told = find_changes(tables[0], tables[1], "counts")[0]["told"].to_numpy()
             for name in RULES:
                 if name == "told":
                     said = (told == "rose").astype(int) - (told == "fell").astype(int)

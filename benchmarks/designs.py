@@ -35,7 +35,7 @@ from models.backend.blas import one_blas_thread
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
-from pipeline.core.code import code_hashes
+from pipeline.core.sources import code_hashes
 
 DESIGNS: dict[str, Design] = {
     "linear-20": Design("linear", 20),

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from pyproj import CRS, Geod, Transformer
 
-from geo.grid import Grid
-from geo.positions import Positions, positions_about
+from geo.grids.grid import Grid
+from geo.grids.positions import Positions, positions_about
 from models.gp.kernel_text import parse_kernel
 
 RESULTS = Path(__file__).parent / "results" / "distances.json"

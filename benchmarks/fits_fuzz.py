@@ -40,7 +40,7 @@ from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
-from pipeline.core.code import code_hashes
+from pipeline.core.sources import code_hashes
 
 LIMIT_S = 60.0  # processor time of a trial
 DEAF_S = 900.0  # wall time after which native code that hears no signal is stopped

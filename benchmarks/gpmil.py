@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.report import RESULTS, write_results
 from models import Bags
-from models.mil.gpmil import GPMIL
+from models.mil.gpmil.gpmil import GPMIL
 
 LENGTHSCALE, HALF_WIDTH, N_POOL, N_BAG, LARGEST = 3.0, 30.0, 1000, 100, 10
 TEMPERATURES = (1.0, 3.0, 10.0)

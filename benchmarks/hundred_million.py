@@ -45,8 +45,8 @@ def stage(name: str, directory: Path, side: int, workers: int) -> dict[str, Any]
     from pipeline.config.reader import load_config
     from pipeline.config.schema import work_dir
     from pipeline.core.progress import Silent
-    from pipeline.prediction.products import layers
     from pipeline.prediction.raster import predict_raster
+    from pipeline.products.products import layers
     from pipeline.run.runner import run_stages
 
     config = load_config(config_path)

@@ -39,7 +39,7 @@ from benchmarks.grids import AREA_SD, Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
 from benchmarks.report import RESULTS, wait_with_usage, write_results
 from models.backend.blas import one_blas_thread
-from pipeline.prediction.targeting import Curve, RateClasses, area_curve, rate_keys
+from pipeline.levels.targeting import Curve, RateClasses, area_curve, rate_keys
 
 #: Counts that vary as Poisson counts do, and more, by a log-normal factor of each district. The
 #: default likelihood has such a factor.

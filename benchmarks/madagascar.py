@@ -20,7 +20,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.report import RESULTS, write_results
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline import BagStore
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
@@ -29,7 +29,7 @@ from pipeline.config.schema import Config, work_dir
 from pipeline.evaluation.folds import random_folds, read_folds
 from pipeline.evaluation.scores import crps
 from pipeline.ingest.stage import ingest
-from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.products.areas import AreaDraws, draw_areas
 from pipeline.training.fit import fit
 from pipeline.training.stage import new_model
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import RESULTS, write_results
-from geo.raster import RasterSource
+from geo.sources.registry import source_of
 from models import BagPixel, Bags, Constant, Network, Nystrom, VBAgg
 from models.gp.bag_variance import choose_nodes
 from models.training.estimator import Estimator
@@ -65,7 +65,7 @@ def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
         config = config.model_copy(update={"output": output})
         ingest(StageContext(config))
         store = BagStore.open(work_dir(config) / "bags.zarr")
-        truth_map = RasterSource(str(config.truth.path)).read()  # type: ignore[union-attr]
+        truth_map = source_of(str(config.truth.path)).read()  # type: ignore[union-attr]
         rows: dict[str, list[Any]] = {"x": [], "weight": [], "coords": [], "truth": []}
         sizes = []
         for number in range(store.n_block):

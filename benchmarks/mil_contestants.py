@@ -19,10 +19,10 @@ from sklearn.ensemble import RandomForestClassifier
 
 from benchmarks import mil_baselines
 from benchmarks.mil_baselines import BASELINES, by_statistics
-from benchmarks.records import source_hash_of
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
 from models.training.registry import kinds
+from pipeline.core.sources import code_hash
 
 N_CUT = 8  # thresholds of each feature in the counts of ``counts_forest``
 
@@ -90,7 +90,7 @@ def counts_forest(training: BagBlock, test: BagBlock, seed: int) -> np.ndarray:
 @functools.cache
 def contestants() -> dict[str, Contestant]:
     """Return the baselines, and every registered classifier with its defaults, by name."""
-    own = source_hash_of(mil_baselines.__name__, "benchmarks")
+    own = code_hash(mil_baselines.__name__, packages=("benchmarks",))
     own = f"{own} scikit-learn {sklearn.__version__}"
     found = {
         name: Contestant(name, about, by_statistics(make), own)
@@ -98,7 +98,7 @@ def contestants() -> dict[str, Contestant]:
     }
     for kind, model_class in kinds().items():
         if model_class.responses == "labels":
-            code = source_hash_of(model_class.__module__, "models")
+            code = code_hash(model_class.__module__)
             found[kind] = Contestant(kind, model_class.about, by_kind(kind), code)
     return found
 

@@ -30,9 +30,9 @@ from benchmarks import designs
 from benchmarks.designs import Record, Task
 from benchmarks.exact_areas import ExactAreas
 from benchmarks.grids import FIELD_SD, Design, simulate
-from benchmarks.records import source_hash_of
 from benchmarks.report import RESULTS
 from models.backend.blas import one_blas_thread
+from pipeline.core.sources import code_hash
 
 CASES = 60.0
 NOISE = (0.0, 0.2, 0.45, 0.8)
@@ -80,7 +80,7 @@ def measure_exact(task: Task) -> Record:
         "design": task.design,
         "grid": task.grid,
         "model": {},
-        "code": source_hash_of("benchmarks.exact_areas", "benchmarks"),
+        "code": code_hash("benchmarks.exact_areas", packages=("benchmarks",)),
         "seconds": {"fit": time.process_time() - started},
         "pixels": exact.scores(),
     }
@@ -88,7 +88,7 @@ def measure_exact(task: Task) -> Record:
 
 def code() -> str:
     """Return a hash of the code that decides a fit."""
-    return source_hash_of("models.aggregate.vbagg", "models")
+    return code_hash("models.aggregate.vbagg")
 
 
 def table(records: Iterable[Record]) -> str:

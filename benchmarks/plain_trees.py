@@ -2,7 +2,7 @@
 
 It evaluates every candidate rule on all instances of the node and scores it by the textbook
 impurity: slow, and easy to check against the paper. From the same seed it makes the same draws as
-:mod:`models.mil.bag_trees`, so that both must grow the same tree.
+:mod:`models.mil.trees.bag_trees`, so that both must grow the same tree.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def grow_plain(
         ``K`` and ``T``.
     seed : int
     criterion, variant, categorical
-        As :class:`models.mil.blrt.BLRT` takes them.
+        As :class:`models.mil.trees.blrt.BLRT` takes them.
     """
     if criterion != "variance":
         y = np.unique(y, return_inverse=True)[1]

@@ -27,8 +27,8 @@ from models import PsiVGPMIL
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
 from models.gp.kernel_text import parse_kernel
-from models.mil.psi_prior import PriorDraws, log_z
-from models.mil.sigmoid_densities import Gamma
+from models.mil.variational.psi_prior import PriorDraws, log_z
+from models.mil.variational.sigmoid_densities import Gamma
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
-import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.code import code_hashes
+from pipeline.core.sources import code_hashes
 
 Record = dict[str, Any]
 
@@ -23,60 +20,6 @@ def hash_settings(*settings: Any, code: str | None = None) -> str:
     code = code_hashes()["models"] if code is None else code
     text = json.dumps([settings, code], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def source_hash_of(module: str, package: str) -> str:
-    """Hash the code of a module and of all that it imports from a package, directly or not.
-
-    Comments, docstrings and layout do not count, nor do the packages' ``__init__``, which only
-    collect names. So a record stays valid while others change other models.
-    """
-    found: dict[str, str] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name], imported = _read_source(name, package)
-            waiting += imported
-    text = json.dumps(sorted(found.items()))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-@functools.cache
-def _read_source(module: str, package: str) -> tuple[str, list[str]]:
-    """Return a module's code and what it imports from a package; nothing of what is no module."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or spec.origin.endswith("__init__.py"):
-        return "", []
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    return ast.dump(_without_docstrings(tree)), _imported(tree, package)
-
-
-def _imported(tree: ast.Module, package: str) -> list[str]:
-    """Return what a module imports from a package: modules, and names in it that are modules."""
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [each.name for each in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-            if node.module.split(".")[0] == package and _is_package(node.module):
-                found += [f"{node.module}.{each.name}" for each in node.names]
-    return [name for name in found if name.split(".")[0] == package]
-
-
-def _is_package(module: str) -> bool:
-    spec = importlib.util.find_spec(module)
-    return spec is not None and spec.submodule_search_locations is not None
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = node.body[1:]
-    return tree
 
 
 def read_records(path: Path, settings: str) -> dict[int, Record]:

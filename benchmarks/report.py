@@ -10,6 +10,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.revision import full_version
+from pipeline.core.sources import own_sources
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -18,10 +21,16 @@ def machine() -> dict[str, Any]:
     return {"cores": os.cpu_count(), "platform": platform.platform(), "cpu": _cpu()}
 
 
+def code() -> dict[str, Any]:
+    """Describe the code of the measurement: its version, and a hash of each room."""
+    return {"version": full_version(), "rooms": own_sources().hashes()}
+
+
 def write_results(path: Path, result: dict[str, Any]) -> None:
-    """Write figures as JSON, with the machine."""
+    """Write figures as JSON, with the machine and the code that gave them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    about = {"machine": machine(), "code": code()}
+    path.write_text(json.dumps({**about, **result}, indent=1) + "\n")
 
 
 def wait_with_usage(process: subprocess.Popen[Any]) -> resource.struct_rusage:

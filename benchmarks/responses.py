@@ -43,7 +43,7 @@ from benchmarks.report import RESULTS, write_results
 from models import Bags, VBAgg
 from models.backend.blas import one_blas_thread
 from models.likelihoods.registry import find_likelihood
-from pipeline.core.code import code_hashes
+from pipeline.core.sources import code_hashes
 from pipeline.demo.country import simulate_country
 
 N_FOLD, N_DRAWS = 5, 1000

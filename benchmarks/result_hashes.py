@@ -45,7 +45,7 @@ def numbers(directory: Path) -> Iterator[tuple[str, bytes]]:
         if (directory / "work" / name).exists():
             group: Any = zarr.open_group(directory / "work" / name, mode="r")
             found = sorted(group.arrays())
-            yield f"work/{name}", b"".join(k.encode() + a[:].tobytes() for k, a in found)
+            yield f"work/{name}", b"".join(k.encode() + a[...].tobytes() for k, a in found)
 
 
 def stable(value: Any) -> Any:

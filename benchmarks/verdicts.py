@@ -30,7 +30,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
-from pipeline.core.code import code_hashes
+from pipeline.core.sources import code_hashes
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.evaluation.verdict import KEY
 from pipeline.publishing.gates import check_gates

@@ -38,8 +38,8 @@ from models import Bags
 from models.backend.blas import one_blas_thread
 from models.gp import evidence_pass
 from models.gp.sparse_gp import Whitened
-from models.mil.vwsgp import VWSGP
-from models.mil.vwsgp_svi import VWSGPSVI
+from models.mil.variational.vwsgp import VWSGP
+from models.mil.variational.vwsgp_svi import VWSGPSVI
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
 from models.training.optim import Plateau

@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed, State
 
 from flows.update import HELD, name_run, update_map
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.periods import select_periods
 from pipeline.updates.arrivals import known_periods
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 LOGIN = "PREFECT_API_AUTH_STRING"
 USER = "disagg"
+ANSWER_S = 15.0  # after which a silent server is given up
 
 
 def prefect_home() -> Path:
@@ -56,6 +57,19 @@ def made_login() -> str:
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(login + "\n")
     return login
+
+
+def check_server(timeout_s: float = ANSWER_S) -> None:
+    """Raise httpx.TransportError unless the server of PREFECT_API_URL answers.
+
+    Prefect's own client tries one that is silent for eight minutes.
+    """
+    import httpx
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    if url:
+        httpx.get(f"{url}/health", timeout=timeout_s)
 
 
 def use_stored_login() -> None:

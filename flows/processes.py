@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -42,13 +43,16 @@ class ChildProcess:
         By default this process's own.
     alone : bool
         Whether nothing of its group may outlive it: a server's own children keep its port.
+    say : callable, optional
+        Receives each line that it writes; by default they go where this process's own go.
     """
 
     name: str
     command: Sequence[str]
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     alone: bool = False
-    _process: subprocess.Popen[bytes] | None = None
+    say: Callable[[str], None] | None = None
+    _process: subprocess.Popen[str] | None = None
     _deaths: list[float] = field(default_factory=list)
     _due: float | None = None
 
@@ -73,9 +77,22 @@ class ChildProcess:
             self.command,
             env=dict(self.environ),
             start_new_session=True,
+            stdout=None if self.say is None else subprocess.PIPE,
+            stderr=None if self.say is None else subprocess.STDOUT,
+            text=True,
+            errors="replace",
             # If this process is killed, the system ends its children.
             preexec_fn=functools.partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )
+
+        if self.say is not None:  # until all that have its output end: runs of a dead worker, too
+            threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        if process.stdout is not None and self.say is not None:
+            with process.stdout as lines:
+                for line in lines:
+                    self.say(line.rstrip("\n"))
 
     def status(self) -> int | None:
         """Return the exit status; None while the process runs."""

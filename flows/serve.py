@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from flows.full_home import Spoken
 from flows.login import LOGIN, login_file, made_login, prefect_home, stored_login
 from flows.processes import (
     ChildProcess,
@@ -31,7 +32,7 @@ from flows.processes import (
     supervise,
     wait_for_url,
 )
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.core.exit_status import ExitStatus
 from pipeline.storage.lock import Lock, LockedError
 from pipeline.updates.arrivals import load_watched
@@ -95,6 +96,7 @@ def _start(options: argparse.Namespace, login: str) -> list[ChildProcess]:
     url = f"http://{options.host}:{options.port}"
     os.environ["PREFECT_API_URL"] = f"{url}/api"
     environ = dict(os.environ)
+    say = Spoken(prefect_home())
     prefect = [sys.executable, "-m", "prefect"]
     where = ["--host", options.host, "--port", options.port]
     server = ChildProcess(
@@ -102,19 +104,23 @@ def _start(options: argparse.Namespace, login: str) -> list[ChildProcess]:
         [*prefect, "server", "start", *where],
         {**environ, SERVER_LOGIN: login, **_shut_to_other_pages(url)},
         alone=True,
+        say=say,
     )
     pool = ["--pool", "maps", "--type", "process", "--limit", options.limit]
-    worker = ChildProcess("worker", [*prefect, "worker", "start", *pool], environ)
+    worker = ChildProcess("worker", [*prefect, "worker", "start", *pool], environ, say=say)
     seen = [*options.config, "--every", options.every]
-    watch = ChildProcess("watch", [sys.executable, "-m", "flows.watch", *seen], environ)
+    watch = ChildProcess("watch", [sys.executable, "-m", "flows.watch", *seen], environ, say=say)
     children = [server, worker, watch]
     try:
         server.start()
         wait_for_url(f"{url}/api/health", server)
-        from flows.deploy import deploy  # importing Prefect reads PREFECT_API_URL
+        from flows.deploy import SERVED, deploy, unschedule  # importing reads PREFECT_API_URL
 
-        for config in options.config:
-            print(f"{deploy(config, options.cron)}: {options.cron}", flush=True)
+        served = [deploy(each, options.cron, tags=[SERVED]) for each in options.config]
+        for name in served:
+            print(f"{name}: {options.cron}", flush=True)
+        for name in unschedule(served):
+            print(f"{name}: not among the configurations; its schedule is removed", flush=True)
         worker.start()
         watch.start()
     except BaseException:

@@ -16,7 +16,7 @@ from prefect.task_engine import TaskRunTimeoutError
 from flows.show import show_run
 from flows.tasks import run_publish_task, run_stage_task
 from pipeline.publishing.metrics import recorded_metrics
-from pipeline.publishing.publish import Publication
+from pipeline.publishing.publish import Publication, check_publishable
 from pipeline.publishing.summary import headline
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.lock import MapBusyError, hold_map
@@ -126,6 +126,8 @@ def _run_locked(
     run = replace(run, period=config.period)  # counts may arrive during the run
     logger = get_run_logger()
     logger.info("%s: %s", title(config), ", ".join(stages) or "publish")
+    if publishes:
+        check_publishable(config)
 
     with (
         hold_map(

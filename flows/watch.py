@@ -1,6 +1,6 @@
 """Watch maps: start a run for new counts, restart a run whose process died, report late runs.
 
-    python -m flows.watch CONFIG... [--deployment update-map/NAME] [--every SECONDS]
+    python -m flows.watch CONFIG... [--deployment update-map/NAME] [--every SECONDS] [--take]
 
 `watch_map` checks once. Deploy it with a schedule instead of keeping this process running.
 """
@@ -28,10 +28,12 @@ from prefect.deployments import run_deployment
 from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 from prefect.types._datetime import now
 
-from geo.addresses import redacted
+from flows.login import check_server
+from geo.core.addresses import redacted
 from pipeline.config.schema import Config
 from pipeline.storage.location import absolute
 from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
+from pipeline.updates.cut_off import held_back, take
 from pipeline.updates.late import report_late_runs
 from pipeline.updates.map_run import slug
 from pipeline.updates.recovery import RecoveryAction, recovery_action
@@ -57,6 +59,10 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
     name = deployment or deployment_of(loaded)
     done = []
     for arrival in new_counts(config):
+        held = held_back(loaded, arrival)
+        if held is not None:
+            done.extend(held)
+            continue
         run: Any = run_deployment(
             name,
             parameters={"config": config, "period": arrival.period},
@@ -138,7 +144,16 @@ def main() -> None:
     parser.add_argument("--deployment")
     parser.add_argument("--every", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS")
+    parser.add_argument(
+        "--take", action="store_true", help="take new counts that look cut off, and end"
+    )
     options = parser.parse_args()
+    if options.take:
+        for config in options.config:
+            for arrival in new_counts(config):
+                take(load_watched(config), arrival)
+                print(f"{redacted(arrival.address)}: taken as it is")
+        return
     watch(options.config, options.deployment, options.every, options.grace)
 
 
@@ -147,6 +162,7 @@ def watch(configs: list[str], deployment: str | None, every_s: float, grace_s: f
     while True:
         for config in configs:
             try:
+                check_server()
                 for line in watch_map.fn(config, deployment, grace_s):
                     print(line, flush=True)
             except Exception as error:

@@ -15,18 +15,21 @@ from models.core.block import BagBlock, Bags
 from models.core.errors import FormatError
 from models.core.persist import read_meta
 from models.likelihoods.probability import Probability, ProbabilityDraws
-from models.mil.bag_dataset import BagDataset
-from models.mil.bags_in import bag_ids
-from models.mil.blrt import BLRT
-from models.mil.gpmil import GPMIL
-from models.mil.gpmil_sparse import GPMILS
-from models.mil.instances import InstanceTransformer
-from models.mil.pooled_gp import PooledGP
-from models.mil.psi_vgpmil import PsiVGPMIL
-from models.mil.psi_vgpmil_svi import PsiVGPMILSVI
-from models.mil.scoring import BagScorer
-from models.mil.vwsgp import VWSGP
-from models.mil.vwsgp_svi import VWSGPSVI
+from models.mil.data.bag_dataset import BagDataset
+from models.mil.data.bags_in import bag_ids
+from models.mil.data.instances import InstanceTransformer
+from models.mil.data.scoring import BagScorer
+from models.mil.gpmil.gpmil import GPMIL
+from models.mil.gpmil.gpmil_sparse import GPMILS
+from models.mil.pooled.pooled_gp import PooledGP
+from models.mil.trees.blrt import BLRT
+from models.mil.variational.psi_vgpmil import PsiVGPMIL
+from models.mil.variational.psi_vgpmil_svi import PsiVGPMILSVI
+from models.mil.variational.vwsgp import VWSGP
+from models.mil.variational.vwsgp_svi import VWSGPSVI
+from models.temporal.at_period import PeriodModel
+from models.temporal.periods import Period, PeriodSource
+from models.temporal.space_time import SpaceTime
 from models.training.estimator import Estimator
 from models.training.registry import CLASSES, register, unregister
 
@@ -46,11 +49,15 @@ __all__ = [
     "InstanceTransformer",
     "Network",
     "Nystrom",
+    "Period",
+    "PeriodModel",
+    "PeriodSource",
     "PooledGP",
     "Probability",
     "ProbabilityDraws",
     "PsiVGPMIL",
     "PsiVGPMILSVI",
+    "SpaceTime",
     "VBAgg",
     "bag_ids",
     "errors",
@@ -60,7 +67,7 @@ __all__ = [
 ]
 
 for _model in (
-    *(VBAgg, Nystrom, Network, BagPixel, Constant, Dasymetric),
+    *(VBAgg, SpaceTime, Nystrom, Network, BagPixel, Constant, Dasymetric),
     *(PooledGP, PsiVGPMIL, PsiVGPMILSVI, VWSGP, VWSGPSVI, GPMIL, GPMILS, BLRT),
 ):
     register(_model)

@@ -10,7 +10,7 @@ _LAZY = {
     "BagStore": "pipeline.store.bag_store",
     "open_labelled": "pipeline.store.labels",
     "fit": "pipeline.training.fit",
-    "predict_raster": "pipeline.prediction.stage",
+    "predict_raster": "pipeline.prediction.raster",
 }
 __all__ = ["BagStore", "fit", "open_labelled", "predict_raster"]
 

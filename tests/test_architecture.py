@@ -82,7 +82,7 @@ def test_a_circle_would_be_found() -> None:
     assert _circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
 
 
-@pytest.mark.parametrize("package", ["pipeline", "models"])
+@pytest.mark.parametrize("package", ["pipeline", "models", "geo"])
 def test_no_room_imports_through_the_face_of_its_package(package: str) -> None:
     """``from pipeline import fit`` in a low room would import a high one unseen."""
     for path in (ROOT / package).glob("*/**/*.py"):
@@ -98,7 +98,7 @@ def test_no_room_imports_through_the_face_of_its_package(package: str) -> None:
     "room",
     sorted(
         path.parent.relative_to(ROOT).as_posix()
-        for package in ("pipeline", "models")
+        for package in ("pipeline", "models", "geo")
         for path in (ROOT / package).glob("*/__init__.py")
     ),
 )
@@ -132,7 +132,7 @@ def test_modules_have_500_lines_at_most(package: str) -> None:
 
 
 def test_tests_mirror_the_rooms() -> None:
-    for package in ("pipeline", "models"):
+    for package in ("pipeline", "models", "geo"):
         rooms = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
         folders = {p.name for p in (ROOT / "tests" / package).iterdir() if p.is_dir()}
         assert rooms <= folders

@@ -12,6 +12,8 @@ import pytest
 from benchmarks.pictures import FIGURES, PICTURES, RECORD
 from pipeline.storage.fingerprint import fingerprint_file
 
+WHOLE_RUNS = True
+
 ROOT = Path(__file__).parents[1]
 REMEDY = "make the pictures again: python -m benchmarks.pictures DIRECTORY"
 

@@ -17,7 +17,8 @@ for name in PREFECT_API_AUTH_STRING PREFECT_SERVER_API_AUTH_STRING \
   eval "$name=\$value"
   export "${name?}"
 done
-if ! mkdir -p "${TMPDIR:-$HOME}" "${MPLCONFIGDIR:-$HOME}" "${NUMBA_CACHE_DIR:-$HOME}" 2>/dev/null ||
+# Caches and temporary files are nobody else's, whatever the umask of what the program publishes.
+if ! (umask 077 && mkdir -p "${TMPDIR:-$HOME}" "${MPLCONFIGDIR:-$HOME}" "${NUMBA_CACHE_DIR:-$HOME}") 2>/dev/null ||
   ! [ -w "$HOME" ]; then
   echo "error: $HOME cannot be written to by user $(id -u); mount a volume there that this user owns" >&2
   exit 2

@@ -6,7 +6,8 @@ The result is a patch for a kustomization:
 
     patches: [{path: patch.yaml, target: {kind: CronJob, name: map}}]
 
-Memory has a quarter to spare, disk a half, and the time limit is three times what is foreseen.
+Memory has a quarter to spare, disk a half, and the time limit is three times what is foreseen. Disk
+is that of output.dir and of the copies of inputs at addresses; an emptyDir counts in a pod's limit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def patch(plan: dict[str, Any], cpus: int) -> list[dict[str, Any]]:
     stages = plan["stages"].values()
     peak = max(stage["peak_bytes"] for stage in stages)
     memory = _mebibytes(max(peak * MEMORY_SPARE, LEAST_MEMORY))
-    disk = _mebibytes(max(plan["disk_bytes"] * DISK_SPARE, LEAST_DISK))
+    disk = _mebibytes(needed_disk(plan))
     # The time of a stage is known for numbers of workers; the fewest take longest.
     seconds = sum(max(stage["seconds"].values(), default=0.0) for stage in stages)
     limits = {"memory": memory, "ephemeral-storage": disk}
@@ -51,6 +52,12 @@ def patch(plan: dict[str, Any], cpus: int) -> list[dict[str, Any]]:
             "value": deadline,
         },
     ]
+
+
+def needed_disk(plan: dict[str, Any]) -> float:
+    """Return the bytes of disk that a run's pod or machine must have."""
+    copies: int = plan["bytes"]["copies"]
+    return max((plan["disk_bytes"] + copies) * DISK_SPARE, LEAST_DISK)
 
 
 def _mebibytes(n_bytes: float) -> str:

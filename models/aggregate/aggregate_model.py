@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -17,7 +18,6 @@ from models.gp.scaling import scaling_of
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
 from models.likelihoods.mixture import MixturePrediction
-from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from models.training.estimator import Estimator
@@ -25,21 +25,55 @@ from models.training.parameters import Count, Positive
 
 
 class RateDraws(Protocol):
-    """Rate surfaces drawn from a fitted model: the same whatever the tiles.
-
-    Those of a model whose hyperparameters are integrated have ``params``, too: the likelihood's
-    parameters of each draw, (n_draws, 1) by name.
-    """
+    """Rate surfaces drawn from a fitted model: the same whatever the tiles."""
 
     @property
     def n_draws(self) -> int:
         """Number of surfaces."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The likelihood's parameters, logarithms: of all draws, or (n_draws, 1) of each."""
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """Set of hyperparameters, and group of dependent draws in it: (n_draws, 2) int64."""
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
 
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
         """Aggregate the rates over each bag: (n_draws, n_bag)."""
+
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        """Return factors on drawn aggregates (n_draws, n_bag) that the bags' responses ask for."""
+
+
+class Posterior(Protocol):
+    """What a fit knows of the surface: a Gaussian, a mixture, or whatever else answers the same.
+
+    A posterior over periods is another, at one of its periods.
+    """
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Probability of each draw of the hyperparameters: (n_part,); one at their optimum."""
+
+    @property
+    def parts(self) -> Sequence[Posterior]:
+        """The posterior under each of these draws; itself where there is one."""
+
+    def moments(self, x: np.ndarray, coords: np.ndarray | None) -> Prediction | MixturePrediction:
+        """Return the distribution of the rate at pixels ``x`` (n_pix, n_feat), as measured."""
+
+    def draws(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
+        """Draw whole rate surfaces."""
+
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the hyperparameters by name: a mixture's, at the optimum."""
+
+    def pack(self) -> Arrays:
+        """Return the arrays that :meth:`AggregateModel.unpacked` makes it of."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -60,6 +94,11 @@ class AggregateModel(Estimator):
     learning_rate: Positive = 0.05
     tolerance: Positive = 0.01
     seed: int = 0
+
+    @property
+    def numbers_areas(self) -> bool:
+        """Whether the last column of the inputs is the number of each pixel's area."""
+        return False
 
     @property
     def has_area_effect(self) -> bool:
@@ -109,14 +148,23 @@ class AggregateModel(Estimator):
         find_likelihood(self.likelihood, area_effect=self.has_area_effect)
 
     @abstractmethod
+    def unpacked(self, params: Arrays) -> Posterior:
+        """Return the posterior of packed arrays, such as ``params_``."""
+
+    @property
+    def posterior_(self) -> Posterior:
+        """What the fit knows of the surface."""
+        return self.unpacked(self.fitted_params())
+
     def predict_block(
         self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
     ) -> Prediction | MixturePrediction:
         """Predict the rate at pixels ``x`` (n_pix, n_feat), ``coords`` (n_pix, n_axis) km."""
+        return self.unpacked(params).moments(x, coords)
 
-    @abstractmethod
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
-        """Draw whole rate surfaces from the posterior."""
+        """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
+        return self.posterior_.draws(n_draws, rng)
 
     def predict_pixels(
         self, x: np.ndarray, coords: np.ndarray | None = None
@@ -138,7 +186,7 @@ class AggregateModel(Estimator):
         *,
         n_draws: int = 500,
         rng: np.random.Generator | None = None,
-        draws: Any = None,
+        draws: RateDraws | None = None,
         observed: bool = False,
     ) -> BagPrediction:
         """Return joint draws of the expected response of each bag.
@@ -160,19 +208,19 @@ class AggregateModel(Estimator):
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood = self.resolved_likelihood
         bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials, bags.squares)
-        own = getattr(draws, "params", None)
-        if own is None:
-            own = likelihood_params(likelihood, self.fitted_state().params)
         drawn = draws.bag_counts(bags)
-        if observed and hasattr(draws, "observed_factors"):
+        if observed:
             drawn = drawn * draws.observed_factors(bags, drawn)
-        return BagPrediction(drawn, likelihood, own, bag_data)
+        return BagPrediction(drawn, likelihood, draws.params, bag_data)
 
     @override
     def named_hyperparameters(self) -> dict[str, float]:
-        params = self.fitted_state().params
-        own = {
-            name.removeprefix("log_"): float(np.exp(params[name][0]))
-            for name in self.resolved_likelihood.parameters
-        }
-        return {"mean": float(params["mean"][0]), **own}
+        return self.posterior_.hyperparameters()
+
+
+def learnt_parameters(likelihood: Likelihood, params: Arrays) -> dict[str, float]:
+    """Return the mean of ``f`` and the likelihood's own parameters by name."""
+    own = {
+        name.removeprefix("log_"): float(np.exp(params[name][0])) for name in likelihood.parameters
+    }
+    return {"mean": float(params["mean"][0]), **own}

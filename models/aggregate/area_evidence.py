@@ -18,18 +18,18 @@ than an area have. It has neither inducing variables nor a bound: a second route
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import cholesky, segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
 from models.gp.kernel_terms import whole_kernel
-from models.gp.priors import few_cases, log_prior, log_prior_level, log_prior_noise
+from models.gp.priors import few_cases, log_prior, log_prior_level, log_prior_noise, side_of
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.links import Link
@@ -75,7 +75,7 @@ class AreaEvidence:
         All training bags, of few pixels each.
     """
 
-    def __init__(self, model: Any, state: State, bags: BagBlock) -> None:
+    def __init__(self, model: SurfaceModel, state: State, bags: BagBlock) -> None:
         self._model, self._fixed = model, state.fixed
         params = exactly(model.block_params(state))
         self._kernel = whole_kernel(model._kernel(state.fixed))
@@ -119,7 +119,7 @@ class AreaEvidence:
         self.usable = known and not few
         self._level = _level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
-        self.side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else 1.0
+        self.side = side_of(state.fixed) or 1.0
         self._sites: tuple[tuple[float, ...], Sites] | None = None
         self._neighbour = None
         if bags.coords is not None and bags.n_bag > 1:
@@ -163,7 +163,7 @@ class AreaEvidence:
             return None
         self._at = v
         if self._model.priors == "weak":
-            side = float(self._fixed["area_side"][0]) if "area_side" in self._fixed else None
+            side = side_of(self._fixed)
             value += log_prior(self._kernel, theta, self._model.link_name, side)[0]
             arrays = {name: np.array([each]) for name, each in params.items()}
             value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]

@@ -9,17 +9,17 @@ the hyperparameters (:mod:`models.gp.averages`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from models.aggregate.members import PREFIX, WEIGHT, allocate, unstacked, weighted_quantile
+from models.aggregate.posterior import Gaussian, weighted_quantile
+from models.aggregate.rate_draws import allocate
 from models.aggregate.vbagg import VBAgg
 from models.core.protocol import Arrays
-from models.gp.averages import averages
 from models.gp.components import held
 from models.gp.kernel_terms import columns_of
-from models.gp.kernels import Kernel
 from models.gp.scaling import scaled_inputs
 
 PERCENTILES = (0.1, 0.5, 0.9)
@@ -84,16 +84,17 @@ def covariate_effects(
     model : VBAgg
         Fitted.
     x : (n_pix, n_feat)
-        Covariates as measured, of pixels whose percentiles are meant.
+        Covariates as measured, of pixels whose percentiles are meant; behind them the number of the
+        area, for a model that ``numbers_areas``.
     coords : (n_pix, n_axis), optional
         Their positions, km: the places of averages.
     weight : (n_pix,), optional
         Of each pixel in the percentiles; all alike if not given.
     """
-    params = model.fitted_params()
-    members = unstacked(params)
-    share = params[PREFIX + WEIGHT] if members else np.ones(1)
-    kernel, link, n_feat = model._kernel(params), model.resolved_link, x.shape[1]
+    params, posterior = model.fitted_params(), model.posterior_
+    share = posterior.weight
+    kernel, link = model._kernel(params), model.resolved_link
+    n_feat = x.shape[1] - model.numbers_areas  # an area is a place
     rows = np.linspace(0, x.shape[0] - 1, min(N_PLACES, x.shape[0])).astype(np.int64)
     real = scaled_inputs(params, x[rows], None if coords is None else coords[rows], np.float64)
     if columns_of(kernel)[1] <= n_feat:  # a place like any other
@@ -113,12 +114,12 @@ def covariate_effects(
         sets = np.repeat(z[None], at.size, axis=0)
         scaled = (at - params["x_mean"][column]) / params["x_sd"][column]
         sets[:, :, column] = scaled[:, None]
-        f = _drawn(kernel, members or [params], sets, dealt, normal[:, : at.size])
+        f = _drawn(posterior.parts, sets, dealt, normal[:, : at.size])
         varies = 0.0
         if how.beside:
             ends = np.stack([real, real])
             ends[:, :, column] = scaled[[0, -1], None]
-            means = [each["mean"][0] + _smooth(kernel, each, ends) for each in members or [params]]
+            means = [part.mean(ends) for part in posterior.parts]
             rates = base * link.value(np.tensordot(share / share.sum(), np.stack(means), axes=1))
             varies = float(_change(*rates, relative=link.relative).std())
         found.append(
@@ -142,12 +143,6 @@ def _change(first: np.ndarray, last: np.ndarray, *, relative: bool) -> np.ndarra
         return last / first - 1.0 if relative else last - first
 
 
-def _smooth(kernel: Kernel, params: Arrays, z: np.ndarray) -> np.ndarray:
-    """Return the posterior's mean of ``f`` without its level, at (..., n_dim) inputs."""
-    flat = kernel.cross(params["theta"], z.reshape(-1, z.shape[-1]), params["w"])[0]
-    return np.asarray(flat @ params["alpha"]).reshape(z.shape[:-1])
-
-
 def _values(
     params: Arrays, x: np.ndarray, weight: np.ndarray | None, column: int, *, linear: bool
 ) -> tuple[np.ndarray, bool]:
@@ -164,17 +159,13 @@ def _values(
 
 
 def _drawn(
-    kernel: Kernel,
-    members: list[Arrays],
-    sets: np.ndarray,
-    dealt: np.ndarray,
-    normal: np.ndarray,
+    parts: Sequence[Gaussian], sets: np.ndarray, dealt: np.ndarray, normal: np.ndarray
 ) -> np.ndarray:
-    """Draw the averages of ``f`` over sets of places, those of each member its share."""
+    """Draw the averages of ``f`` over sets of places, those of each part its share."""
     f = np.empty(normal.shape)
-    for number, params in enumerate(members):
+    for number, part in enumerate(parts):
         own = dealt == number
-        mean, cov = averages(kernel, params, sets)
+        mean, cov = part.averages(sets)
         value, vector = np.linalg.eigh(cov)
         root = vector * np.sqrt(np.maximum(value, 0.0))
         f[own] = mean + normal[own] @ root.T

@@ -13,11 +13,10 @@ normal distribution is. All pixels of the bag are scaled by the same factor, ``e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from models.aggregate.moment_matching import LEAST_LOG_VARIANCE, LEAST_REST
+from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays
@@ -35,7 +34,7 @@ MOST_DEVIATIONS = 6.0  # of r under its prior: a drawn aggregate of zero has non
 
 
 def observed_factors(
-    model: Any, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
+    model: SurfaceModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
 ) -> np.ndarray:
     """Return the factors that condition drawn aggregates of bags on their responses.
 
@@ -83,7 +82,7 @@ def observed_factors(
 
 
 def _parts(
-    model: Any, seen: Observation, params: Arrays, bags: BagBlock, away: np.ndarray
+    model: SurfaceModel, seen: Observation, params: Arrays, bags: BagBlock, away: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return ``c``, ``l`` (n_draws, n_bag), ``Var (l + r)`` and ``rest`` as ``marginal`` does."""
     p, offsets = seen.p, seen.offsets
@@ -102,7 +101,12 @@ def _parts(
 
 
 def _all_pixels(
-    model: Any, params: Arrays, few: BagBlock, bags: BagBlock, away: np.ndarray, c: np.ndarray
+    model: SurfaceModel,
+    params: Arrays,
+    few: BagBlock,
+    bags: BagBlock,
+    away: np.ndarray,
+    c: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``c`` and ``l`` of all pixels, from those of few.
 
@@ -115,7 +119,7 @@ def _all_pixels(
 
 
 def _centred(
-    model: Any, params: Arrays, bags: BagBlock, away: np.ndarray
+    model: SurfaceModel, params: Arrays, bags: BagBlock, away: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the averages of ``K away`` by the weights ``p e^m``, and the sums of the weights."""
     kernel, n_bag = model._kernel(params), bags.offsets.shape[0] - 1

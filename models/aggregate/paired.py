@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.aggregate_model import RateDraws
-from models.aggregate.members import WEIGHT, PooledDraws, allocate, member_states
-from models.aggregate.rate_draws import draw_rates
+from models.aggregate.rate_draws import PooledDraws, allocate
 from models.aggregate.vbagg import VBAgg
 from models.gp.draws import N_FEATURE, feature_share
 from models.gp.priors import UNIT
@@ -75,23 +74,20 @@ def draw_pair(
             for model, stream in ((a, STREAM_A), (b, STREAM_B))
         )
         return one, other
-    states = [member_states(m.fitted_state()) or [m.fitted_state()] for m in (a, b)]
-    chosen = []
-    for model in (a, b):
-        weight = model.fitted_state().members.get(WEIGHT, np.ones(1))
-        # The same stream for both: a draw takes the same quantile of the members of each.
-        rng = np.random.default_rng([seed, STREAM_PAIRED])
-        chosen.append(allocate(weight, n_draws, rng))
-    # Draws of the same two members are drawn together, by random numbers of their own.
+    posteriors = [model.posterior_ for model in (a, b)]
+    # The same stream for both: a draw takes the same quantile of the parts of each.
+    chosen = [
+        allocate(each.weight, n_draws, np.random.default_rng([seed, STREAM_PAIRED]))
+        for each in posteriors
+    ]
+    # Draws of the same two parts are drawn together, by random numbers of their own.
     couples, group = np.unique(np.stack(chosen, axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
     size = np.bincount(group)
     pooled = []
-    for side, model in enumerate((a, b)):
+    for side, posterior in enumerate(posteriors):
         parts = [
-            draw_rates(
-                model,
-                states[side][couple[side]],
+            posterior.parts[couple[side]].draws(
                 int(size[k]),
                 np.random.default_rng([seed, STREAM_PAIRED, k]),
                 feature_share(size[k] / n_draws) if len(couples) > 1 else N_FEATURE,

@@ -18,20 +18,21 @@ likelihood's.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.aggregate_model import AggregateModel, learnt_parameters
 from models.aggregate.objective import finite
-from models.backend.arrays import like, segment_sum, spread, to_host
+from models.backend.arrays import as_array, like, segment_sum, spread, to_host
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.kernels import Radial
 from models.gp.random_features import Features
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Terms
-from models.likelihoods.observation import Observation, bag_weights
+from models.likelihoods.observation import Observation, bag_weights, likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.training.optim import adam_step
 
@@ -138,43 +139,87 @@ class PointModel(AggregateModel):
         kernel = Radial("rbf", (0, n_dim), ard=False, label="manifold")
         return kernel.features(kernel.start(1.0), N_FEATURE, np.random.default_rng([self.seed, 31]))
 
-    # -- what users and the pipeline call ----------------------------------------------------------
-
     @override
-    def predict_block(self, params: Arrays, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
-        f, _ = self.surface(params, scaled_inputs(params, x, coords, np.dtype(self.dtype)))
-        f = f + float(params["mean"][0])
-        return Prediction(self.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
-
-    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> PointDraws:
-        """Return the one surface ``n_draws`` times, as models with a posterior draw theirs."""
-        del rng
-        self.fitted_state()
-        return PointDraws(self, n_draws)
+    def unpacked(self, params: Arrays) -> Point:
+        return Point(self, params)
 
 
-class PointDraws:
-    """One surface, repeated for each draw.
+@dataclass(frozen=True)
+class Point:
+    """The posterior that has one surface.
 
     Attributes
     ----------
-    n_draws : int
+    model : PointModel
+    params : dict of arrays
     """
 
-    def __init__(self, model: PointModel, n_draws: int) -> None:
-        self._model = model
-        self.n_draws = n_draws
+    model: PointModel
+    params: Arrays
+
+    @property
+    def weight(self) -> np.ndarray:
+        """One: the only set of hyperparameters."""
+        return np.ones(1)
+
+    @property
+    def parts(self) -> tuple[Point, ...]:
+        """Itself."""
+        return (self,)
+
+    def moments(self, x: np.ndarray, coords: np.ndarray | None) -> Prediction:
+        """Return the rate of each pixel, without a spread."""
+        model, params = self.model, self.params
+        z = scaled_inputs(params, x, coords, np.dtype(model.dtype))
+        f = model.surface(params, z)[0] + float(params["mean"][0])
+        return Prediction(model.link_name, f, np.zeros_like(f), float(params["base_rate"][0]))
+
+    def draws(self, n_draws: int, rng: np.random.Generator) -> PointDraws:
+        """Return the one surface ``n_draws`` times, as a posterior with a spread draws its own."""
+        del rng
+        return PointDraws(self, n_draws)
+
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the mean and the likelihood's parameters by name."""
+        return learnt_parameters(self.model.resolved_likelihood, self.params)
+
+    def pack(self) -> Arrays:
+        """Return the arrays that it is made of."""
+        return self.params
+
+
+@dataclass(frozen=True)
+class PointDraws:
+    """One surface, repeated for each draw."""
+
+    posterior: Point
+    n_draws: int
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The likelihood's parameters, logarithms."""
+        return likelihood_params(self.posterior.model.resolved_likelihood, self.posterior.params)
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """Each draw by itself: (n_draws, 2) int64."""
+        return np.stack([np.zeros(self.n_draws, np.int64), np.arange(self.n_draws)], axis=1)
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        mean = to_host(self._model.predict_pixels(x, coords).mean)
+        mean = to_host(self.posterior.moments(as_array(x), coords).mean)
         return np.broadcast_to(mean, (self.n_draws, mean.shape[0]))
 
     @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        p = bag_weights(self._model.resolved_likelihood, bags.weight, bags.offsets, 1.0)
-        mean = self._model.predict_pixels(bags.x, bags.coords).mean
+        likelihood = self.posterior.model.resolved_likelihood
+        p = bag_weights(likelihood, bags.weight, bags.offsets, 1.0)
+        mean = self.posterior.moments(as_array(bags.x), bags.coords).mean
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
+
+    @override
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        return np.ones_like(drawn)
 
 
 def manifold_penalty(phi: np.ndarray, f: np.ndarray) -> tuple[float, np.ndarray]:

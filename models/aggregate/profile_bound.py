@@ -10,18 +10,22 @@ best ``q``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
+from models.aggregate.objective import Objective
+from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import gram, inverse_lower
 from models.core.errors import NumericalError
-from models.core.protocol import Arrays, State, Stats
+from models.core.protocol import Arrays, State, Stats, override
 from models.gp import sparse_gp
 from models.gp.kernel_model import whitened
-from models.gp.kernels import Constant, Linear
+from models.gp.kernel_terms import TermKernel
+from models.gp.kernels import Constant, Kernel, Linear
 from models.gp.regression_kernels import Ridge
 
 # Of a climb. Where a count is far off natural steps swing about the best q; twice as many brought
@@ -31,6 +35,7 @@ MOST_STEPS = 20
 # curvature by the mean (how exposure is spread inside areas follows the mean as well; up to half of
 # it, measured): full steps would swing there, and these divide the error by three.
 STEADY, NEAR = 0.65, 0.5
+SHORTEST = 1e-3  # share of a natural step that is still tried
 ROUNDING = 1e-9  # of the bound, as a share of it
 EXPECTED = 0.7  # of what a natural step promises: near the end up to half of it is too much
 SHRINKS = 0.2  # what is left, from one step to the next, or more
@@ -63,20 +68,53 @@ class Point:
     passes: int
 
 
-class ProfileBound:
-    """``L(phi)`` of a VBAgg model.
+class Visited(Protocol):
+    """What a pass over the bags finds at a state."""
 
-    Parameters
+    @property
+    def bound(self) -> float:
+        """Nats, all bags."""
+
+
+Visit = TypeVar("Visit", bound=Visited)
+
+
+class Profile(ABC, Generic[Visit]):
+    """``L(phi)``: a climb of ``q`` by natural steps, whatever ``q`` is made of.
+
+    Attributes
     ----------
-    model : VBAgg
-    evaluate : callable
-        From a state, and whether slopes by the kernel's parameters are wanted, sums of all bags.
-    n_bag : int
+    names, of_q : tuple of str
+        Parameters of a state that are hyperparameters, and those that are ``q``'s.
     """
 
-    def __init__(self, model: Any, evaluate: Evaluate, n_bag: int) -> None:
-        self._model, self._evaluate, self._n_bag = model, evaluate, n_bag
-        self.names = ("mean", "theta", *model.resolved_likelihood.parameters)
+    names: tuple[str, ...]
+    of_q: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def _longest(self) -> float:
+        """The most that a step may move a value of ``q``."""
+
+    @abstractmethod
+    def _carried(self, state: State, params: Arrays) -> Arrays:
+        """Carry ``q`` to other hyperparameters with what the data say of ``u`` held."""
+
+    @abstractmethod
+    def _found(self, state: State, *, slopes: bool) -> Visit:
+        """Pass over the bags."""
+
+    @abstractmethod
+    def _left(self, state: State, found: Visit) -> float:
+        """Return the nats that the next natural step would gain, to second order."""
+
+    @abstractmethod
+    def _stepped(self, state: State, found: Visit, rate: float, longest: float) -> State:
+        """Take a share of the natural step."""
+
+    @abstractmethod
+    def _gradient(self, state: State, found: Visit) -> np.ndarray:
+        """Return the gradient by ``phi``, near the best ``q``."""
 
     def pack(self, params: Arrays) -> np.ndarray:
         """Return ``phi`` of some parameters: (n_phi,)."""
@@ -90,31 +128,6 @@ class ProfileBound:
             params[name] = phi[first : first + size].copy()
             first += size
         return replace(state, params={**params, **self._carried(state, params)})
-
-    def _carried(self, state: State, params: Arrays) -> Arrays:
-        """Carry ``q`` to other hyperparameters with what the data say of ``u`` held.
-
-        That is the site ``exp(h'u - u'H u / 2)`` with which ``q`` is the prior's posterior: it
-        moves less than ``q`` does when the prior changes.
-        """
-        old = self._model.inducing_factor(state.fixed, state.params["theta"], state.params["w"])
-        new = self._model.inducing_factor(state.fixed, params["theta"], params["w"])
-        old_inverse = inverse_lower(old)
-        kernel = self._model._kernel(state.fixed)
-        turn = old_inverse @ new
-        q = whitened(state.params)
-        root_inverse = inverse_lower(q.factor())
-        before = gram(root_inverse)
-        data = before - np.eye(before.shape[0])
-        site = turn.T @ data @ turn
-        # A higher mean leaves less to the term that can carry a constant.
-        up = float(params["mean"][0] - state.params["mean"][0])
-        linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(kernel, state)))
-        precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
-        root = sparse_gp.inverse_root(precision)
-        cov = gram(np.ascontiguousarray(root.T))
-        np.fill_diagonal(root, np.log(np.diag(root)))
-        return {"v_mean": cov @ (turn.T @ linear), "root": root}
 
     def at(
         self, state: State, tolerance: float, least: float = -np.inf, *, slopes: bool = True
@@ -136,49 +149,41 @@ class ProfileBound:
         NumericalError
             If the bound is not finite, however short the steps.
         """
-        quadratic = self._model.resolved_likelihood.quadratic
-        longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
+        longest = self._longest
         rate, near = 1.0, False
-        best: Point | None = None
-        at_best: Any = None
+        best: tuple[Point, Visit] | None = None
         for passes in range(1, MOST_STEPS + 1):
             try:
                 found = self._found(state, slopes=near)
                 value = found.bound
             except NumericalError:
-                if best is None or rate < 1e-3:
+                if best is None or rate < SHORTEST:
                     raise
                 value = -np.inf
-            if best is not None and not value >= best.value - _slack(best.value, tolerance):
-                # A step too long: the expansion of the bound does not hold that far.
-                rate, near = 0.3 * rate, False
-                if rate < 1e-3:
-                    best = replace(best, passes=passes)
-                    return self._finished(best, at_best, tolerance, slopes=slopes)
-                state = self._stepped(best.state, at_best, rate, longest)
-                continue
-            q = whitened(state.params)
-            left = q.natural_gain(found.d_mean, found.d_cov)
-            best, at_best = Point(state, value, _NONE, left, passes), found
+            if best is not None:
+                at = best[0]
+                if not value >= at.value - _slack(at.value, tolerance):
+                    # A step too long: the expansion of the bound does not hold that far.
+                    rate, near = 0.3 * rate, False
+                    best = replace(at, passes=passes), best[1]
+                    if rate < SHORTEST:
+                        break
+                    state = self._stepped(at.state, best[1], rate, longest)
+                    continue
+            left = self._left(state, found)
+            best = Point(state, value, _NONE, left, passes), found
             if left < tolerance:
-                return self._finished(best, found, tolerance, slopes=slopes, had=near)
+                return self._finished(*best, tolerance, slopes=slopes, had=near)
             if value + HOPE * left < least:
-                return best
+                return best[0]
             rate = min(1.0 if left > NEAR else STEADY, rate * 2.0)
             near = slopes and SHRINKS * left < tolerance
             state = self._stepped(state, found, rate, longest)
         assert best is not None
-        best = replace(best, passes=MOST_STEPS)
-        return self._finished(best, at_best, tolerance, slopes=slopes)
-
-    def _found(self, state: State, *, slopes: bool) -> Any:
-        found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
-        if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
-            raise NumericalError(sparse_gp.NOT_FINITE)
-        return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))
+        return self._finished(replace(best[0], passes=passes), best[1], tolerance, slopes=slopes)
 
     def _finished(
-        self, at: Point, found: Any, tolerance: float, *, slopes: bool, had: bool = False
+        self, at: Point, found: Visit, tolerance: float, *, slopes: bool, had: bool = False
     ) -> Point:
         """Return a point with its gradient, and with what is left to ``q`` counted as had.
 
@@ -196,7 +201,72 @@ class ProfileBound:
             raise NumericalError(sparse_gp.NOT_FINITE)
         return replace(at, value=value, grad=grad, passes=passes)
 
-    def _gradient(self, state: State, found: Any) -> np.ndarray:
+
+class ProfileBound(Profile[Objective]):
+    """``L(phi)`` of a VBAgg model.
+
+    Parameters
+    ----------
+    model : VBAgg
+    evaluate : callable
+        From a state, and whether slopes by the kernel's parameters are wanted, sums of all bags.
+    n_bag : int
+
+    """
+
+    of_q = ("v_mean", "root")
+
+    def __init__(self, model: SurfaceModel, evaluate: Evaluate, n_bag: int) -> None:
+        self._model, self._evaluate, self._n_bag = model, evaluate, n_bag
+        self.names = ("mean", "theta", *model.resolved_likelihood.parameters)
+
+    @property
+    @override
+    def _longest(self) -> float:
+        quadratic = self._model.resolved_likelihood.quadratic
+        return np.inf if quadratic else sparse_gp.LONGEST_STEP
+
+    @override
+    def _carried(self, state: State, params: Arrays) -> Arrays:
+        """Carry ``q`` to other hyperparameters with what the data say of ``u`` held.
+
+        That is the site ``exp(h'u - u'H u / 2)`` with which ``q`` is the prior's posterior: it
+        moves less than ``q`` does when the prior changes.
+        """
+        kernel = self._model._kernel(state.fixed)
+        old, new = (
+            sparse_gp.factor_of(kernel.inducing(each["theta"], each["w"])[0])
+            for each in (state.params, params)
+        )
+        old_inverse = inverse_lower(old)
+        turn = old_inverse @ new
+        q = whitened(state.params)
+        root_inverse = inverse_lower(q.factor())
+        before = gram(root_inverse)
+        data = before - np.eye(before.shape[0])
+        site = turn.T @ data @ turn
+        # A higher mean leaves less to the term that can carry a constant.
+        up = float(params["mean"][0] - state.params["mean"][0])
+        linear = before @ q.v_mean - up * (data @ (old_inverse @ constant_values(kernel, state)))
+        precision = np.eye(before.shape[0]) + 0.5 * (site + site.T)
+        root = sparse_gp.inverse_root(precision)
+        cov = gram(np.ascontiguousarray(root.T))
+        np.fill_diagonal(root, np.log(np.diag(root)))
+        return {"v_mean": cov @ (turn.T @ linear), "root": root}
+
+    @override
+    def _found(self, state: State, *, slopes: bool) -> Objective:
+        found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
+        if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
+            raise NumericalError(sparse_gp.NOT_FINITE)
+        return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))
+
+    @override
+    def _left(self, state: State, found: Objective) -> float:
+        return whitened(state.params).natural_gain(found.d_mean, found.d_cov)
+
+    @override
+    def _gradient(self, state: State, found: Objective) -> np.ndarray:
         """Return the gradient by ``phi`` with the held site moving ``q`` along.
 
         At the best ``q`` it is that of the bound with ``q`` held. Near it, the site moves less with
@@ -226,7 +296,8 @@ class ProfileBound:
         grad["mean"] = grad["mean"] - float(by_mean @ (up - cov @ up))
         return self.pack(grad)
 
-    def _stepped(self, state: State, found: Any, rate: float, longest: float) -> State:
+    @override
+    def _stepped(self, state: State, found: Objective, rate: float, longest: float) -> State:
         q = whitened(state.params).natural_step(found.d_mean, found.d_cov, rate, longest)
         return replace(state, params={**state.params, "v_mean": q.v_mean, "root": q.root})
 
@@ -236,7 +307,7 @@ def _slack(value: float, tolerance: float) -> float:
     return ROUNDING * abs(value) + 0.1 * tolerance
 
 
-def constant_values(kernel: Any, state: State) -> np.ndarray:
+def constant_values(kernel: Kernel, state: State) -> np.ndarray:
     """Return the inducing values of the function 1, had by one term alone: (n_ind,).
 
     That of a constant, else the last that is not linear: averages and points in space come last,
@@ -244,7 +315,7 @@ def constant_values(kernel: Any, state: State) -> np.ndarray:
     """
     ones = np.zeros(int(state.fixed["term_values"].sum()))
     carry = None
-    for term, _, values, _ in kernel.parts():
+    for term, _, values, _ in cast(TermKernel, kernel).parts():
         if isinstance(term.kernel, Constant):
             carry = values
             break

@@ -1,102 +1,153 @@
-"""Whole rate surfaces drawn from a fitted VBAgg."""
+"""Whole rate surfaces drawn from a posterior: the same whatever the tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from models.aggregate.observed_draws import observed_factors
-from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, State, override
-from models.gp import sparse_gp
-from models.gp.draws import FunctionDraws, Surface, draw_functions
-from models.gp.kernel_model import exactly, whitened
+from models.core.protocol import Arrays, override
+from models.gp.draws import FunctionDraws
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
-from models.likelihoods.observation import bag_weights, likelihood_params
+from models.likelihoods.observation import bag_weights
 
 
-class VBAggDraws:
-    """Rate surfaces drawn from a fitted :class:`models.VBAgg`: the same whatever the tiles.
+@dataclass(frozen=True)
+class SurfaceDraws:
+    """Rate surfaces drawn under one set of hyperparameters.
 
     Attributes
     ----------
-    n_draws : int
+    functions : FunctionDraws
+    fixed : dict of arrays
+        Scalings of the inputs.
+    likelihood : Likelihood
     params : dict of float
-        The likelihood's parameters, logarithms.
-    clusters : (n_draws, 2) int64
-        Draw of the hyperparameters, here the only one, and group of random features of each draw:
-        see :func:`models.gp.draws.draw_functions`.
+        Its parameters, logarithms.
+    condition : callable
+        From bags and their drawn aggregates, the factors that condition these on the responses.
     """
 
-    def __init__(
-        self,
-        functions: FunctionDraws,
-        fixed: Arrays,
-        likelihood: Likelihood,
-        params: dict[str, float],
-        condition: Callable[[BagBlock, np.ndarray], np.ndarray] | None = None,
-    ) -> None:
-        self._functions = functions
-        self.clusters = np.stack([np.zeros_like(functions.group), functions.group], axis=1)
-        self._condition = condition
-        self._fixed = fixed
-        self._likelihood = likelihood
-        self.n_draws = functions.n_draws
-        self.params = params
+    functions: FunctionDraws
+    fixed: Arrays
+    likelihood: Likelihood
+    params: dict[str, float]
+    condition: Callable[[BagBlock, np.ndarray], np.ndarray]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of surfaces."""
+        return self.functions.n_draws
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """The only set of hyperparameters, and the group of random features: (n_draws, 2)."""
+        return np.stack([np.zeros_like(self.functions.group), self.functions.group], axis=1)
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        z = scaled_inputs(self._fixed, x, coords, np.float64)
-        f = self._functions.latent(z)
-        return self._functions.surface.scale * find_link(self._functions.surface.link).value(f).T
+        z = scaled_inputs(self.fixed, x, coords, np.float64)
+        surface = self.functions.surface
+        return surface.scale * find_link(surface.link).value(self.functions.latent(z)).T
 
     @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        z = scaled_inputs(self._fixed, bags.x, bags.coords, np.float64)
-        p = bag_weights(self._likelihood, bags.weight, bags.offsets, 1.0)
-        return self._functions.bag_sums(z, p, bags.offsets)
+        z = scaled_inputs(self.fixed, bags.x, bags.coords, np.float64)
+        p = bag_weights(self.likelihood, bags.weight, bags.offsets, 1.0)
+        return self.functions.bag_sums(z, p, bags.offsets)
 
     @override
     def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
-        return np.ones_like(drawn) if self._condition is None else self._condition(bags, drawn)
+        return self.condition(bags, drawn)
 
 
-def draw_rates(
-    model: Any, state: State, n_draws: int, rng: np.random.Generator, n_feature: int
-) -> VBAggDraws:
-    """Draw rate surfaces under one set of hyperparameters.
+@dataclass(frozen=True)
+class PooledDraws:
+    """Rate surfaces drawn under several sets of hyperparameters.
+
+    Attributes
+    ----------
+    parts : sequence of SurfaceDraws
+        Of each set that has any.
+    member : (n_draws,) int64
+        Set of each draw.
+    order : (n_draws,) int64
+        Row of each draw in the parts, one after the other.
+    """
+
+    parts: Sequence[SurfaceDraws]
+    member: np.ndarray
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[SurfaceDraws], member: np.ndarray) -> PooledDraws:
+        """Pool the draws of ``parts``, one part for each that is in ``member`` (n_draws,)."""
+        rank = np.empty(member.shape[0], dtype=np.int64)
+        rank[np.argsort(member, kind="stable")] = np.arange(member.shape[0])
+        return cls(tuple(parts), member, rank)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of surfaces."""
+        return int(self.order.shape[0])
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """Set of hyperparameters and group of random features of each draw: (n_draws, 2) int64."""
+        group = np.concatenate([part.clusters[:, 1] for part in self.parts])
+        return np.stack([self.member, group[self.order]], axis=1)
+
+    @property
+    def params(self) -> Arrays:
+        """The likelihood's parameters (logarithms) of each draw: (n_draws, 1) by name."""
+        return {
+            name: np.concatenate(
+                [np.full((part.n_draws, 1), part.params[name]) for part in self.parts]
+            )[self.order]
+            for name in self.parts[0].params
+        }
+
+    @override
+    def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
+        return np.concatenate([part.rate(x, coords) for part in self.parts])[self.order]
+
+    @override
+    def bag_counts(self, bags: BagBlock) -> np.ndarray:
+        return np.concatenate([part.bag_counts(bags) for part in self.parts])[self.order]
+
+    @override
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        found, inverse = np.empty_like(drawn), np.empty_like(self.order)
+        inverse[self.order] = np.arange(self.n_draws)  # row of each part's draw
+        at = 0
+        for part in self.parts:
+            rows = inverse[at : at + part.n_draws]
+            found[rows] = part.observed_factors(bags, drawn[rows])
+            at += part.n_draws
+        return found
+
+
+def allocate(weight: np.ndarray, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Deal draws to members by systematic sampling: each gets its share, to within one draw.
 
     Parameters
     ----------
-    model : VBAgg
-    state : State
+    weight : (n_member,) float64
+        Probabilities.
     n_draws : int
     rng : numpy Generator
-    n_feature : int
-        Random features of each term of the kernel.
+
+    Returns
+    -------
+    (n_draws,) int64
+        Member of each draw, in random order: any first few are a fair sample.
     """
-    params, kernel = state.params, model._kernel(state.fixed)
-    theta, w = params["theta"], params["w"]
-    k_ww, _ = kernel.inducing(theta, w)
-    q = whitened(params)
-    fac = sparse_gp.factorise(k_ww, q)
-    noise = rng.standard_normal((k_ww.shape[0], n_draws))
-    u_white = q.v_mean[:, None] + q.factor() @ noise
-    jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
-    mean, scale = float(params["mean"][0]), float(state.fixed["base_rate"][0])
-    surface = Surface(kernel, theta, w, mean, model.link_name, scale)
-    functions = draw_functions(surface, fac.lower, u_white, jitter_sd, rng, n_feature)
-    likelihood = model.resolved_likelihood
-    own = likelihood_params(likelihood, params)
-    away = solve_lower(fac.lower, u_white - q.v_mean[:, None], transposed=True)
-    block_params = exactly(model.block_params(state))
-
-    def condition(bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
-        return observed_factors(model, block_params, away, bags, drawn)
-
-    return VBAggDraws(functions, state.fixed, likelihood, own, condition)
+    ends = np.cumsum(weight)
+    at = (np.arange(n_draws) + rng.random()) / n_draws * ends[-1]
+    last = int(np.flatnonzero(np.asarray(weight) > 0)[-1])  # rounding may lead past the last end
+    chosen = np.minimum(np.searchsorted(ends, at, side="right"), last)
+    return np.asarray(rng.permutation(chosen))

@@ -11,15 +11,15 @@ moves with ``phi``; a constant added to ``f`` moves the inducing variables of on
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from models.aggregate.profile_bound import constant_values
+from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.protocol import State
 from models.gp.kernel_model import whitened
-from models.gp.priors import log_prior, log_prior_level
+from models.gp.priors import log_prior, log_prior_level, side_of
+from models.gp.sparse_gp import factor_of
 
 STEP = 0.05  # of the differences, in logarithms
 
@@ -34,11 +34,11 @@ class SiteEvidence:
         With the best ``q``.
     """
 
-    def __init__(self, model: Any, state: State) -> None:
+    def __init__(self, model: SurfaceModel, state: State) -> None:
         self._model, self._state = model, state
         self._kernel = model._kernel(state.fixed)
         params = state.params
-        inverse = inverse_lower(model.inducing_factor(state.fixed, params["theta"], params["w"]))
+        inverse = inverse_lower(factor_of(self._kernel.inducing(params["theta"], params["w"])[0]))
         q = whitened(params)
         before = gram(inverse_lower(q.factor()))
         site = inverse.T @ (before - np.eye(before.shape[0])) @ inverse
@@ -62,7 +62,7 @@ class SiteEvidence:
         """
         w = self._state.params["w"]
         k_ww, cache = self._kernel.inducing(theta, w)
-        lower = self._model.inducing_factor_of(k_ww)
+        lower = factor_of(k_ww)
         linear = self._linear - shift * (self._precision @ self._ones)
         inner = np.eye(lower.shape[0]) + lower.T @ self._precision @ lower
         root = inverse_lower(cholesky(0.5 * (inner + inner.T))) @ lower.T
@@ -74,8 +74,7 @@ class SiteEvidence:
         d_k = 0.5 * (np.outer(rest, rest) - left)
         by_theta = self._kernel.inducing_backward(theta, w, cache, d_k)[0]
         if self._model.priors == "weak":
-            fixed = self._state.fixed
-            side = float(fixed["area_side"][0]) if "area_side" in fixed else None
+            side = side_of(self._state.fixed)
             by_theta = by_theta + log_prior(self._kernel, theta, self._model.link_name, side)[1]
         # By the mean: minus the slope of the site at the posterior's mean.
         by_mean = -float(self._ones @ (self._precision @ mean - linear))

@@ -8,7 +8,6 @@ serves a rate of 0.4 and one of 1e-6.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,36 +16,25 @@ import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
 from models.aggregate.hyperparameter_chain import told_explanations
-from models.aggregate.members import (
-    PooledDraws,
-    allocate,
-    member_states,
-    stacked,
-    tabulated,
-    unstacked,
-)
 from models.aggregate.objective import Estimation, Objective, aggregate, available
-from models.aggregate.rate_draws import VBAggDraws, draw_rates
+from models.aggregate.posterior import Gaussian, Mixture, posterior_of, tabulated, unpack
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
 from models.backend.arrays import namespace, to_host
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, override
+from models.core.protocol import Arrays, BagSums, Info, State, Stats, Summary, Sweep, override
 from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
-from models.gp.draws import N_FEATURE, feature_share
 from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
 from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
-from models.gp.kernel_text import parse_kernel
+from models.gp.kernel_text import check_drawable
 from models.gp.kernels import Kernel
-from models.gp.linear_part import Coefficient, linear_coefficients, pooled
-from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise
+from models.gp.linear_part import Coefficient
+from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise, side_of
 from models.gp.scaling import scaled_inputs
-from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import Observation
-from models.likelihoods.prediction import Prediction
 from models.training.device import moved
 from models.training.few_pixels import ALL_PIXELS, block_arrays
 from models.training.optim import adam_step
@@ -202,9 +190,11 @@ class VBAgg(KernelModel, AggregateModel):
                 f"likelihood and this link; use {self.resolved_link.estimator} or monte_carlo"
             )
             raise ParameterError(msg)
-        named = {"auto": self.auto_kernel}.get(self.kernel, self.kernel)
-        kernel = parse_kernel(named, 2, has_coords=True)
-        kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))  # raises if it has none
+        self.check_kernel()
+
+    def check_kernel(self) -> None:
+        """Raise ParameterError if the kernel's description is none, or has no draws."""
+        check_drawable({"auto": self.auto_kernel}.get(self.kernel, self.kernel))
 
     # -- the contract with the training loop ---------------------------------------------------
 
@@ -308,7 +298,7 @@ class VBAgg(KernelModel, AggregateModel):
         return thinned_block(moved(block, to_host), cap, *scale, self.seed)
 
     @override
-    def refinement(self, state: State, n_bag: int, sums: Any) -> Refinement | None:
+    def refinement(self, state: State, n_bag: int, sums: BagSums) -> Refinement | None:
         if not self.by_terms:
             return None
         return Refinement(
@@ -385,8 +375,7 @@ class VBAgg(KernelModel, AggregateModel):
         }
         bound = factor * stats.bound - q.kl() + level
         if self.priors == "weak":
-            side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
-            value, slope = log_prior(kernel, theta, self.link_name, side)
+            value, slope = log_prior(kernel, theta, self.link_name, side_of(state.fixed))
             noise, by_noise = log_prior_noise(self.resolved_likelihood, own, state.fixed)
             bound += value + noise
             grad["theta"] = grad["theta"] + slope
@@ -415,52 +404,22 @@ class VBAgg(KernelModel, AggregateModel):
 
     @override
     def prediction_params(self, state: State) -> Arrays:
-        shared, own = self.block_params(state), member_states(state)
-        if not own:
-            return shared
-        each = [self.block_params(member) for member in own]
-        return stacked(shared, each, state.members["weight"])
+        return posterior_of(self, state).pack()
 
     @override
-    def predict_block(
-        self, params: Arrays, x: np.ndarray, coords: np.ndarray | None
-    ) -> Prediction | MixturePrediction:
-        z, base = self._scaled(params, x, coords), float(params["base_rate"][0])
+    def unpacked(self, params: Arrays) -> Gaussian | Mixture:
+        return unpack(self, params)
 
-        def predicted(own: Arrays) -> Prediction:
-            fwd = self._pass(own, z, learn=False)
-            return Prediction(self.link_name, fwd.m, fwd.s, base)
-
-        members = unstacked(params)
-        if not members:
-            return predicted(params)
-        return MixturePrediction(tuple(map(predicted, members)), params["member/weight"])
+    @property
+    @override
+    def posterior_(self) -> Gaussian | Mixture:
+        return self.unpacked(self.fitted_params())
 
     # -- what users call -----------------------------------------------------------------------
-    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> VBAggDraws | PooledDraws:
-        """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
-        state = self.fitted_state()
-        states = member_states(state)
-        if not states:
-            return draw_rates(self, state, n_draws, rng, N_FEATURE)
-        member = allocate(state.members["weight"], n_draws, rng)
-        parts = [
-            draw_rates(self, states[k], count, rng, feature_share(count / n_draws))
-            for k, count in zip(*np.unique(member, return_counts=True), strict=True)
-        ]
-        return PooledDraws.of(parts, member)
-
     @property
     def coefficients_(self) -> list[Coefficient]:
         """Slopes of the kernel's linear part, see :mod:`models.gp.linear_part`; maybe none."""
-        params = self.fitted_params()
-        each = [self._coefficients(own) for own in unstacked(params)]
-        return pooled(each, params["member/weight"]) if each else self._coefficients(params)
-
-    def _coefficients(self, params: Arrays) -> list[Coefficient]:
-        return linear_coefficients(
-            self._kernel(params), params["theta"], params["w"], params["alpha"], params["q"]
-        )
+        return self.posterior_.coefficients()
 
     def hyperparameter_table(self) -> dict[str, dict[str, float]]:
         """Return the learnt parameters with their posterior, in the units of their names.
@@ -472,13 +431,9 @@ class VBAgg(KernelModel, AggregateModel):
             hyperparameters are integrated, ``mean``, and ``lower`` and ``upper``, the ends of the
             central 90 % interval of the draws.
         """
-        mode, params = self.named_hyperparameters(), self.fitted_params()
-        each = []
-        for state, own in zip(member_states(self.state_), unstacked(params), strict=True):
-            member = copy(self)
-            member.state_, member.params_ = state, own
-            each.append(member.named_hyperparameters())
-        return tabulated(mode, each, params.get("member/weight"))
+        posterior = self.posterior_
+        each = [part.hyperparameters() for part in posterior.parts]
+        return tabulated(posterior.hyperparameters(), each, posterior.weight)
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(

@@ -7,7 +7,7 @@ loop (:mod:`models.training.loop`) uses nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -158,15 +158,24 @@ class BagSums(Protocol):
     def bags(self, state: State, cap: int) -> BagBlock:
         """Return all bags, of at most ``cap`` pixels each."""
 
+    def parts(self, asked_of: Iterable[tuple[Arrays, Sequence[int]]]) -> list[Stats]:
+        """Return the sums over some blocks under parameters of their own, each: one pass."""
 
-class Refinement(Protocol):
-    """A fit that has steps of its own, each over all bags."""
 
-    def advance(self, state: State) -> tuple[State, Info]:
+class Algorithm(Protocol):
+    """A way to fit, in steps whose whole memory is in the state."""
+
+    def init(self, state: State) -> State:
+        """Return the state of the first step; of a fit that goes on, the same state."""
+
+    def step(self, state: State) -> tuple[State, Info]:
         """Take the next step."""
 
+    def terminate(self, state: State, info: Info) -> tuple[bool, str]:
+        """Return whether the fit has converged, and why it must end if it has not; ``""``: not."""
+
     def phase(self, state: State) -> str:
-        """Return what the next step does, in a few words."""
+        """Return what the next step does, in a few words; ``""`` where it is always the same."""
 
 
 class Model(Protocol):
@@ -207,7 +216,7 @@ class Model(Protocol):
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
         """Make one step from the sums over a minibatch (or over everything)."""
 
-    def refinement(self, state: State, n_bag: int, sums: BagSums) -> Refinement | None:
+    def refinement(self, state: State, n_bag: int, sums: BagSums) -> Algorithm | None:
         """Return the fit's own steps; None where the loop makes them.
 
         Parameters

@@ -7,6 +7,7 @@ tabulated along a line, linear ones are exact, others are computed anew.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
@@ -23,7 +24,10 @@ SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
 N_LINE = 48
 MOST_NODES = 1024  # of all areas together
 LEAST_NODES, LARGEST_NODES = 4, 32  # of one area
+#: Parameters of a term whose part is kept: half the steps of a chain move few terms.
+RECENT = 3
 Matrix = Callable[[np.ndarray], np.ndarray]
+Part = tuple[np.ndarray, np.ndarray | None]
 
 
 class AverageCovariance:
@@ -49,6 +53,7 @@ class AverageCovariance:
         self._nodes, self._mass, self._apart, self._own = self._choose()
         self.terms = list(split_terms(kernel))
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
+        self._known: list[OrderedDict[bytes, Part]] = [OrderedDict() for _ in self.terms]
 
     def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the covariances of the whole function's averages, and what they lack of ``f``'s.
@@ -61,17 +66,31 @@ class AverageCovariance:
             responses tell least.
         """
         total, inside = np.zeros((self._n_area, self._n_area)), np.zeros(self._n_area)
-        for number, term in enumerate(self.terms):
-            k = self.term(number, theta)
+        for number in range(len(self.terms)):
+            k, lacking = self._part(number, theta)
             total += k
-            if term.columns[1] - term.columns[0] > 1 and not _is_linear(term.kernel):
-                whole = np.asarray(term.kernel.diag(theta[term.places], self._z))
-                inside += self._sums @ whole - np.diag(k)
+            if lacking is not None:
+                inside += lacking
         return total, inside
 
     def term(self, number: int, theta: np.ndarray) -> np.ndarray:
         """Return the part of one term."""
-        return self._matrix[number](theta[self.terms[number].places])
+        return self._part(number, theta)[0]
+
+    def _part(self, number: int, theta: np.ndarray) -> Part:
+        """Return the part of one term, and what it adds inside the areas."""
+        term, known = self.terms[number], self._known[number]
+        own = theta[term.places]
+        key = own.tobytes()
+        if key not in known:
+            k, lacking = self._matrix[number](own), None
+            if term.columns[1] - term.columns[0] > 1 and not _is_linear(term.kernel):
+                lacking = self._sums @ np.asarray(term.kernel.diag(own, self._z)) - np.diag(k)
+            known[key] = k, lacking
+            if len(known) > RECENT:
+                known.popitem(last=False)
+        known.move_to_end(key)
+        return known[key]
 
     def _of(self, term: Term) -> Matrix:
         kernel = term.kernel

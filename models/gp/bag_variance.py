@@ -152,7 +152,8 @@ class BagVariance:
             here = group.nodes[rows]
             weighted = self._weighted(group)
             by_row = slope[group.bag[rows]]
-            z, adjoint = fwd.z[group.nodes], 0.0
+            z = fwd.z[group.nodes]
+            adjoint: Any = 0.0
             parts = zip(strip.left, strip.before, weighted, self._slopes, self._curves, strict=True)
             for left, before, factor, by_m, by_s in parts:
                 # Both ends of a pair: twice its row.

@@ -123,7 +123,7 @@ def draw_functions(
     Functions that share random features are not independent: what the features miss of the
     covariance, all of them miss. So they are drawn in groups, each with frequencies of its own out
     of all that are evaluated; averages of groups then tell how far features alone put them apart
-    (:func:`pipeline.prediction.monte_carlo.standard_error`).
+    (:func:`pipeline.products.monte_carlo.standard_error`).
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def draw_functions(
     n_draws = u_white.shape[1]
     features = surface.kernel.features(surface.theta, n_feature, rng)
     weights = rng.standard_normal((features.n_feature, n_draws))
-    group = _grouped(features, weights)
+    group = grouped(features, weights)
     at_w = surface.kernel.inducing_features(
         features, surface.w
     ) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
@@ -149,7 +149,7 @@ def draw_functions(
     return FunctionDraws(surface, features, weights, coefficients, group)
 
 
-def _grouped(features: Features, weights: np.ndarray) -> np.ndarray:
+def grouped(features: Features, weights: np.ndarray) -> np.ndarray:
     """Leave each group of functions its own frequencies, in place; return the groups (n_draws,).
 
     Every ``n_group``-th independent frequency is of one group, with as much more weight. Functions

@@ -94,7 +94,7 @@ def place_inducing(
         Nodes of all averages together, at most.
     """
     split = list(split_terms(kernel))
-    simple = [_simple(term, z) for term in split]
+    simple = [simple_nodes(term, z) for term in split]
     wide = [number for number, own in enumerate(simple) if own is None]
     groups: list[tuple[np.ndarray, int, np.ndarray, np.ndarray]] = []
     term_of = np.full(len(split), -1)
@@ -107,7 +107,7 @@ def place_inducing(
         term_of[wide] = len(groups)
         groups.append(averages)
     elif wide:
-        shares = _shared([split[number] for number in wide], n_inducing or MOST_AREAS)
+        shares = shared_points([split[number] for number in wide], n_inducing or MOST_AREAS)
         for number, wanted in zip(wide, shares, strict=True):
             term_of[number] = len(groups)
             first, last = split[number].columns
@@ -127,7 +127,7 @@ def place_inducing(
     return Inducing(np.concatenate([own for own, _, _, _ in groups]), fixed)
 
 
-def _simple(term: Term, z: np.ndarray) -> np.ndarray | None:
+def simple_nodes(term: Term, z: np.ndarray) -> np.ndarray | None:
     """Return the nodes of a linear or one-dimensional term; None for others."""
     first, last = term.columns
     if isinstance(term.kernel, Constant):
@@ -146,7 +146,7 @@ def _simple(term: Term, z: np.ndarray) -> np.ndarray | None:
     return nodes
 
 
-def _shared(terms: list[Term], n_inducing: int) -> list[int]:
+def shared_points(terms: list[Term], n_inducing: int) -> list[int]:
     """Share points between terms; space, where ranges are short, gets twice as many."""
     spatial = np.array([2.0 if getattr(term.kernel, "spatial", False) else 1.0 for term in terms])
     return np.maximum(1, np.round(n_inducing * spatial / spatial.sum())).astype(int).tolist()

@@ -10,7 +10,7 @@ from models.core.protocol import Arrays, override
 from models.gp.kernel_text import ALONE, SPACELESS
 from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
-from models.gp.sparse_gp import Factored, Whitened, factor_of, factorise
+from models.gp.sparse_gp import Factored, Whitened, factorise
 from models.training.estimator import Estimator
 
 EXACT = "exact"  # block parameter under which all matrices are float64
@@ -80,15 +80,6 @@ class KernelModel(Estimator):
             self._kept = kept
         made: tuple[np.ndarray, Any, Factored] = kept[1]
         return made
-
-    def inducing_factor(self, fixed: Arrays, theta: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor of ``K_WW`` with its jitter."""
-        return factor_of(self._kernel(fixed).inducing(theta, w)[0])
-
-    @staticmethod
-    def inducing_factor_of(k_ww: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor of a given ``K_WW`` with its jitter."""
-        return factor_of(k_ww)
 
 
 def whitened(params: Arrays) -> Whitened:

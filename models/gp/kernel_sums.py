@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from models.backend.arena import Allocate
 from models.backend.arrays import namespace
 from models.core.errors import ParameterError
 from models.core.protocol import override
 from models.gp.components import Component
-from models.gp.kernels import Kernel
+from models.gp.kernels import Kernel, Pairs
 from models.gp.random_features import FeatureAdjoint, Features
 
 
@@ -33,7 +32,7 @@ class Pair(Kernel):
     right: Kernel
 
     @abstractmethod
-    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+    def _adjoints(self, adjoint: np.ndarray, ka: Any, kb: Any) -> tuple[Any, Any]:
         """Return the adjoints of the left and the right kernel's values ``ka`` and ``kb``."""
 
     @property
@@ -41,11 +40,11 @@ class Pair(Kernel):
     def names(self) -> tuple[str, ...]:
         return self.left.names + self.right.names
 
-    def _split(self, theta: Any) -> tuple[Any, Any]:
+    def _split(self, theta: np.ndarray) -> tuple[Any, Any]:
         return theta[: self.left.n_theta], theta[self.left.n_theta :]
 
     def _embedded(
-        self, theta: Any, n_feature: int, rng: np.random.Generator
+        self, theta: np.ndarray, n_feature: int, rng: np.random.Generator
     ) -> tuple[Features, Features]:
         a, b = self._split(theta)
         return self.left.features(a, n_feature, rng), self.right.features(b, n_feature, rng)
@@ -54,12 +53,12 @@ class Pair(Kernel):
         return getattr(namespace(ka), self.operation)(ka, kb, out=out)
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         a, b = self._split(theta)
         return self._joined(self.left.diag(a, z), self.right.diag(b, z))
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         a, b = self._split(theta)
         to_left, to_right = self._adjoints(adjoint, self.left.diag(a, z), self.right.diag(b, z))
         return namespace(z).concatenate(
@@ -67,34 +66,22 @@ class Pair(Kernel):
         )
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        a, b = self._split(theta)
-        ka, cache_a = self.left.forward(a, z, w, allocate)
-        kb, cache_b = self.right.forward(b, z, w, allocate)
-        out = (allocate or namespace(z).empty)(ka.shape, ka.dtype)
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        a, b = self._split(at.theta)
+        ka, cache_a = self.left.evaluate(at.under(a))
+        kb, cache_b = self.right.evaluate(at.under(b))
+        out = at.allocate(ka.shape, ka.dtype)
         kept = (ka, kb) if self.operation == "multiply" else (None, None)
         return self._joined(ka, kb, out), (cache_a, cache_b, kept)
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        a, b = self._split(theta)
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        a, b = self._split(at.theta)
         cache_a, cache_b, kept = cache
         left, right = self._adjoints(adjoint, *kept)
-        ga, wa = self.left.backward(a, z, w, cache_a, left, want_w=want_w, allocate=allocate)
-        gb, wb = self.right.backward(b, z, w, cache_b, right, want_w=want_w, allocate=allocate)
-        return namespace(z).concatenate([ga, gb]), wa + wb if want_w else None
+        ga, wa = self.left.adjoints(at.under(a), cache_a, left, want_w)
+        gb, wb = self.right.adjoints(at.under(b), cache_b, right, want_w)
+        return namespace(at.z).concatenate([ga, gb]), wa + wb if want_w else None
 
 
 @dataclass(frozen=True)
@@ -116,11 +103,11 @@ class Sum(Pair):
         return np.concatenate([self.left.start(share * n_left), self.right.start(share * n_right)])
 
     @override
-    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+    def _adjoints(self, adjoint: np.ndarray, ka: Any, kb: Any) -> tuple[Any, Any]:
         return adjoint, adjoint
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Side by side."""
         return Features(None, None, self._embedded(theta, n_feature, rng))
 
@@ -151,11 +138,11 @@ class Product(Pair):
         return np.concatenate([self.left.start(1.0), self.right.start(variance)])
 
     @override
-    def _adjoints(self, adjoint: Any, ka: Any, kb: Any) -> tuple[Any, Any]:
+    def _adjoints(self, adjoint: np.ndarray, ka: Any, kb: Any) -> tuple[Any, Any]:
         return adjoint * kb, adjoint * ka
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Add up the frequencies of independent factors."""
         a, b = self._embedded(theta, n_feature, rng)
         if a.parts or b.parts or a.amplitude is None or b.amplitude is None:

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
 from models.gp.components import Component
 from models.gp.kernel_sums import Sum
-from models.gp.kernels import Kernel
+from models.gp.kernels import Kernel, Pairs
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.regression_kernels import Smooths
 
@@ -105,32 +104,20 @@ class TermKernel(Kernel):
         return self.whole.start(variance)
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         return self.whole.diag(theta, z)
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         return self.whole.diag_backward(theta, z, adjoint)
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        return self.whole.forward(theta, z, w, allocate)
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        return self.whole.evaluate(at)
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        return self.whole.backward(theta, z, w, cache, adjoint, want_w=want_w, allocate=allocate)
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        return self.whole.adjoints(at, cache, adjoint, want_w)
 
     def parts(self) -> Iterator[tuple[Term, slice, slice, int]]:
         """Yield each term, its nodes, its inducing variables and the nodes of each of these."""
@@ -146,38 +133,26 @@ class TermKernel(Kernel):
         return sum(self.values)
 
     @override
-    def cross(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        out = (allocate or namespace(z).empty)((z.shape[0], self.n_value), z.dtype)
+    def evaluate_cross(self, at: Pairs) -> tuple[Any, Any]:
+        z, out = at.z, at.allocate((at.z.shape[0], self.n_value), at.z.dtype)
         caches = []
         for term, rows, cols, n_node in self.parts():
-            k, cache = term.kernel.forward(theta[term.places], z, w[rows], allocate)
+            k, cache = term.kernel.evaluate(self._of(at, term, rows))
             out[:, cols] = k if n_node == 1 else _averaged(k, self._share(rows, n_node, z))
             caches.append(cache)
         return out, caches
 
     @override
-    def cross_backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
+    def cross_adjoints(
+        self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool
     ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        grad, d_w = xp.zeros(self.n_theta), xp.zeros(w.shape) if want_w else None
+        z, xp = at.z, namespace(at.z)
+        grad, d_w = xp.zeros(self.n_theta), xp.zeros(at.w.shape) if want_w else None
         for (term, rows, cols, n_node), own in zip(self.parts(), cache, strict=True):
             part = xp.ascontiguousarray(adjoint[:, cols])
             if n_node > 1:
                 part = _spread(part, self._share(rows, n_node, z))
-            by_theta, by_w = term.kernel.backward(
-                theta[term.places], z, w[rows], own, part, want_w=want_w, allocate=allocate
-            )
+            by_theta, by_w = term.kernel.adjoints(self._of(at, term, rows), own, part, want_w)
             grad[like(term.places, grad)] += by_theta
             if d_w is not None:
                 d_w[rows] += by_w
@@ -213,7 +188,7 @@ class TermKernel(Kernel):
         return grad, d_w
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Side by side, term by term."""
         parts = []
         for term in self.terms:
@@ -244,6 +219,11 @@ class TermKernel(Kernel):
             first += own.n_feature
         return out
 
+    @staticmethod
+    def _of(at: Pairs, term: Term, rows: slice) -> Pairs:
+        """Return the pairs of a term with its own nodes."""
+        return Pairs(at.theta[term.places], at.z, at.w[rows], at.allocate)
+
     def _share(self, rows: slice, n_node: int, as_array: Any) -> Any:
         return like(self.share[rows].reshape(-1, n_node), as_array, as_array.dtype)
 
@@ -254,7 +234,7 @@ def _averaged(k: Any, share: Any) -> Any:
     return namespace(k).einsum("nvj,vj->nv", k.reshape(k.shape[0], n_value, n_node), share)
 
 
-def _spread(adjoint: Any, share: Any) -> Any:
+def _spread(adjoint: np.ndarray, share: Any) -> Any:
     """Take the adjoint of :func:`_averaged` back: (n, n_value * n_node)."""
     return (adjoint[:, :, None] * share).reshape(adjoint.shape[0], -1)
 

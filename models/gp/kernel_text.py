@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+
+import numpy as np
 
 from models.core.errors import ParameterError
-from models.gp.kernel_sums import Pair, Product, Sum
+from models.gp import kernel_grammar as grammar
+from models.gp.area_kernel import Areas
+from models.gp.kernel_sums import Product, Sum
 from models.gp.kernels import Constant, Kernel, Linear, Radial
 from models.gp.regression_kernels import Ridge, Smooths
 from models.gp.shapes import SHAPES, Shape
@@ -27,19 +31,42 @@ SPACELESS = {
 }
 #: With one covariate: nothing acts together with it.
 ALONE = {"smooth_joint": "smooth_additive"}
-_NAME = re.compile("|".join(rf"\b{name}\b" for name in NAMED))
-_FACTOR = re.compile(r"^\s*([a-z0-9]+)\s*(?:\(\s*(x|space)\s*\))?\s*$")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a factor stands: its columns of the inputs, its label, and whether they are space."""
+    """Where a factor stands: its columns of the inputs, its label, and whether they are space.
+
+    ``n_area`` is the number of areas where the column is that of areas.
+    """
 
     columns: tuple[int, int]
     label: str
     spatial: bool
+    n_area: int = 0
 
 
+@dataclass(frozen=True)
+class Columns:
+    """How many columns the inputs have of each kind: covariates, the area's number, coordinates.
+
+    ``n_area`` is the number of areas; there is no such column where it is 0.
+    """
+
+    n_feat: int
+    n_axis: int
+    n_area: int = 0
+
+    def place(self, name: str, word: str) -> Place:
+        """Return the place ``x``, ``area`` or ``space``."""
+        ends = np.cumsum([0, self.n_feat, self.n_area > 0, self.n_axis]).tolist()
+        number = ("x", "area", "space").index(name)
+        columns = (ends[number], ends[number + 1])
+        label = word if name == "area" else f"{word}_{name}"
+        return Place(columns, label, name == "space", self.n_area)
+
+
+AREA = "area"
 Build = Callable[[Place], Kernel]
 
 
@@ -54,34 +81,52 @@ class Factor:
 FACTORS: dict[str, Factor] = {}
 
 
-def parse_kernel(text: str, n_feat: int, *, has_coords: bool, n_axis: int = 2) -> Kernel:
+def parse_kernel(
+    text: str, n_feat: int, *, has_coords: bool, n_axis: int = 2, n_area: int = 0
+) -> Kernel:
     """Build a kernel from its description.
 
     Parameters
     ----------
     text : str
-        Factors joined by ``*`` and ``+``: ``ard rbf matern12 matern32 matern52 linear constant``,
-        each (but the constant) with ``(x)`` for the covariates (the default; for the Materns, the
-        coordinates where there are any) or ``(space)`` for the coordinates; or ``additive``, the
-        VBAgg paper's ``ard(x) + matern32(space)``.
+        Factors joined by ``*`` and ``+``, which binds less, and brackets
+        (:mod:`models.gp.kernel_grammar`). Factors: ``ard rbf matern12 matern32 matern52 linear
+        constant``, each (but the constant) with ``(x)`` for the covariates (the default; for the
+        Materns, the coordinates where there are any) or ``(space)`` for the coordinates. Or a name
+        of :data:`NAMED`, such as ``additive``, the VBAgg paper's ``ard(x) + matern32(space)``; a
+        name stands for its text as written, without brackets.
     n_feat : int
         Number of covariates.
     has_coords : bool
         Whether coordinates follow the covariates in the inputs.
     n_axis : int
         Columns of the coordinates, 2 or 3.
+    n_area : int
+        Number of areas, where the inputs have a column of the area's number between the covariates
+        and the coordinates; ``area`` is then a factor as well.
 
     Raises
     ------
     ParameterError
-        If a word is unknown, or coordinates are asked for and there are none.
+        If the text breaks the grammar, a word is unknown, or coordinates are asked for and there
+        are none; the message marks the column.
     """
-    terms = [
-        [_factor(part, n_feat, n_axis if has_coords else 0) for part in term.split("*")]
-        for term in _NAME.sub(lambda found: NAMED[found[0]], text).split("+")
-    ]
-    kernels = [_joined(Product, factors) for factors in _labelled(terms)]
-    return _joined(Sum, kernels)
+    columns = Columns(n_feat, n_axis if has_coords else 0, n_area)
+    return _built(grammar.parse(text, NAMED), text, columns, {})
+
+
+def check_drawable(text: str) -> None:
+    """Raise ParameterError if joint draws of a kernel's functions are not available.
+
+    The message marks the column of the innermost part that has none.
+    """
+    for node in grammar.walk(grammar.parse(text, NAMED)):
+        kernel = _built(node, text, Columns(2, 2), {})
+        try:
+            kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))
+        except ParameterError as error:
+            found, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
+            raise grammar.refused(text, node.column, found, remedy) from None
 
 
 def register_factor(name: str, build: Build, *, prefers_space: bool = False) -> None:
@@ -136,41 +181,42 @@ register_factor("linear", lambda place: Linear(place.columns, place.label))
 register_factor("ridge", lambda place: Ridge(place.columns, place.label))
 register_factor("smooth", lambda place: Smooths(place.columns, place.label))
 register_factor("constant", lambda _: Constant())
+register_factor(AREA, lambda place: Areas(place.columns, place.n_area, place.label))
 
 
-def _factor(text: str, n_feat: int, n_axis: int) -> Any:
-    match = _FACTOR.match(text)
-    if not match or match[1] not in FACTORS:
-        msg = (
-            f"kernel: {text.strip()!r} is not known; join {', '.join(FACTORS)} by + and *, "
-            f"each with (x) or (space), or use {', '.join(NAMED)}"
+def _built(node: grammar.Node, text: str, columns: Columns, seen: dict[str, int]) -> Kernel:
+    """Return the kernel of a tree; ``seen`` counts the labels that it has so far."""
+    if isinstance(node, grammar.Factor):
+        factor = _factor(node, text, columns)
+        # Factors of the same name get numbers, so that each parameter has a name of its own.
+        label = getattr(factor, "label", "")
+        seen[label] = count = seen.get(label, 0) + 1
+        return replace(factor, label=f"{label}_{count}") if count > 1 else factor  # type: ignore[type-var]
+    kernels = [_built(part, text, columns, seen) for part in node.parts]
+    return reduce(Sum if isinstance(node, grammar.Sum) else Product, kernels)
+
+
+def _factor(node: grammar.Factor, text: str, columns: Columns) -> Kernel:
+    if node.word not in FACTORS:
+        known = [name for name in FACTORS if name != AREA or columns.n_area]
+        remedy = (
+            f"join {', '.join(known)} by + and *, each with (x) or (space), "
+            f"or use {', '.join(NAMED)}"
         )
-        raise ParameterError(msg)
-    factor = FACTORS[match[1]]
-    place = match[2] or ("space" if factor.prefers_space and n_axis else "x")
-    if place == "space" and not n_axis:
-        msg = f"kernel: {text.strip()!r} needs coordinates; give coords, or use (x)"
-        raise ParameterError(msg)
-    columns = (0, n_feat) if place == "x" else (n_feat, n_feat + n_axis)
-    return factor.build(Place(columns, f"{match[1]}_{place}", place == "space"))
-
-
-def _labelled(terms: list[list[Any]]) -> list[list[Kernel]]:
-    """Give factors of the same name numbers, so that each parameter has a name of its own."""
-    seen: dict[str, int] = {}
-    out: list[list[Kernel]] = []
-    for term in terms:
-        row: list[Kernel] = []
-        for factor in term:
-            seen[factor.label] = seen.get(factor.label, 0) + 1
-            count = seen[factor.label]
-            row.append(replace(factor, label=f"{factor.label}_{count}") if count > 1 else factor)
-        out.append(row)
-    return out
-
-
-def _joined(pair: type[Pair], kernels: list[Kernel]) -> Kernel:
-    joined = kernels[0]
-    for kernel in kernels[1:]:
-        joined = pair(joined, kernel)
-    return joined
+        raise grammar.refused(text, node.column, f"{node.word!r} is not known", remedy)
+    factor = FACTORS[node.word]
+    place = "space" if factor.prefers_space and columns.n_axis else "x"
+    if node.word == AREA:
+        if node.arguments or not columns.n_area:
+            found = f"{str(node)!r} stands by itself, in a model of several periods"
+            raise grammar.refused(text, node.column, found, "use area, or area * time(matern12)")
+        place = AREA
+    elif node.arguments:
+        place, column = str(node.arguments[0]), node.arguments[0].column
+        if len(node.arguments) > 1 or place not in ("x", "space"):
+            found = f"the place {', '.join(map(str, node.arguments))!r} is not known"
+            raise grammar.refused(text, column, found, f"use {node.word}(x) or {node.word}(space)")
+    if place == "space" and not columns.n_axis:
+        found = f"{str(node)!r} needs coordinates"
+        raise grammar.refused(text, node.column, found, "give coords, or use (x)")
+    return factor.build(columns.place(place, node.word))

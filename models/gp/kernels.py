@@ -30,6 +30,36 @@ from models.gp.shapes import SHAPES
 START_SPACE = 0.4
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Where the matrix of a kernel is evaluated.
+
+    Attributes
+    ----------
+    theta : (n_theta,) float64
+    z, w : (n, n_dim), (m, n_dim)
+        Scaled inputs of its rows and columns.
+    allocate : callable
+        Hands out the arrays, see :mod:`models.backend.arena`.
+    """
+
+    theta: np.ndarray
+    z: np.ndarray
+    w: np.ndarray
+    allocate: Allocate
+
+    @classmethod
+    def of(
+        cls, theta: np.ndarray, z: np.ndarray, w: np.ndarray, allocate: Allocate | None
+    ) -> Pairs:
+        """Return pairs whose arrays are new ones where ``allocate`` is not given."""
+        return cls(theta, z, w, allocate or namespace(z).empty)
+
+    def under(self, theta: np.ndarray) -> Pairs:
+        """Return the same pairs under other parameters: those of a part."""
+        return Pairs(theta, self.z, self.w, self.allocate)
+
+
 class Kernel(ABC):
     """What every kernel does; ``theta`` holds the natural logarithms of its parameters."""
 
@@ -53,73 +83,89 @@ class Kernel(ABC):
         """Return the starting ``theta`` for a total prior variance of about ``variance``."""
 
     @abstractmethod
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         """Return ``k(z_i, z_i)``: (n,)."""
 
     @abstractmethod
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         """Return d/d theta of ``sum_i adjoint_i k(z_i, z_i)``: (n_theta,) float64."""
 
     @abstractmethod
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        """Return ``k(z, w)`` (n, m) and whatever :meth:`backward` wants to reuse.
-
-        ``allocate`` hands out the arrays (see :mod:`models.backend.arena`); new ones where not
-        given.
-        """
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        """Return ``k(z, w)`` (n, m) and whatever :meth:`adjoints` wants to reuse."""
 
     @abstractmethod
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
         """Return the adjoints of ``theta`` (n_theta,) and ``w`` (m, n_dim; None unless wanted)."""
 
     @abstractmethod
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Return random features whose inner products have expectation ``k``."""
 
     @abstractmethod
     def features_theta(self, features: Features, adjoint: FeatureAdjoint) -> np.ndarray:
         """Return the adjoint of ``theta`` from that of the features drawn under it: (n_theta,)."""
 
-    def matrix(self, theta: Any, z: Any, w: Any) -> Any:
+    def matrix(self, theta: np.ndarray, z: np.ndarray, w: np.ndarray) -> Any:
         """Return ``k(z, w)``: (n, m)."""
         return self.forward(theta, z, w)[0]
 
     # Inducing variables are values of the whole function at ``w``, unless a subclass has others.
 
-    def cross(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
+    def evaluate_cross(self, at: Pairs) -> tuple[Any, Any]:
         """Return the covariances of ``f(z)`` with the inducing variables, (n, n_ind), and a cache.
 
         ``w`` (n_node, n_dim) holds the points that the inducing variables are made of.
         """
-        return self.forward(theta, z, w, allocate)
+        return self.evaluate(at)
 
-    def cross_backward(
+    def cross_adjoints(
+        self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool
+    ) -> tuple[Any, Any]:
+        """Return the adjoints of ``theta`` and ``w`` through :meth:`evaluate_cross`."""
+        return self.adjoints(at, cache, adjoint, want_w)
+
+    # The same, of arrays one by one.
+
+    def forward(
+        self, theta: np.ndarray, z: np.ndarray, w: np.ndarray, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        """:meth:`evaluate`."""
+        return self.evaluate(Pairs.of(theta, z, w, allocate))
+
+    def backward(
         self,
-        theta: Any,
-        z: Any,
-        w: Any,
+        theta: np.ndarray,
+        z: np.ndarray,
+        w: np.ndarray,
         cache: Any,
-        adjoint: Any,
+        adjoint: np.ndarray,
         *,
         want_w: bool,
         allocate: Allocate | None = None,
     ) -> tuple[Any, Any]:
-        """Return the adjoints of ``theta`` and ``w`` through :meth:`cross`."""
-        return self.backward(theta, z, w, cache, adjoint, want_w=want_w, allocate=allocate)
+        """:meth:`adjoints`."""
+        return self.adjoints(Pairs.of(theta, z, w, allocate), cache, adjoint, want_w)
+
+    def cross(
+        self, theta: np.ndarray, z: np.ndarray, w: np.ndarray, allocate: Allocate | None = None
+    ) -> tuple[Any, Any]:
+        """:meth:`evaluate_cross`."""
+        return self.evaluate_cross(Pairs.of(theta, z, w, allocate))
+
+    def cross_backward(
+        self,
+        theta: np.ndarray,
+        z: np.ndarray,
+        w: np.ndarray,
+        cache: Any,
+        adjoint: np.ndarray,
+        *,
+        want_w: bool,
+        allocate: Allocate | None = None,
+    ) -> tuple[Any, Any]:
+        """:meth:`cross_adjoints`."""
+        return self.cross_adjoints(Pairs.of(theta, z, w, allocate), cache, adjoint, want_w)
 
     def inducing(self, theta: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return the covariance of the inducing variables, (n_ind, n_ind), and a cache."""
@@ -181,30 +227,27 @@ class Radial(Kernel):
         theta[0] = np.log(variance)
         return theta
 
-    def _scaled(self, theta: Any, z: Any) -> Any:
+    def _scaled(self, theta: np.ndarray, z: np.ndarray) -> Any:
         part = z[:, self.columns[0] : self.columns[1]]
         return part * like(np.exp(-theta[1:]), z, z.dtype)
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         xp = namespace(z)
         return xp.full(z.shape[0], np.exp(theta[0]), dtype=z.dtype)
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         xp = namespace(z)
         grad = xp.zeros(self.n_theta)
         grad[0] = np.exp(theta[0]) * adjoint.sum(dtype=xp.float64)
         return grad
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
         """Make the squared distance by one product of widened matrices."""
-        xp = namespace(z)
-        allocate = allocate or xp.empty
-        zs, ws = self._scaled(theta, z), self._scaled(theta, w)
+        theta, z, xp = at.theta, at.z, namespace(at.z)
+        zs, ws = self._scaled(theta, z), self._scaled(theta, at.w)
         shape, log_variance = SHAPES[self.shape], float(theta[0])
         scale = shape.scale
         ones = xp.ones((zs.shape[0], 1), dtype=z.dtype)
@@ -213,30 +256,20 @@ class Radial(Kernel):
         if shape.holds_variance:
             w_square += log_variance
         wide_w = xp.concatenate([-2 * scale * ws, xp.full_like(w_square, scale), w_square], axis=1)
-        d2 = allocate((zs.shape[0], ws.shape[0]), z.dtype)
+        d2 = at.allocate((zs.shape[0], ws.shape[0]), z.dtype)
         xp.matmul(wide_z, wide_w.T, out=d2)
         if xp is np:
-            value, u = shape.on_host(xp, d2, log_variance, allocate)
+            value, u = shape.on_host(xp, d2, log_variance, at.allocate)
         else:
             value, u = shape.on_device(xp, d2, log_variance)
         return value, (value, u, shape.slope, zs, ws)
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
         """``sum G (z - w)^2`` expanded, to leave only matrix products."""
-        xp = namespace(z)
+        xp = namespace(at.z)
         value, u, slope, zs, ws = cache
-        g = (allocate or xp.empty)(adjoint.shape, adjoint.dtype)
+        g = at.allocate(adjoint.shape, adjoint.dtype)
         xp.multiply(adjoint, u, out=g)
         rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
         wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
@@ -253,8 +286,8 @@ class Radial(Kernel):
         grad[1:] = per_column if self.ard else per_column.sum()
         if not want_w:
             return grad, None
-        dw = xp.zeros(w.shape)
-        scale = like((-2 * slope) * np.exp(-theta[1:]), z)
+        dw = xp.zeros(at.w.shape)
+        scale = like((-2 * slope) * np.exp(-at.theta[1:]), at.z)
         dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
         return grad, dw
 
@@ -265,7 +298,7 @@ class Radial(Kernel):
         return one and SHAPES[self.shape].quantile(np.full(1, 0.5)) is not None
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Frequencies from the spectral density of the shape; of one dimension, from strata.
 
         One frequency from each of equally probable strata is unbiased as well, and its kernel is as
@@ -320,53 +353,41 @@ class Linear(Kernel):
     def start(self, variance: float) -> np.ndarray:
         return np.full(self.n_theta, np.log(variance / self.n_theta))
 
-    def _part(self, z: Any) -> Any:
+    def _part(self, z: np.ndarray) -> Any:
         return z[:, self.columns[0] : self.columns[1]]
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         part = self._part(z)
         return (part * part) @ like(np.exp(theta), z, z.dtype)
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         xp = namespace(z)
         part = self._part(z)
         return like(np.exp(theta), z) * (adjoint @ (part * part)).astype(xp.float64)
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        out = (allocate or xp.empty)((z.shape[0], w.shape[0]), z.dtype)
-        xp.matmul(self._part(z) * like(np.exp(theta), z, z.dtype), self._part(w).T, out=out)
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        z, out = at.z, at.allocate((at.z.shape[0], at.w.shape[0]), at.z.dtype)
+        scaled = self._part(z) * like(np.exp(at.theta), z, z.dtype)
+        namespace(z).matmul(scaled, self._part(at.w).T, out=out)
         return out, None
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        gz = adjoint.T @ self._part(z)
-        variance = like(np.exp(theta), z)
-        grad = variance * (gz * self._part(w)).sum(axis=0, dtype=xp.float64)
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        xp = namespace(at.z)
+        gz = adjoint.T @ self._part(at.z)
+        variance = like(np.exp(at.theta), at.z)
+        grad = variance * (gz * self._part(at.w)).sum(axis=0, dtype=xp.float64)
         if not want_w:
             return grad, None
-        dw = xp.zeros(w.shape)
+        dw = xp.zeros(at.w.shape)
         dw[:, self.columns[0] : self.columns[1]] = gz * variance
         return grad, dw
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Exact, one feature for each column."""
         frequency = np.zeros((self.columns[1], self.n_theta))
         frequency[self.columns[0] :] = np.diag(np.exp(0.5 * np.asarray(theta)))
@@ -378,16 +399,34 @@ class Linear(Kernel):
         return np.asarray(0.5 * np.diag(features.frequency[here] * adjoint.frequency[here]))
 
 
-@dataclass(frozen=True)
-class Constant(Kernel):
-    """``variance``, everywhere: an unknown level of the whole function."""
+class OneVariance(Kernel):
+    """A kernel whose only parameter is its variance."""
 
-    label: str = "constant"
+    label: str
 
     @property
     @override
     def names(self) -> tuple[str, ...]:
         return (f"{self.label}.variance",)
+
+    @override
+    def start(self, variance: float) -> np.ndarray:
+        return np.array([np.log(variance)])
+
+    @override
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
+        return namespace(z).full(z.shape[0], np.exp(float(theta[0])), dtype=z.dtype)
+
+    @override
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
+        return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Constant(OneVariance):
+    """``variance``, everywhere: an unknown level of the whole function."""
+
+    label: str = "constant"
 
     @property
     @override
@@ -395,43 +434,19 @@ class Constant(Kernel):
         return (Component(frozenset(), linear=True),)
 
     @override
-    def start(self, variance: float) -> np.ndarray:
-        return np.array([np.log(variance)])
-
-    @override
-    def diag(self, theta: Any, z: Any) -> Any:
-        return namespace(z).full(z.shape[0], np.exp(float(theta[0])), dtype=z.dtype)
-
-    @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
-        return like(np.exp(theta), z) * adjoint.sum(dtype=np.float64)
-
-    @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        out = (allocate or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
-        out[...] = np.exp(float(theta[0]))
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        out = at.allocate((at.z.shape[0], at.w.shape[0]), at.z.dtype)
+        out[...] = np.exp(float(at.theta[0]))
         return out, None
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        grad = like(np.exp(theta), z) * adjoint.sum(dtype=xp.float64)
-        return grad, xp.zeros(w.shape) if want_w else None
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        xp = namespace(at.z)
+        grad = like(np.exp(at.theta), at.z) * adjoint.sum(dtype=xp.float64)
+        return grad, xp.zeros(at.w.shape) if want_w else None
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Exact, a cosine of frequency 0 (its sine is 0)."""
         return Features(np.zeros((1, 1)), float(np.exp(0.5 * float(theta[0]))))
 

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.special import expit, log_ndtr
 
 from models.core.protocol import Summary
+from models.gp.area_kernel import Areas
 from models.gp.kernel_sums import Product, Sum
 from models.gp.kernel_terms import TermKernel
 from models.gp.kernels import Constant, Kernel, Linear, Radial
@@ -110,6 +111,11 @@ def _is_joint(leaf: Kernel) -> bool:
     if not isinstance(leaf, Radial) or leaf.ard or leaf.spatial:
         return False
     return leaf.columns[1] - leaf.columns[0] > 1
+
+
+def side_of(fixed: Mapping[str, Any]) -> float | None:
+    """Return the side of a typical area, scaled as the coordinates are; None where not known."""
+    return float(fixed["area_side"][0]) if "area_side" in fixed else None
 
 
 def log_prior_noise(
@@ -203,11 +209,11 @@ def level_unit(
 
 def _leaves(
     kernel: Kernel, start: int
-) -> Iterator[tuple[Radial | Linear | Ridge | Smooths | Constant, slice]]:
+) -> Iterator[tuple[Radial | Linear | Ridge | Smooths | Constant | Areas, slice]]:
     if isinstance(kernel, TermKernel):
         kernel = kernel.whole
     if isinstance(kernel, Sum | Product):
         yield from _leaves(kernel.left, start)
         yield from _leaves(kernel.right, start + kernel.left.n_theta)
-    elif isinstance(kernel, Radial | Linear | Ridge | Smooths | Constant):
+    elif isinstance(kernel, Radial | Linear | Ridge | Smooths | Constant | Areas):
         yield kernel, slice(start, start + kernel.n_theta)

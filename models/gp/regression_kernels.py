@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
 from models.gp.components import Component, separate
-from models.gp.kernels import Kernel, Linear, Radial
+from models.gp.kernels import Kernel, Linear, Pairs, Radial
 from models.gp.random_features import FeatureAdjoint, Features
 
 
@@ -42,42 +41,29 @@ class Ridge(Kernel):
         """The same regression, with a variance of its own for each coefficient."""
         return Linear(self.columns, self.label)
 
-    def _each(self, theta: Any) -> Any:
+    def _each(self, theta: np.ndarray) -> Any:
         return np.repeat(theta, self._linear.n_theta)
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         return self._linear.diag(self._each(theta), z)
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         return self._linear.diag_backward(self._each(theta), z, adjoint).sum(keepdims=True)
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        return self._linear.forward(self._each(theta), z, w, allocate)
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        return self._linear.evaluate(at.under(self._each(at.theta)))
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        grad, d_w = self._linear.backward(
-            self._each(theta), z, w, cache, adjoint, want_w=want_w, allocate=allocate
-        )
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        each = at.under(self._each(at.theta))
+        grad, d_w = self._linear.adjoints(each, cache, adjoint, want_w)
         return grad.sum(keepdims=True), d_w
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Exact, one feature for each column."""
         return self._linear.features(self._each(theta), n_feature, rng)
 
@@ -123,53 +109,39 @@ class Smooths(Kernel):
         n_dim = max(self.columns[1] - self.columns[0], 1)
         return np.append(np.full(n_dim, np.log(variance / n_dim)), 0.0)
 
-    def _each(self, theta: Any) -> Iterator[tuple[int, Radial, Any]]:
+    def _each(self, theta: np.ndarray) -> Iterator[tuple[int, Radial, Any]]:
         for k, part in enumerate(self.parts):
             yield k, part, theta[[k, -1]]
 
     @override
-    def diag(self, theta: Any, z: Any) -> Any:
+    def diag(self, theta: np.ndarray, z: np.ndarray) -> Any:
         total = float(np.exp(theta[:-1]).sum())
         return namespace(z).full(z.shape[0], total, dtype=z.dtype)
 
     @override
-    def diag_backward(self, theta: Any, z: Any, adjoint: Any) -> Any:
+    def diag_backward(self, theta: np.ndarray, z: np.ndarray, adjoint: np.ndarray) -> Any:
         xp = namespace(z)
         grad = xp.zeros(self.n_theta)
         grad[:-1] = like(np.exp(theta[:-1]), grad) * adjoint.sum(dtype=xp.float64)
         return grad
 
     @override
-    def forward(
-        self, theta: Any, z: Any, w: Any, allocate: Allocate | None = None
-    ) -> tuple[Any, Any]:
-        out = (allocate or namespace(z).empty)((z.shape[0], w.shape[0]), z.dtype)
+    def evaluate(self, at: Pairs) -> tuple[Any, Any]:
+        out = at.allocate((at.z.shape[0], at.w.shape[0]), at.z.dtype)
         out[...] = 0
         caches = []
-        for _, part, own in self._each(theta):
-            value, cache = part.forward(own, z, w, allocate)
+        for _, part, own in self._each(at.theta):
+            value, cache = part.evaluate(at.under(own))
             out += value
             caches.append(cache)
         return out, caches
 
     @override
-    def backward(
-        self,
-        theta: Any,
-        z: Any,
-        w: Any,
-        cache: Any,
-        adjoint: Any,
-        *,
-        want_w: bool,
-        allocate: Allocate | None = None,
-    ) -> tuple[Any, Any]:
-        xp = namespace(z)
-        grad, dw = xp.zeros(self.n_theta), xp.zeros(w.shape) if want_w else None
-        for k, part, own in self._each(theta):
-            by_theta, by_w = part.backward(
-                own, z, w, cache[k], adjoint, want_w=want_w, allocate=allocate
-            )
+    def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
+        xp = namespace(at.z)
+        grad, dw = xp.zeros(self.n_theta), xp.zeros(at.w.shape) if want_w else None
+        for k, part, own in self._each(at.theta):
+            by_theta, by_w = part.adjoints(at.under(own), cache[k], adjoint, want_w)
             grad[k] = by_theta[0]
             grad[-1] += by_theta[1]
             if dw is not None:
@@ -177,7 +149,7 @@ class Smooths(Kernel):
         return grad, dw
 
     @override
-    def features(self, theta: Any, n_feature: int, rng: np.random.Generator) -> Features:
+    def features(self, theta: np.ndarray, n_feature: int, rng: np.random.Generator) -> Features:
         """Side by side."""
         each = [part.features(own, n_feature, rng) for _, part, own in self._each(theta)]
         return Features(None, None, tuple(each))

@@ -99,7 +99,9 @@ class AreaEffect(Likelihood):
         return self.base.draw(eta * effect, params, bag_data, rng)
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
         tau2 = exponential(2.0 * params[AREA_SD], eta)
         eta = xp.maximum(eta, TINY)
@@ -148,7 +150,7 @@ class AreaEffect(Likelihood):
 
 def log_normal_mixture(
     base: Likelihood,
-    y: Any,
+    y: np.ndarray,
     t: Any,
     variance: Any,
     params: Params,
@@ -192,7 +194,7 @@ def log_normal_mixture(
 
 
 def mixture_mode(
-    base: Likelihood, y: Any, t: Any, params: Params, bag_data: Any, variance: Any
+    base: Likelihood, y: np.ndarray, t: Any, params: Params, bag_data: Any, variance: Any
 ) -> tuple[Any, Any]:
     """Find the mode of :func:`log_normal_mixture`'s integrand and its Laplace deviation."""
     xp = namespace(t)

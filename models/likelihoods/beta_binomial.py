@@ -47,7 +47,9 @@ class BetaBinomial(Binomial):
         return base_rate, level, self.start()
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
         s = xp.asarray(_size(params))
         a, b = xp.maximum(eta * s, TINY), xp.maximum((1.0 - eta) * s, TINY)

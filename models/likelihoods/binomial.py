@@ -46,7 +46,9 @@ class Binomial(Likelihood):
         return None if sample.trials is None else float(sample.trials.sum())
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         # Rates of a bag may all round to 0 or 1: its terms stay finite.
         eta = namespace(eta).clip(eta, TINY, 1.0 - EPS)
         log_eta, ratio = log_and_ratio(y, eta)

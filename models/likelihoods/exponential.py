@@ -23,7 +23,9 @@ class Exponential(Likelihood):
     bound_form = "harmonic"
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         inverse = 1.0 / eta
         ratio = y * inverse
         value = -namespace(eta).log(eta) - ratio

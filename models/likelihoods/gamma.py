@@ -52,7 +52,9 @@ class Gamma(Likelihood):
             raise BagsError(msg)
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
         k = exponential(params["log_shape"], eta)
         log_k = np.log(k)

@@ -135,7 +135,9 @@ class Likelihood(ABC):
         return self.aggregates[0] == 0.0
 
     @abstractmethod
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         """Evaluate ``h``.
 
         Parameters
@@ -252,14 +254,14 @@ class Likelihood(ABC):
         if found:
             raise BagsError(found)
 
-    def inside(self, eta: Any, gap: float = 0.0) -> Any:
+    def inside(self, eta: np.ndarray, gap: float = 0.0) -> Any:
         """Bring aggregates off the ends of their range: by ``TINY`` below and ``gap`` above."""
         if not self.positive:
             return eta
         high = self.aggregates[1]
         return namespace(eta).clip(eta, TINY, None if np.isinf(high) else high - gap)
 
-    def check_mean(self, y: Any, mean: Any) -> None:
+    def check_mean(self, y: np.ndarray, mean: Any) -> None:
         """Raise NumericalError where a mean is not finite, or is 0 under a response above 0."""
         xp = namespace(mean)
         if not self.positive:
@@ -280,7 +282,7 @@ def exponential(value: Value, beside: Any) -> Any:
     return xp.exp(xp.asarray(value))
 
 
-def log_and_ratio(y: Any, eta: Any) -> tuple[Any, Any]:
+def log_and_ratio(y: np.ndarray, eta: np.ndarray) -> tuple[Any, Any]:
     """Return ``log eta`` and ``y / eta``; both 0 where ``y`` is, which allows ``eta = 0``."""
     xp = namespace(eta)
     counted = xp.broadcast_to(y > 0, eta.shape)

@@ -55,11 +55,11 @@ class Link(ABC):
     level_free: ClassVar[bool] = False
 
     @abstractmethod
-    def value(self, f: Any) -> Any:
+    def value(self, f: np.ndarray) -> Any:
         """Return ``Psi(f)``."""
 
     @abstractmethod
-    def slope(self, f: Any) -> Any:
+    def slope(self, f: np.ndarray) -> Any:
         """Return ``Psi'(f)``."""
 
     @abstractmethod
@@ -71,22 +71,22 @@ class Link(ABC):
         return self.inverse(level)
 
     @abstractmethod
-    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+    def moments(self, m: np.ndarray, s: np.ndarray | float, order: int) -> list[Any]:
         """Return ``a_0, ..., a_order``, each (n_pix,)."""
 
     @abstractmethod
-    def sd(self, m: Any, s: Any) -> Any:
+    def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         """Return the standard deviation of ``Psi(f)``: (n_pix,)."""
 
     @abstractmethod
-    def quantile(self, m: Any, s: Any, q: float) -> Any:
+    def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         """Return the quantile of ``Psi(f)`` at probability ``q``: (n_pix,)."""
 
     @abstractmethod
-    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+    def exceed(self, m: np.ndarray, s: np.ndarray, c: Any) -> Any:
         """Return ``P(Psi(f) > c)`` where ``s > 0``: (n_pix,)."""
 
-    def mean(self, m: Any, s: Any) -> Any:
+    def mean(self, m: np.ndarray, s: np.ndarray) -> Any:
         """Return the mean of ``Psi(f)``: (n_pix,)."""
         return self.moments(m, s, 0)[0]
 
@@ -101,7 +101,7 @@ class Exp(Link):
     level_free = True
 
     @override
-    def value(self, f: Any) -> Any:
+    def value(self, f: np.ndarray) -> Any:
         return namespace(f).exp(f)
 
     slope = value
@@ -116,21 +116,21 @@ class Exp(Link):
         return self.inverse(level) - 0.5
 
     @override
-    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+    def moments(self, m: np.ndarray, s: np.ndarray | float, order: int) -> list[Any]:
         """All the same."""
         mean = namespace(m).exp(m + 0.5 * s)
         return [mean] * (order + 1)
 
     @override
-    def sd(self, m: Any, s: Any) -> Any:
+    def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         return self.mean(m, s) * np.sqrt(np.expm1(s))
 
     @override
-    def quantile(self, m: Any, s: Any, q: float) -> Any:
+    def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         return np.exp(m + np.sqrt(s) * ndtri(q))
 
     @override
-    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+    def exceed(self, m: np.ndarray, s: np.ndarray, c: Any) -> Any:
         return ndtr((m - np.log(np.maximum(c, 0.0))) / np.sqrt(s))
 
 
@@ -144,11 +144,11 @@ class Square(Link):
     relative = True
 
     @override
-    def value(self, f: Any) -> Any:
+    def value(self, f: np.ndarray) -> Any:
         return f * f
 
     @override
-    def slope(self, f: Any) -> Any:
+    def slope(self, f: np.ndarray) -> Any:
         return 2.0 * f
 
     @override
@@ -157,22 +157,22 @@ class Square(Link):
         return float(np.sqrt(level))
 
     @override
-    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+    def moments(self, m: np.ndarray, s: np.ndarray | float, order: int) -> list[Any]:
         xp = namespace(m)
         known = [m * m + s, 2.0 * m, xp.full_like(m, 2.0)]
         return (known + [xp.zeros_like(m)] * max(0, order - 2))[: order + 1]
 
     @override
-    def sd(self, m: Any, s: Any) -> Any:
+    def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         return np.sqrt(4 * m**2 * s + 2 * s**2)
 
     @override
-    def quantile(self, m: Any, s: Any, q: float) -> Any:
+    def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         """Newton on the folded normal distribution."""
         return _folded_quantile(np.abs(m), np.sqrt(s), q) ** 2
 
     @override
-    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+    def exceed(self, m: np.ndarray, s: np.ndarray, c: Any) -> Any:
         sd, root = np.sqrt(s), np.sqrt(np.maximum(c, 0.0))
         return ndtr((m - root) / sd) + ndtr((-m - root) / sd)
 
@@ -186,11 +186,11 @@ class Identity(Link):
     level_free = True
 
     @override
-    def value(self, f: Any) -> Any:
+    def value(self, f: np.ndarray) -> Any:
         return f
 
     @override
-    def slope(self, f: Any) -> Any:
+    def slope(self, f: np.ndarray) -> Any:
         return namespace(f).ones_like(f)
 
     @override
@@ -198,21 +198,21 @@ class Identity(Link):
         return level
 
     @override
-    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+    def moments(self, m: np.ndarray, s: np.ndarray | float, order: int) -> list[Any]:
         xp = namespace(m)
         known = [m, xp.ones_like(m)]
         return (known + [xp.zeros_like(m)] * max(0, order - 1))[: order + 1]
 
     @override
-    def sd(self, m: Any, s: Any) -> Any:
+    def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         return np.sqrt(s)
 
     @override
-    def quantile(self, m: Any, s: Any, q: float) -> Any:
+    def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         return m + np.sqrt(s) * ndtri(q)
 
     @override
-    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+    def exceed(self, m: np.ndarray, s: np.ndarray, c: Any) -> Any:
         return ndtr((m - c) / np.sqrt(s))
 
 
@@ -223,11 +223,11 @@ class Probit(Link):
     n_term = PROBIT_TERMS
 
     @override
-    def value(self, f: Any) -> Any:
+    def value(self, f: np.ndarray) -> Any:
         return ndtr(f)
 
     @override
-    def slope(self, f: Any) -> Any:
+    def slope(self, f: np.ndarray) -> Any:
         return namespace(f).exp(-0.5 * f * f) / SQRT_2PI
 
     @override
@@ -235,7 +235,7 @@ class Probit(Link):
         return float(ndtri(min(max(level, 1e-6), 1 - 1e-6)))
 
     @override
-    def moments(self, m: Any, s: Any, order: int) -> list[Any]:
+    def moments(self, m: np.ndarray, s: np.ndarray | float, order: int) -> list[Any]:
         """``Phi(h)``, ``h = m / sqrt(1 + s)``, and Hermite polynomials."""
         xp = namespace(m)
         r = 1.0 / xp.sqrt(1.0 + s)
@@ -251,7 +251,7 @@ class Probit(Link):
         return out
 
     @override
-    def sd(self, m: Any, s: Any) -> Any:
+    def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         """By Owen's T function."""
         h = m / np.sqrt(1.0 + s)
         mean = ndtr(h)
@@ -259,11 +259,11 @@ class Probit(Link):
         return np.sqrt(np.maximum(second - mean**2, 0.0))
 
     @override
-    def quantile(self, m: Any, s: Any, q: float) -> Any:
+    def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         return ndtr(m + np.sqrt(s) * ndtri(q))
 
     @override
-    def exceed(self, m: Any, s: Any, c: Any) -> Any:
+    def exceed(self, m: np.ndarray, s: np.ndarray, c: Any) -> Any:
         return ndtr((m - ndtri(np.clip(c, 0.0, 1.0))) / np.sqrt(s))
 
 

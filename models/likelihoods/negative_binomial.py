@@ -34,7 +34,9 @@ class NegativeBinomial(Likelihood):
     bound_form = "logarithmic"
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
         r = exponential(params["log_size"], eta)
         log_eta, ratio = log_and_ratio(y, eta)

@@ -62,12 +62,14 @@ class Normal(Likelihood):
         base = deviation(sample)
         return base, total_y / total_weight / base, self.start(sample)
 
-    def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
+    def variances(self, eta: np.ndarray, params: Params, bag_data: Any) -> dict[str, Any]:
         """Return the parts of the variance of a response, by the parameter that each follows."""
         return {"log_noise": exponential(params["log_noise"], eta) * bag_data}
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         xp = namespace(eta)
         parts = self.variances(eta, params, bag_data)
         variance = xp.broadcast_to(sum(parts.values()), eta.shape)
@@ -126,7 +128,7 @@ class NormalAreas(Normal):
         return namespace(weight).stack([squares, total * total])
 
     @override
-    def variances(self, eta: Any, params: Params, bag_data: Any) -> dict[str, Any]:
+    def variances(self, eta: np.ndarray, params: Params, bag_data: Any) -> dict[str, Any]:
         s = exponential(params["log_area_noise"], eta)
         return {
             **super().variances(eta, params, bag_data[0]),

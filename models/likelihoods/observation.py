@@ -37,7 +37,7 @@ class Observation:
     likelihood: Likelihood
     link: Link
     params: Mapping[str, float]
-    y: Any
+    y: np.ndarray
     p: Any
     offsets: Any
     bag: Any
@@ -57,7 +57,9 @@ class Observation:
             likelihood.bag_data(block.weight, block.offsets, block.trials, block.squares),
         )
 
-    def terms(self, eta: Any, order: int = 1, params: Mapping[str, float] | None = None) -> Terms:
+    def terms(
+        self, eta: np.ndarray, order: int = 1, params: Mapping[str, float] | None = None
+    ) -> Terms:
         """Evaluate the log density at aggregates ``eta`` (..., n_bag)."""
         own = self.params if params is None else params
         return self.likelihood.terms(self.y, eta, own, self.bag_data, order)

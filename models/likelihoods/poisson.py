@@ -23,7 +23,9 @@ class Poisson(Likelihood):
     bound_form = "logarithmic"
 
     @override
-    def terms(self, y: Any, eta: Any, params: Params, bag_data: Any, order: int = 1) -> Terms:
+    def terms(
+        self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
+    ) -> Terms:
         log_eta, ratio = log_and_ratio(y, eta)
         value = y * log_eta - eta - gammaln(y + 1.0)
         if order == 1:

@@ -43,6 +43,16 @@ class Prediction:
     scale: float
 
     @property
+    def parts(self) -> tuple[Prediction, ...]:
+        """Itself: a mixture has several."""
+        return (self,)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Probabilities of the parts: (1,)."""
+        return np.ones(1)
+
+    @property
     def mean(self) -> np.ndarray:
         """Mean rate, per unit of weight: (n_pix,)."""
         mean: np.ndarray = self.scale * find_link(self.link).mean(self.m, self.s)

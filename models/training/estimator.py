@@ -12,7 +12,7 @@ import numpy as np
 from models.core.block import BLOCK_BAGS, refuse_missing, refuse_weightless
 from models.core.errors import NotFittedError, ParameterError
 from models.core.persist import load_arrays, write_model
-from models.core.protocol import Arrays, State, override
+from models.core.protocol import Algorithm, Arrays, BagSums, State, override
 from models.training.parameters import check_declared, parameter_names
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Estimator:
         return True
 
     @override
-    def refinement(self, state: State, n_bag: int, sums: Any) -> Any:
+    def refinement(self, state: State, n_bag: int, sums: BagSums) -> Algorithm | None:
         return None
 
     def named_hyperparameters(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from models.backend.blas import one_blas_thread
-from models.core.protocol import Model, Refinement, State
+from models.core.protocol import Algorithm, Info, Model, State
 from models.training.executor import BlockSource, Executor, Local
 from models.training.few_pixels import WholeSums
 from models.training.optim import Plateau
@@ -125,81 +125,109 @@ def train(
     """
     block_bags = source.block_bags
     n_bag = int(block_bags.sum())
-    blocks = np.flatnonzero(block_bags).tolist()
-    with WholeSums(model, executor, blocks) as sums:
-        settled = model.refinement(training.state, n_bag, sums)
-        if settled is not None:
-            return _settle(settled, sums, training, max_epochs, on_epoch, on_step)
-    while training.epoch < max_epochs and not (training.converged or training.stopped):
-        started = time.perf_counter()
-        rng = np.random.default_rng([seed, 1, training.epoch])
-        steps = plan_epoch(block_bags, n_bag if model.sweep == "full" else batch_bags, rng)
-        total, state = 0.0, training.state
+    shown = _Shown(training, on_step)
+    with WholeSums(model, executor, np.flatnonzero(block_bags).tolist()) as sums:
+        algorithm = model.refinement(training.state, n_bag, sums) or Epochs(
+            model, executor, block_bags, training, shown, seed, learning_rate, batch_bags
+        )
+        shown.algorithm, sums.on_pass = algorithm, shown.passed
+        training.state = algorithm.init(training.state)
+        while training.epoch < max_epochs and not (training.converged or training.stopped):
+            started = time.perf_counter()
+            training.state, info = algorithm.step(training.state)
+            training.converged, training.stopped = algorithm.terminate(training.state, info)
+            training.epoch += 1
+            seconds = time.perf_counter() - started
+            training.history.append(
+                {"epoch": training.epoch, "bound": info.bound, **info.report, "seconds": seconds}
+            )
+            shown.stepped()
+            if on_epoch is not None:
+                on_epoch(training)
+    return training
+
+
+class Epochs:
+    """Steps of a model's own ``update`` over batches of blocks, in another order each epoch."""
+
+    def __init__(
+        self,
+        model: Model,
+        executor: Executor,
+        block_bags: np.ndarray,
+        training: Training,
+        shown: _Shown,
+        seed: int,
+        learning_rate: float,
+        batch_bags: int,
+    ) -> None:
+        self._model, self._executor, self._block_bags = model, executor, block_bags
+        self._training, self._shown, self._seed = training, shown, seed
+        self._learning_rate, self._n_bag = learning_rate, int(block_bags.sum())
+        self._batch = self._n_bag if model.sweep == "full" else batch_bags
+
+    def init(self, state: State) -> State:
+        """Return the state as it is."""
+        return state
+
+    def step(self, state: State) -> tuple[State, Info]:
+        """Go through all blocks once."""
+        training, model = self._training, self._model
+        rng = np.random.default_rng([self._seed, 1, training.epoch])
+        steps = plan_epoch(self._block_bags, self._batch, rng)
+        total = 0.0
         for number, blocks in enumerate(steps):
             fresh: Local = {}
             ahead = steps[number + 1] if number + 1 < len(steps) else ()
-            stats = executor.sum(model.block_params(state), blocks, training.local, fresh, ahead)
-            state, info = model.update(state, stats, n_bag)
+            params = model.block_params(state)
+            stats = self._executor.sum(params, blocks, training.local, fresh, ahead)
+            state, info = model.update(state, stats, self._n_bag)
             training.local.update(fresh)
             total += info.bound * stats.n_bag
-            if on_step is not None:
-                on_step(
-                    StepReport(training.epoch + 1, number + 1, len(steps), info.bound, state.rate)
-                )
-        bound = total / n_bag
-        seconds = time.perf_counter() - started
-        training.epoch += 1
-        training.history.append(
-            {"epoch": training.epoch, "bound": bound, "rate": state.rate, "seconds": seconds}
-        )
-        still = training.plateau.see(bound / n_bag)
-        training.stopped = info.stopped
-        training.converged = still if info.converged is None else info.converged
-        training.converged &= not info.stopped
-        training.state = replace(state, rate=learning_rate * training.plateau.factor)
-        if on_epoch is not None:
-            on_epoch(training)
-    return training
+            self._shown.batch(number + 1, len(steps), info.bound, state.rate)
+        bound, rate = total / self._n_bag, state.rate
+        still = training.plateau.see(bound / self._n_bag)
+        state = replace(state, rate=self._learning_rate * training.plateau.factor)
+        converged = still if info.converged is None else info.converged
+        return state, Info(bound, converged, info.stopped, {"rate": rate})
+
+    def terminate(self, state: State, info: Info) -> tuple[bool, str]:
+        """End where the bound no longer rises at the lowest rate, or the model says so."""
+        del state
+        return bool(info.converged) and not info.stopped, info.stopped
+
+    def phase(self, state: State) -> str:
+        """Return nothing: all steps are alike."""
+        del state
+        return ""
 
 
-def _settle(
-    refinement: Refinement,
-    sums: WholeSums,
-    training: Training,
-    max_epochs: int,
-    on_epoch: Callable[[Training], None] | None,
-    on_step: Callable[[StepReport], None] | None,
-) -> Training:
-    """Advance a fit that has its own steps over all bags, until it has converged."""
-    rows = training.history
-    n_pass = int(sum(row.get("passes", 0) for row in rows))
-    last = rows[-1] if rows else {}
-    bound, left = last.get("bound", np.nan), last.get("nats_left", np.inf)
+class _Shown:
+    """Tells of batches, passes and steps."""
 
-    def show(epoch: int, step: int) -> None:
-        if on_step is not None:
-            phase = refinement.phase(training.state)
-            rate = training.state.rate
-            on_step(StepReport(epoch, step, 1, bound, rate, phase, n_pass, left))
+    algorithm: Algorithm
 
-    def passed() -> None:  # a step may take hundreds
-        nonlocal n_pass
-        n_pass += 1
-        show(training.epoch + 1, 0)
+    def __init__(self, training: Training, on_step: Callable[[StepReport], None] | None) -> None:
+        self._training, self._tell = training, on_step or (lambda _: None)
+        self._n_pass = int(sum(row.get("passes", 0) for row in training.history))
 
-    sums.on_pass = passed
-    while training.epoch < max_epochs and not (training.converged or training.stopped):
-        started = time.perf_counter()
-        training.state, info = refinement.advance(training.state)
-        training.epoch += 1
-        seconds = time.perf_counter() - started
-        training.history.append(
-            {"epoch": training.epoch, "bound": info.bound, **info.report, "seconds": seconds}
-        )
-        training.stopped = info.stopped
-        training.converged = bool(info.converged) and not info.stopped
-        bound, left = info.bound, info.report.get("nats_left", np.inf)
-        show(training.epoch, 1)
-        if on_epoch is not None:
-            on_epoch(training)
-    return training
+    def batch(self, number: int, n_batch: int, bound: float, rate: float) -> None:
+        """Tell of a batch of an epoch."""
+        self._tell(StepReport(self._training.epoch + 1, number, n_batch, bound, rate))
+
+    def passed(self) -> None:
+        """Tell of a pass: a step may take hundreds."""
+        self._n_pass += 1
+        self._step(self._training.epoch + 1, 0)
+
+    def stepped(self) -> None:
+        """Tell of a step of passes."""
+        if not isinstance(self.algorithm, Epochs):
+            self._step(self._training.epoch, 1)
+
+    def _step(self, epoch: int, step: int) -> None:
+        state, rows = self._training.state, self._training.history
+        last = rows[-1] if rows else {}
+        bound, left = last.get("bound", np.nan), last.get("nats_left", np.inf)
+        phase = self.algorithm.phase(state)
+        self._tell(StepReport(epoch, step, 1, bound, state.rate, phase, self._n_pass, left))

@@ -10,8 +10,8 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
-from geo.conventions import crs_code
-from pipeline.prediction.products import (
+from geo.grids.conventions import crs_code
+from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
     PRODUCTS,

@@ -10,23 +10,21 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
-from geo.columns import name_column
-from geo.errors import InputError, Problem
-from geo.geopackage import layer_style, outline_style
-from geo.grid import Bounds
-from geo.qgis_project import ProjectGroup, ProjectLayer, project_file
-from pipeline.config.response_words import ResponseWords
+from geo.core.columns import name_column
+from geo.core.errors import InputError, Problem
+from geo.grids.grid import Bounds
+from geo.writers.geopackage import layer_style, outline_style
+from geo.writers.qgis_project import ProjectGroup, ProjectLayer, project_file
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.prediction.area_description import column_aliases
-from pipeline.prediction.level_products import LEVELS_GPKG
-from pipeline.prediction.products import (
+from pipeline.products.level_products import LEVELS_GPKG
+from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
     QGIS_PROJECT,
     Layer,
     layers,
-    rate_unit,
 )
 from pipeline.storage.files import atomic_write
 
@@ -117,7 +115,7 @@ def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
     crs, _ = _frame(path)
     columns = list(pyogrio.read_info(path, layer=AREAS_LAYER)["fields"])
     label = '"' + label_column(columns, config.areas.id).replace('"', '""') + '"'
-    value = "probability" if config.labels is not None else "fitted_rate"
+    value = config.response_kind.level
     about = column_aliases(config, columns).get(value, value)
     source = f"./{AREAS_GPKG.file}|layername={AREAS_LAYER}"
     borders = ProjectLayer(
@@ -146,7 +144,7 @@ def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
 
 def _levels(config: Config, out: Path) -> list[ProjectLayer]:
     """Return the areas of each level, coloured by their rate, in the order of the file."""
-    path, words = out / LEVELS_GPKG.file, ResponseWords.of(config)
+    path, words = out / LEVELS_GPKG.file, config.response_kind
     found = []
     # GDAL lists the table of the styles, too: it has no shapes.
     for level in (str(name) for name, shapes in pyogrio.list_layers(path) if shapes):
@@ -155,7 +153,7 @@ def _levels(config: Config, out: Path) -> list[ProjectLayer]:
         found.append(
             ProjectLayer(
                 id=_id(f"level_{level}"),
-                name=f"{level}: {words.quantity} ({rate_unit(config)})",
+                name=f"{level}: {words.quantity} ({words.rate_unit})",
                 source=f"./{LEVELS_GPKG.file}|layername={level}",
                 kind="vector",
                 crs=CRS.from_user_input(about["crs"]),
@@ -167,9 +165,9 @@ def _levels(config: Config, out: Path) -> list[ProjectLayer]:
 
 
 def _note(config: Config) -> str:
-    words = ResponseWords.of(config)
+    totals = config.response_kind.totals
     return (
-        f"Estimates from the {words.totals} of areas; nothing was counted in a pixel. "
+        f"Estimates from the {totals} of areas; nothing was counted in a pixel. "
         f"{config.model.kind}, disagg {installed_version('disagg')}."
     )
 

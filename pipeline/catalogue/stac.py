@@ -16,21 +16,19 @@ import pyogrio
 import rasterio
 from pyproj import CRS
 
-from geo.footprint import Footprint, footprint
+from geo.grids.footprint import Footprint, footprint
 from pipeline.catalogue.assets import asset_key, asset_of, run_files
 from pipeline.catalogue.dates import days_of
 from pipeline.config.model_factory import model_settings
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.code import library_versions
 from pipeline.core.progress import Progress
 from pipeline.core.revision import full_version
-from pipeline.prediction.products import (
+from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
     STAC_COLLECTION,
     STAC_ITEM,
-    rate_unit,
 )
 from pipeline.storage.files import text_digest, write_json
 
@@ -169,7 +167,7 @@ def _collection(config: Config, item: pystac.Item) -> pystac.Collection:
             pystac.SpatialExtent([item.bbox or []]), pystac.TemporalExtent([when])
         ),
         license="other",  # that of the counts, which the run does not know
-        keywords=["disease mapping", "disaggregation", ResponseWords.of(config).quantity],
+        keywords=["disease mapping", "disaggregation", config.response_kind.quantity],
         catalog_type=pystac.CatalogType.SELF_CONTAINED,
     )
     collection.summaries.add("processing:level", [item.properties["processing:level"]])
@@ -192,21 +190,18 @@ def _title(config: Config) -> str:
 
 
 def _about(config: Config) -> str:
-    quantity = ResponseWords.of(config).quantity
-    unit = "" if config.labels is not None else f" ({rate_unit(config)})"
-    what = "labels" if config.labels is not None else "counts"
+    response = config.response_kind
     return (
-        f"{quantity[:1].upper()}{quantity[1:]}{unit} in every pixel, with its uncertainty, from "
-        f"{what} of areas"
+        f"{response.quantity.capitalize()}{response.in_unit(' ({})')} in every pixel, with its "
+        f"uncertainty, from {config.model.responses} of areas"
     )
 
 
 def _lineage(config: Config) -> str:
     names = ", ".join(config.covariates)
     model = config.model
-    response = "labels" if config.labels is not None else f"{model.likelihood} responses"
     return (
-        f"Areas and their {response}, covariates ({names}) and "
+        f"Areas and their {config.response_kind.source}, covariates ({names}) and "
         f"{'population' if config.population else 'surface'} aligned to one grid; model "
         f"{model.kind} fitted to areas as sums over their pixels; pixels and areas predicted from "
         "its posterior; evaluated by cross-validation. run.json has the whole configuration and "

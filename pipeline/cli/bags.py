@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.cli.console import Output, reported_errors, with_output_options
 from pipeline.storage.location import is_object_address
 
@@ -146,7 +146,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _check_kind(kind: str) -> None:
-    from geo.columns import suggest
+    from geo.core.columns import suggest
     from pipeline.config.catalogue import catalogue
 
     names = [each.kind for each in catalogue() if each.learns_from == "labels"]
@@ -174,7 +174,7 @@ def _open(path: Path) -> BagStore:
         what = "not a bag store" if path.exists() else "no such directory"
         remedy = "give the --out of `disagg bags import`, or work/bags.zarr of a run"
         raise InputError(Problem(str(path), what, remedy))
-    return BagStore.open(path)
+    return BagStore.open(path).training
 
 
 def _describe(store: BagStore, output: Output) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from geo.errors import InputError, Problem
-from geo.text_safety import terminal_text
+from geo.core.errors import InputError, Problem
+from geo.core.text_safety import terminal_text
 from pipeline.cli.console import (
     AsJson,
     Output,
@@ -28,9 +28,13 @@ from pipeline.cli.versions import ConfigFile, Period
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
+    from pipeline.core.progress import Progress
     from pipeline.ingest.examine import Examined
     from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
     from pipeline.ingest.raster_suspicions import Suspicion
+
+
+LINE_AFTER_S = 10.0  # from which a line says what takes so long
 
 
 def check(
@@ -58,7 +62,9 @@ def check(
 
     output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg check {config}"):
-        problems, parsed, examined, found = all_problems(config, period)
+        problems, parsed, examined, found = all_problems(
+            config, period, output.progress(LINE_AFTER_S)
+        )
         suspicions = examined.suspicions if examined is not None else ()
         output.print_json(
             {
@@ -75,7 +81,7 @@ def check(
             if problems or suspicions:
                 _print_findings(problems, suspicions)
             if examined is not None:
-                counts = parsed is not None and parsed.model.response.counts
+                counts = parsed is not None and parsed.response_kind.countable
                 print_profile(examined.profile, found.get("areas.repair", ""), counts=counts)
         if not both:  # the table on the terminal has them all
             for problem in problems:
@@ -88,7 +94,7 @@ def check(
 
 
 def all_problems(
-    path: Path, period: str | None = None
+    path: Path, period: str | None = None, progress: Progress | None = None
 ) -> tuple[list[Problem], Config | None, Examined | None, dict[str, str]]:
     """Check a configuration and its inputs.
 
@@ -109,6 +115,7 @@ def all_problems(
         return problems, None, None, {}
     missing_files(config, problems)
     from pipeline.ingest.stage import check_inputs
+    from pipeline.publishing.publish import publish_problems
     from pipeline.run.ownership import owner_problem
     from pipeline.storage.lock import check_writable
 
@@ -118,7 +125,7 @@ def all_problems(
         for key, name in config.input_paths().items()
         if "${" in name or any(f"no file {name}" in problem.found for problem in problems)
     }
-    checked = check_inputs(config)
+    checked = check_inputs(config, progress)
     for problem in checked.problems:
         # A missing file is reported once, with the configuration's line.
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
@@ -127,6 +134,8 @@ def all_problems(
     owned = owner_problem(config.output.dir, config, "output.dir")
     if owned is not None:
         problems.append(owned)
+    else:
+        problems.extend(publish_problems(config))
     try:
         check_writable(config.output.dir, "output.dir")
     except InputError as error:

@@ -23,8 +23,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError, Problem
-from geo.text_safety import terminal_text
+from geo.core.errors import InputError, Problem
+from geo.core.text_safety import terminal_text
 from pipeline.core.errors import explain
 from pipeline.core.exit_status import ExitStatus
 from pipeline.core.progress import Progress, Task
@@ -97,20 +97,20 @@ class Output:
         if self.as_json:
             print(json.dumps(value, ensure_ascii=False, indent=1))
 
-    def progress(self) -> Progress:
+    def progress(self, line_after_s: float | None = None) -> Progress:
         """Return the progress: bars on a terminal, lines elsewhere, none with --quiet."""
         from pipeline.core.progress import Silent
 
         if self.log is not None and not self.log_beside:
             return Silent() if self.quiet else self.log.progress()
-        shown = self._shown(Silent)
+        shown = self._shown(Silent, line_after_s or LINE_AFTER_S)
         if self.log is None:
             return shown
         from pipeline.updates.log_lines import Both
 
         return Both(shown, self.log.progress())
 
-    def _shown(self, silent: Callable[[], Progress]) -> Progress:
+    def _shown(self, silent: Callable[[], Progress], line_after_s: float) -> Progress:
         if self.verbose:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
@@ -119,7 +119,7 @@ class Output:
                 logging.getLogger(package).addHandler(handler)
         if self.quiet:
             return silent()
-        return Bars() if sys.stderr.isatty() else Lines()
+        return Bars() if sys.stderr.isatty() else Lines(line_after_s=line_after_s)
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,16 +10,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError, Problem
+from geo.core.addresses import redacted
+from geo.core.errors import InputError, Problem
+from geo.core.text_safety import one_line_text
 from pipeline.cli.bags import bags
+from pipeline.cli.chap import chap
 from pipeline.cli.check import all_problems, check
 from pipeline.cli.compare import compare
+from pipeline.cli.config import config as config_reference
 from pipeline.cli.console import (
     AsJson,
     Output,
@@ -29,6 +32,7 @@ from pipeline.cli.console import (
     with_log_options,
     with_output_options,
 )
+from pipeline.cli.demo import demo
 from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Config
     from pipeline.publishing.publish import Publication
 
-_DEMO_MARK = ".disagg-demo"  # in a directory that another demo may overwrite
 
 app = typer.Typer(
     name="disagg",
@@ -54,18 +57,14 @@ app = typer.Typer(
 
 
 app.add_typer(bags, name="bags")
+app.add_typer(chap, name="chap")
 add_commands(app)
+app.command()(demo)
 app.command()(check)
 app.command()(plan)
 app.command()(compare)
 app.command()(migrate)
-
-
-class Size(StrEnum):
-    """Size of the simulated country."""
-
-    small = "small"
-    country = "country"
+app.command("config")(config_reference)
 
 
 Publishes = Annotated[
@@ -103,43 +102,6 @@ def _disagg(
         print(f"disagg {full_version()}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
-
-
-@app.command()
-@with_output_options
-def demo(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="New directory, or an earlier demo.")
-    ],
-    size: Annotated[
-        Size, typer.Option(help="small: 120 areas, a minute; country: 957 areas, a million pixels.")
-    ] = Size.small,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the country.")] = 1,
-    labels: Annotated[
-        bool,
-        typer.Option("--labels", help="Simulate labels 1 and 0 instead of counts."),
-    ] = False,
-    *,
-    output: Output,
-) -> None:
-    """Simulate a country: boundaries, counts, rasters, the true rate, and disagg.yaml.
-
-    \b
-    Examples:
-      disagg demo demo
-      disagg demo big --size country --seed 7
-      disagg demo outbreaks --labels
-    """  # noqa: D301
-    with reported_errors(output, f"disagg demo {directory}"):
-        _check_demo_dir(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / _DEMO_MARK).touch()
-        output.progress().log(f"simulating a country ({size.value}) in {directory}")
-        from pipeline.demo.country import simulate_country
-
-        config = simulate_country(directory, size=size.value, seed=seed, labels=labels)
-        output.print_json({"config": str(config), "size": size.value, "seed": seed})
-        output.print(f"Configuration: {config}\nNext: disagg run {config}")
 
 
 _RUN = """Run all stages: ingest, fit, predict, evaluate, report. Skip those that are up to date.
@@ -194,6 +156,45 @@ def _run(
         into=into,
         publishes=publishes,
     )
+
+
+_UPDATE = """Take a new or corrected period of a series into the fitted model, and map it.
+
+Costs what the new period costs: the hyperparameters stay as the last fit found them. It says when
+a new fit (disagg run) is due.
+
+\b
+Examples:
+  disagg update disagg.yaml
+  disagg update disagg.yaml --counts cases-2024-07.csv --publish
+"""
+
+
+@app.command(name="update", help=_UPDATE)
+@with_output_options
+@with_log_options
+def _update(
+    config: ConfigFile,
+    counts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of the counts, in place of the file's."),
+    ] = None,
+    *,
+    period: Period = None,
+    publishes: Publishes = False,
+    output: Output,
+) -> None:
+    changes = None if counts is None else {"counts": {"path": str(counts.absolute())}}
+
+    def load() -> Config:
+        found = _load(config, period, with_inputs=True, changes=changes)
+        if found.time is None:
+            remedy = "add `time: {step: month}`, or `disagg run` for a map of one period"
+            raise InputError(Problem(f"{config}: time", "is not given: one period a run", remedy))
+        return found
+
+    names = ("ingest", "fit", "predict", "evaluate", "report")
+    _run_stages(config, names, False, output, period, load=load, publishes=publishes, update=True)
 
 
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
@@ -253,7 +254,8 @@ def models(as_json: AsJson = False) -> None:
 
 
 # Schedulers decide by the status: every command's help has the table.
-for _each in (*app.registered_commands, *bags.registered_commands):
+_commands = (*app.registered_commands, *bags.registered_commands, *chap.registered_commands)
+for _each in _commands:
     _each.epilog = f"\b\nExit status:\n{help_text()}"
 
 
@@ -293,6 +295,10 @@ def _main(arguments: list[str] | None = None) -> int:
             return _report_usage(error)
         import traceback
 
+        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+            described = redacted(one_line_text(str(error)))
+            where = {"type": type(error).__name__, "traceback": "standard error"}
+            Output(True, False, False).print_json({"ok": False, "error": described, **where})
         traceback.print_exc()
         print_error(
             "this is a defect of disagg, not of your data; please report it with the lines above"
@@ -328,30 +334,21 @@ def _report_usage(error: Any) -> int:
     return ExitStatus.BAD_INPUT
 
 
-def _check_demo_dir(directory: Path) -> None:
-    """Raise InputError if the directory has files that are not of a demo."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(Problem(str(directory), "a file, not a directory", "give a directory"))
-    ours = any((directory / name).exists() for name in (_DEMO_MARK, "truth_rate.tif"))
-    if directory.is_dir() and any(directory.iterdir()) and not ours:
-        raise InputError(
-            Problem(
-                str(directory),
-                "has files that are not of a demo",
-                "give a new or an empty directory",
-            )
-        )
-
-
-def _load(path: Path, period: str | None = None, *, with_inputs: bool) -> Config:
+def _load(
+    path: Path,
+    period: str | None = None,
+    *,
+    with_inputs: bool,
+    changes: dict[str, Any] | None = None,
+) -> Config:
     """Read a configuration for a run; raise InputError with all problems of it and its inputs."""
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
-    config = read_config(path, problems, period)
+    config = read_config(path, problems, period, changes)
     if config is not None and with_inputs:
         missing_files(config, problems)
-        if problems:
+        if problems and changes is None:
             problems = all_problems(path, period)[0]
     if config is None or problems:
         raise InputError(problems)
@@ -368,9 +365,10 @@ def _run_stages(
     load: Callable[[], Config] | None = None,
     into: Path | None = None,
     publishes: bool = False,
+    update: bool = False,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
-    command += "" if load is None else " --from"
+    command = "update" if update else command + ("" if load is None else " --from")
     given = {"--into": into, "--period": period, "--within": within}
     shown = Storage().place(path)  # an address has two slashes, which a path has not
     again = f"disagg {command} {shown}"
@@ -382,7 +380,7 @@ def _run_stages(
         return f" during {at[-1]}" if at else ""
 
     with reported_errors(output, again, stage):
-        from pipeline.prediction.products import announced_files
+        from pipeline.products.products import announced_files
         from pipeline.run.fingerprints import Fingerprints
         from pipeline.run.runner import stale_stages, summarise_stages
         from pipeline.updates.attended import attended
@@ -397,6 +395,10 @@ def _run_stages(
             config = run.retried(own)
             run.config = config
             output.name_log(config)
+            if publishes:
+                from pipeline.publishing.publish import check_publishable, publish
+
+                run.retried(lambda: check_publishable(config))
             if within is not None:
                 config, chosen = _within(path, config, within, progress, period)
             fingerprints = Fingerprints(config)
@@ -407,11 +409,15 @@ def _run_stages(
                         "stages"
                     )
             results = run.run_stages(
-                config, names, progress, force=force, on_start=at.append, fingerprints=fingerprints
+                config,
+                names,
+                progress,
+                force=force,
+                update=update,
+                on_start=at.append,
+                fingerprints=fingerprints,
             )
             if publishes:
-                from pipeline.publishing.publish import publish
-
                 at.append("publish")
                 published = run.retried(lambda: publish(config, progress=progress))
                 run.published(config, published)

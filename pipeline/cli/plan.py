@@ -157,10 +157,12 @@ def _sizes(found: RunPlan) -> Table:
         ("disk: bag store", _size(b["bags.zarr"])),
         ("disk: aligned grid", _size(b["grid.zarr"])),
         ("disk: maps", f"{_size(b['maps'])} ({sizes.n_maps})"),
+        ("copies of inputs", f"{_size(b['copies'])}, {_size(b['fetched'])} still to be fetched"),
         ("disk: at most", f"{_size(found.disk_bytes)}, {_size(found.disk_free)} are free"),
         ("a cluster's worker", f"{_size(found.worker_bytes)} of memory"),
     ):
-        table.add_row(name, value)
+        if name != "copies of inputs" or b["copies"]:  # of inputs at addresses
+            table.add_row(name, value)
     return table
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.cli.console import Output
 
 if TYPE_CHECKING:

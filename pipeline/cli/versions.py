@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.console import (
     Output,
     reported_errors,
@@ -86,17 +86,19 @@ def versions(
     """
     with reported_errors(output, f"disagg versions {config}"):
         from pipeline.publishing.publish import publish_dir
-        from pipeline.publishing.versions import current_version, faults, list_all_versions
+        from pipeline.publishing.versions import open_versions
 
-        directory = publish_dir(read(config, None))
-        current, every = current_version(directory), list_all_versions(directory)
-        wrong = [f"{v.path}: cannot be read: {v.trouble}" for v in every if v.trouble]
-        if current is None and (directory / "current").is_symlink():
-            wrong.append(f"{directory / 'current'}: the current version is damaged or gone")
+        store = open_versions(publish_dir(read(config, None)))
+        directory, current, every = store.place, store.current(), store.all()
+        troubled = [(v.path, v.trouble.removeprefix(f"{v.path}: ")) for v in every if v.trouble]
+        wrong = [f"{path}: cannot be read: {trouble}" for path, trouble in troubled]
+        lost = store.current_name() if current is None else None
+        if lost is not None:
+            wrong.append(f"{directory}: the current version, {lost}, is damaged or gone")
         if verify:
             with output.progress().task("versions", len(every)) as task:
                 for each in every:
-                    wrong += [] if each.trouble else faults(each)
+                    wrong += each.faults()
                     task.advance()
         rows = [
             {
@@ -116,8 +118,9 @@ def versions(
             star = "*" if row["current"] else " "
             parts = (row[key] for key in ("version", "published", "period", "verdict"))
             output.print(f"{star} {'  '.join(str(part) for part in parts if part)}")
+        remedy = f"; restore it from a back-up, or `disagg rollback {config}`"
         for line in wrong:
-            output.error(f"error: {line}; restore it from a back-up, or `disagg rollback {config}`")
+            output.error(f"error: {line}{'' if '; ' in line else remedy}")
         if wrong:
             raise typer.Exit(ExitStatus.BAD_INPUT)
         if verify and rows:
@@ -134,10 +137,9 @@ def rollback(
     """Make the previous version current again, or any other."""
     with reported_errors(output, f"disagg rollback {config}"):
         from pipeline.publishing.publish import publish_dir
-        from pipeline.publishing.versions import roll_back
+        from pipeline.publishing.versions import open_versions
 
-        directory = publish_dir(read(config, None))
-        before, now = roll_back(directory, to)
+        before, now = open_versions(publish_dir(read(config, None))).roll_back(to)
         was = None if before is None else before.name
         output.print_json({"ok": True, "was": was, "version": now.name, "directory": str(now.path)})
         output.print(f"current version: {now.name} (before: {was or 'none'})")

@@ -6,6 +6,7 @@ only when a configuration names that kind.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import os
@@ -14,16 +15,20 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
+from pipeline.cluster.jobqueue import submitted
 from pipeline.cluster.kubernetes import ONE_BLAS_THREAD, cluster_spec
 from pipeline.cluster.local import Workers, allocate_workers
+from pipeline.core.errors import NeverAnsweredError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from pipeline.config.compute_schema import Compute
+    from pipeline.config.compute_schema import Compute, Tls
 
-CONNECT_SECONDS = 20
+CONNECT_SECONDS = 8
+#: Schedulers that have answered this process: one that is lost may be starting again.
+_ANSWERED: set[str] = set()
 # Dask would serve its dashboard, which has no login, on every network interface.
 LOOPBACK = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
 _LEVEL = logging.CRITICAL
@@ -36,7 +41,8 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
 
     ``local`` is threads of this process: None. ``processes`` are workers of this machine that share
     its cores and memory, or one for each of its GPUs. An address is a scheduler that runs already;
-    over TLS with ``compute.tls``. ``kubernetes`` and ``gateway`` are clusters made for this run.
+    over TLS with ``compute.tls``. ``kubernetes``, ``gateway`` and ``jobqueue`` are made for this
+    run.
 
     Parameters
     ----------
@@ -62,6 +68,8 @@ def open_cluster(compute: Compute) -> Iterator[Client | None]:
             yield stack.enter_context(_kubernetes(compute))
         elif compute.scheduler == "gateway":
             yield stack.enter_context(_gateway(compute))
+        elif compute.scheduler == "jobqueue":
+            yield stack.enter_context(_jobqueue(compute))
         else:
             yield stack.enter_context(_connected(compute))
 
@@ -176,25 +184,52 @@ def _one_blas_thread_in_children() -> Iterator[None]:
 def _connected(compute: Compute) -> Client:
     from distributed import Client
 
-    security: Any = None
-    if compute.tls is not None:
-        from distributed.security import Security
-
-        tls = compute.tls
-        security = Security(
-            tls_ca_file=tls.ca,
-            tls_client_cert=tls.cert,
-            tls_client_key=tls.key,
-            require_encryption=True,
-        )
+    security = None if compute.tls is None else _security(compute.tls)
     try:
-        return Client(compute.scheduler, security=security, timeout=CONNECT_SECONDS)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        found = f"no scheduler answers at {compute.scheduler} ({_reason(error)})"
+        asyncio.run(_greeted(compute.scheduler, security))
+        client = Client(compute.scheduler, security=security, timeout=CONNECT_SECONDS)
+    except (OSError, TimeoutError, ValueError, TypeError, MemoryError) as error:
+        reason = _reason(error) if str(error) else f"silent for {CONNECT_SECONDS:g} s"
+        if isinstance(error, MemoryError):  # of a length that is none
+            reason = "another kind of server answers"
+        found = f"no scheduler answers at {compute.scheduler} ({reason})"
         remedy = "start it, correct the address or compute.tls, or give scheduler: local"
         # An address that is none is a ValueError; a scheduler may be restarting.
         away = isinstance(error, OSError | TimeoutError)
-        raise InputError(Problem("compute.scheduler", found, remedy, transient=away)) from None
+        problem = Problem("compute.scheduler", found, remedy, transient=away)
+        if compute.scheduler in _ANSWERED:
+            raise InputError(problem) from None
+        raise NeverAnsweredError(problem) from None
+    _ANSWERED.add(compute.scheduler)
+    return client
+
+
+async def _greeted(address: str, security: Any) -> None:
+    """Greet a scheduler: Dask's client waits without end for one that accepts and is silent."""
+    from distributed.comm import connect
+
+    options = {} if security is None else security.get_connection_args("client")
+    greeting = connect(address, timeout=CONNECT_SECONDS, **options)
+    (await asyncio.wait_for(greeting, CONNECT_SECONDS)).abort()
+
+
+def check_scheduler(compute: Compute) -> None:
+    """Raise InputError unless the scheduler answers, if ``compute`` names one that runs already."""
+    if "://" in compute.scheduler:
+        _quiet()
+        _connected(compute).close()
+
+
+def _security(tls: Tls) -> Any:
+    """Return the certificate for each of client, scheduler and workers."""
+    from distributed.security import Security
+
+    own = {
+        f"tls_{role}_{part}": getattr(tls, part)
+        for role in ("client", "scheduler", "worker")
+        for part in ("cert", "key")
+    }
+    return Security(tls_ca_file=tls.ca, require_encryption=True, **own)
 
 
 # -- clusters made to order ------------------------------------------------------------------------
@@ -236,6 +271,23 @@ def _gateway(compute: Compute) -> Iterator[Client]:
             cluster.scale(int(compute.workers))
             client = stack.enter_context(cluster.get_client(set_as_default=False))
             client.wait_for_workers(int(compute.workers), timeout=wanted.timeout)
+        yield client
+
+
+@contextmanager
+def _jobqueue(compute: Compute) -> Iterator[Client]:
+    package = _needed("dask_jobqueue", "jobqueue")
+    from distributed.security import Security
+
+    wanted: Any = compute.jobqueue
+    # Whoever reaches the scheduler can run code as this user, and it listens to other machines.
+    security = Security.temporary() if compute.tls is None else _security(compute.tls)
+    remedy = "see the queue (squeue, qstat) and the jobs' logs in compute.jobqueue.dir"
+    with ExitStack() as stack:
+        with _one_line_errors("compute.jobqueue", "no job has started", remedy):
+            cluster = stack.enter_context(submitted(compute, package, security))
+            client = stack.enter_context(_client_of(cluster))
+            client.wait_for_workers(1, timeout=wanted.timeout)
         yield client
 
 

@@ -45,6 +45,7 @@ def cluster_spec(compute: Compute) -> dict[str, Any]:
     Keys of ``compute.kubernetes.pod`` (pull secrets, selectors, tolerations, volumes) hold for
     workers and scheduler. If this process is in a pod that names itself (``$DISAGG_POD_NAME`` and
     ``$DISAGG_POD_UID``), the cluster belongs to that pod and is deleted with it.
+    ``$DISAGG_INSTANCE`` is its label ``app.kubernetes.io/instance``: network policies look for it.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def cluster_spec(compute: Compute) -> dict[str, Any]:
     return {
         "apiVersion": "kubernetes.dask.org/v1",
         "kind": "DaskCluster",
-        "metadata": {"name": wanted.name, **_owner(os.environ)},
+        "metadata": {"name": wanted.name, **_metadata(os.environ)},
         "spec": {
             "idleTimeout": 0,
             "worker": {
@@ -135,12 +136,16 @@ def _pod(keys: Mapping[str, Any], container: dict[str, Any]) -> dict[str, Any]:
     return {**defaults, **keys, "volumes": volumes, "containers": [secured]}
 
 
-def _owner(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the metadata that make a cluster go with the pod that asked for it."""
+def _metadata(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata that make a cluster go with the pod that asked for it, and its label."""
+    found: dict[str, Any] = {}
+    if instance := environment.get("DISAGG_INSTANCE"):
+        found["labels"] = {"app.kubernetes.io/instance": instance}
     name, uid = (environment.get(f"DISAGG_POD_{key}") for key in ("NAME", "UID"))
-    if not (name and uid):
-        return {}
-    return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}
+    if name and uid:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        found["ownerReferences"] = [owner]
+    return found
 
 
 def _port(name: str, number: int) -> dict[str, Any]:

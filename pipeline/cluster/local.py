@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, parse_bytes
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.schema import Config
 
 if TYPE_CHECKING:

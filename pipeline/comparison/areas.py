@@ -17,10 +17,11 @@ from pipeline.comparison.probability import (
     ratio_interval,
 )
 from pipeline.comparison.sides import BAGS, Side
-from pipeline.prediction.areas import predict_areas
-from pipeline.prediction.arrays import AreaArrays
+from pipeline.core.errors import StoreError
+from pipeline.products.areas import predict_areas
+from pipeline.products.arrays import AreaArrays
 from pipeline.store.bag_store import BagStore
-from pipeline.store.joined_stores import WITHOUT_COUNTS, JoinedStores, open_without_counts
+from pipeline.store.earlier_store import lacks_areas
 
 SAME_PEOPLE = 1e-6  # relative difference of two sums of the same people
 #: How far the total of the draws may be from that of a table: Monte Carlo errors, and a share.
@@ -45,17 +46,19 @@ class AreaRates(AreaArrays):
     rate: np.ndarray
 
 
-def open_areas(side: Side) -> JoinedStores:
+def open_areas(side: Side) -> BagStore:
     """Open the areas of a side, those without a count too."""
     store = BagStore.open(side.place(BAGS))
-    others = open_without_counts(store, side.place(WITHOUT_COUNTS))
-    return JoinedStores([store] if others is None else [store, others])
+    if lacks_areas(store.pixels):
+        found = f"{store.path}: of an earlier version; run `disagg migrate` on its configuration"
+        raise StoreError(found)
+    return store
 
 
 def draw_area_rates(
     model: Any,
     draws: Any,
-    areas: JoinedStores,
+    areas: BagStore,
     published: pd.DataFrame,
     n_thread: int | None,
     advance: Callable[[int], None] | None = None,
@@ -66,7 +69,7 @@ def draw_area_rates(
     ----------
     model : fitted model
     draws : draws of functions
-    areas : JoinedStores
+    areas : BagStore
         Pixels of the areas. Their counts may be of another run than the model.
     published : DataFrame
         Table of the areas of the model's own run, indexed by id: ``observed``, ``people``,

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 import models
-from geo.errors import InputError, Problem
-from geo.temporary import temporary_directory
+from geo.core.errors import InputError, Problem
+from geo.core.temporary import temporary_directory
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cluster.local import n_thread
 from pipeline.comparison.areas import (
@@ -33,7 +33,6 @@ from pipeline.comparison.outputs import (
 from pipeline.comparison.pixels import check_overlap, compare_pixels
 from pipeline.comparison.report import change_report, described_table, moments
 from pipeline.comparison.sides import Side
-from pipeline.config.response_words import ResponseWords
 from pipeline.core.code import installed_version
 from pipeline.core.progress import Progress
 from pipeline.core.signals import deferred_signals
@@ -107,7 +106,7 @@ def compare_sides(
     for note in notes:
         progress.log(f"compare: {note}")
     sure = 0.5 + 0.5 * b.config.output.interval
-    scale = b.config.output.rate_per / a.config.output.rate_per if b.config.labels is None else 1.0
+    scale = b.response.rate_per / a.response.rate_per
     out.parent.mkdir(parents=True, exist_ok=True)
     with temporary_directory(f".{out.name}.partial-", out.parent) as staging:
         described = descriptions(b)
@@ -144,8 +143,7 @@ def compare_sides(
 
 
 def _check_same_quantity(a: Side, b: Side) -> None:
-    words = [ResponseWords.of(side.config) for side in (a, b)]
-    named = [f"{w.quantity}, {w.rate_unit(1)}" for w in words]
+    named = [f"{side.response.quantity}, {side.response.unit_per(1)}" for side in (a, b)]
     if named[0] != named[1]:
         found = f"maps {named[1]}, but {a.label} maps {named[0]}"
         raise InputError(Problem(b.label, found, "compare maps of the same quantity and unit"))
@@ -171,13 +169,12 @@ def _draw(
     a: Side, b: Side, independent: bool, n_draws: int | None, notes: list[str]
 ) -> _Drawn | None:
     """Draw both models, if both can be; else say why not."""
-    positive = b.config.labels is None and b.config.model.response.counts
     for side in (a, b):
         if not side.drawn:
             notes.append(
                 f"{side.label}: {side.lacks}; means and standard deviations of the maps are "
                 "compared instead, as if the errors of A and B were independent and "
-                + ("log-normal" if positive else "normal")
+                + ("log-normal" if b.response.countable else "normal")
             )
             return None
     pair = [models.load(side.model) for side in (a, b)]  # type: ignore[arg-type]
@@ -214,8 +211,7 @@ def _areas(
 ) -> tuple[AreaChange, str]:
     """Compare the areas; also return by what."""
     interval, rate_per = b.config.output.interval, b.config.output.rate_per
-    labels = b.config.labels is not None
-    tables = [moments(frame, labels) for frame in layers]
+    tables = [moments(frame, b.response) for frame in layers]
     if drawn is not None:
         stores = [open_areas(side) for side in (a, b)]
         with progress.task("areas", sum(store.n_bag for store in stores)) as task:
@@ -241,7 +237,7 @@ def _areas(
             "and standard deviations"
         )
         progress.log(f"compare: warning: {notes[-1]}")
-    positive = not labels and b.config.model.response.counts
+    positive = b.response.countable
     found = change_by_tables(*tables, scale=scale, interval=interval, positive=positive)
     return found, MOMENTS
 

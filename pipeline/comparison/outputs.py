@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 import pyogrio
 
-from geo.colours import Scale, ramp_colours
-from geo.geopackage import LayerDescription, describe_layer, graduated_style
-from geo.styles import write_style
-from geo.write_errors import explained_write_errors
+from geo.writers.colours import Scale, ramp_colours
+from geo.writers.geopackage import LayerDescription, describe_layer, graduated_style
+from geo.writers.styles import write_style
+from geo.writers.write_errors import explained_write_errors
 from pipeline.comparison.pixels import DIFFERENCE, PROBABILITY, RATIO
 from pipeline.comparison.sides import Side
-from pipeline.config.response_words import ResponseWords
-from pipeline.prediction.csv_table import write_csv
-from pipeline.prediction.products import AREAS_LAYER
+from pipeline.products.csv_table import write_csv
+from pipeline.products.products import AREAS_LAYER
 
 CSV, PACKAGE, LAYER, REPORT = "change.csv", "change.gpkg", "change", "compare.json"
 STYLES = tuple(name.replace(".tif", ".qml") for name in (DIFFERENCE, RATIO, PROBABILITY))
@@ -118,11 +117,4 @@ def write_change_styles(directory: Path, unit: str) -> None:
 
 
 def _words(side: Side) -> dict[str, str]:
-    config = side.config
-    words = ResponseWords.of(config)
-    unit = words.rate_unit(config.output.rate_per) if config.labels is None else "1"
-    return {
-        **words.placeholders,
-        "interval": f"{100 * config.output.interval:g} %",
-        "unit": unit,
-    }
+    return {**side.response.texts, "unit": side.response.rate_unit}

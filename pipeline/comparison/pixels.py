@@ -12,11 +12,11 @@ import rasterio
 import rasterio.warp
 from rasterio.windows import Window
 
-from geo.align import aligned
-from geo.errors import InputError, Problem
-from geo.geotiff import TiledWriter
-from geo.grid import Grid, Tile
-from geo.raster import RasterSource
+from geo.core.errors import InputError, Problem
+from geo.grids.grid import Grid, Tile
+from geo.sources.align import aligned
+from geo.sources.registry import source_of
+from geo.writers.geotiff import TiledWriter
 from pipeline.comparison.probability import larger_by_moments, larger_paired
 from pipeline.comparison.sides import GRID, Side
 from pipeline.core.progress import Progress
@@ -135,7 +135,7 @@ def compare_pixels(
     same = grid == grid_of(a.level)
     reader = _Reader(a, b, grid, same, scale)
     cubes = None if draws is None else (_Cube(a, draws[0]), _Cube(b, draws[1]))
-    kind = "real" if b.config.labels is not None or not b.config.model.response.counts else None
+    kind = None if b.response.countable else "real"
 
     def compute(tile: Tile) -> tuple[np.ndarray, ...]:
         mean_a, mean_b = reader.level(tile)
@@ -192,7 +192,7 @@ class _Reader:
 
     def __init__(self, a: Side, b: Side, grid: Grid, same: bool, scale: float) -> None:
         self._a, self._b, self._grid, self._same, self._scale = a, b, grid, same, scale
-        self._sources = {} if same else {p: RasterSource(p) for p in (a.level, a.spread)}
+        self._sources = {} if same else {p: source_of(p) for p in (a.level, a.spread)}
 
     def level(self, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
         return self._read(self._a.level, self._b.level, tile)

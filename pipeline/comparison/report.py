@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.comparison.alarms import RATE, Kind, find_changes
+from pipeline.comparison.alarms import RATE, find_changes
 from pipeline.comparison.differences import what_differed
 from pipeline.comparison.pixels import PixelChange
 from pipeline.comparison.sides import Side
 from pipeline.comparison.words import headline
-from pipeline.config.response_words import ResponseWords
 from pipeline.core.json_values import jsonable
 from pipeline.reporting.tables import name_column
+from pipeline.responses.response import Response
 
 N_LISTED = 10  # areas that rose, or fell, most
 
@@ -77,7 +77,7 @@ def change_report(
         if len(chosen) == total["n_areas"]:
             sums = {x: float(chosen[f"observed_{x}"].sum()) for x in "ab"}
             total = {**total, "observed": sums}
-    words = ResponseWords.of(b.config)
+    words = b.response
     report = {
         "format": "disagg-comparison",
         "version": 1,
@@ -129,11 +129,11 @@ def _largest(table: pd.DataFrame, *, up: bool) -> list[dict[str, Any]]:
     ]
 
 
-def moments(frame: pd.DataFrame, labels: bool) -> pd.DataFrame:
+def moments(frame: pd.DataFrame, response: Response) -> pd.DataFrame:
     """Return mean and standard deviation of the rates of a table of areas."""
     nothing = np.full(len(frame), np.nan)
-    if labels:
-        columns = {"rate": frame["probability"], "sd": frame["probability_sd"]}
+    if not response.drawn:
+        columns = {"rate": frame[response.level], "sd": frame[f"{response.level}_sd"]}
         return pd.DataFrame({**columns, "exposure": nothing, "expected": nothing}, frame.index)
     # Per person, by the table's own rates: also where they are per person tested.
     per = frame["fitted_rate"] / frame["fitted"]
@@ -156,8 +156,7 @@ def described_table(
     Also return the noise between areas, None of labels.
     """
     a, b = layers
-    trials = side.config.labels is None and side.config.model.response.needs_trials
-    exposed = "tested" if trials else "people"  # as in areas.csv
+    exposed = side.response.exposure_column  # as in areas.csv
     table = table.rename(columns={f"exposure_{x}": f"{exposed}_{x}" for x in "ab"})
     ids = [*b.index, *a.index.difference(b.index, sort=False)]
     result = table.reindex(pd.Index(ids, name="id"))
@@ -170,19 +169,16 @@ def described_table(
     if named:
         whole = named[0] if len(named) == 1 else named[0].combine_first(named[1])
         result.insert(0, "name", whole.reindex(result.index))
-    if side.config.labels is not None:
+    if side.response.changes is None:
         return result, None
-    kind: Kind = "values"
-    if side.config.model.response.counts:
-        kind = "trials" if trials else "counts"
     sides = []
     scale = side.config.output.rate_per / of_a.config.output.rate_per
     for frame, factor in ((a, scale), (b, 1.0)):
-        own = moments(frame, labels=False)
+        own = moments(frame, side.response)
         own[["rate", "sd"]] *= factor
         own["observed"] = frame["observed"]
         sides.append(own.reindex(result.index))
-    tested, noise = find_changes(sides[0], sides[1], kind)
+    tested, noise = find_changes(sides[0], sides[1], side.response.changes)
     result["change_p_value"], result["changed"] = tested["p_value"], tested["told"]
     return result, noise
 

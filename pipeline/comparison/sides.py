@@ -11,22 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.schema import Config
-from pipeline.prediction.products import (
+from pipeline.products.products import (
     AREAS_CSV,
     AREAS_GPKG,
-    PROBABILITY_MEAN,
-    PROBABILITY_SD,
-    RATE_MEAN,
-    RATE_SD,
     RUN_RECORD,
 )
+from pipeline.responses.response import Response
 from pipeline.run.record import read_record
 from pipeline.storage.files import file_digest
 from pipeline.storage.local_commit import MARKER
 from pipeline.storage.location import LINK
-from pipeline.store.joined_stores import WITHOUT_COUNTS
 
 GRID, BAGS, MODEL = "work/grid.zarr", "work/bags.zarr", "work/model"
 ABOUT = "version.json"
@@ -70,14 +66,19 @@ class Side:
     lacks: str = ""
 
     @property
+    def response(self) -> Response:
+        """What its areas' values are."""
+        return self.config.response_kind
+
+    @property
     def level(self) -> Path:
         """Raster of the mean rate, or of the mean probability."""
-        return self.directory / (RATE_MEAN if self.config.labels is None else PROBABILITY_MEAN).file
+        return self.directory / f"{self.response.mean_map}.tif"
 
     @property
     def spread(self) -> Path:
         """Raster of the standard deviation."""
-        return self.directory / (RATE_SD if self.config.labels is None else PROBABILITY_SD).file
+        return self.directory / f"{self.response.spread_maps[-1]}.tif"
 
     @property
     def areas(self) -> Path:
@@ -92,7 +93,7 @@ class Side:
     @property
     def drawn(self) -> bool:
         """Whether its posterior can be drawn from."""
-        return self.model is not None and self.data is not None and self.config.labels is None
+        return self.model is not None and self.data is not None and self.response.drawn
 
     def place(self, name: str) -> Any:
         """Resolve a path of its data: local, or on an object store."""
@@ -152,8 +153,8 @@ def open_side(directory: Path, label: str | None = None) -> Side:
         if not (model / "model.json").is_file():
             return replace(side, lacks="the version keeps no model")
         return replace(side, model=model, lacks="its aligned grid is no longer there")
-    if config.labels is not None:
-        return replace(side, lacks="models of labels are compared by their means")
+    if not side.response.drawn:
+        return replace(side, lacks=f"models of {side.response.totals} are compared by their means")
     if not _of_one_run(directory):
         return replace(side, lacks=f"{directory / 'work'} is not that of the maps")
     return replace(side, model=directory / MODEL, data=directory, basis={})
@@ -212,8 +213,7 @@ def _of_one_run(directory: Path) -> bool:
         return False
     left = {**record["ingest"]["outputs"], **record["fit"]["outputs"]}
     used = record["predict"]["inputs"]
-    names = [GRID, BAGS, MODEL, *([WITHOUT_COUNTS] if WITHOUT_COUNTS in used else [])]
     return all(
         name in used and left.get(name) == used[name] and (directory / name).exists()
-        for name in names
+        for name in (GRID, BAGS, MODEL)
     )

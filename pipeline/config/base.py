@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
@@ -29,3 +30,9 @@ def config_errors(wrong: Sequence[tuple[str, str, str]]) -> PydanticCustomError:
     """Return one validation error for several (key, finding, remedy); a key may be empty."""
     text = "; ".join(f"{key}: {found}; {remedy}" for key, found, remedy in wrong)
     return PydanticCustomError("disagg_many", "{text}", {"text": text, "each": list(wrong)})
+
+
+def or_one(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a list have one value for a list of one, as our validators do."""
+    lists = schema.get("anyOf") or [{name: schema.pop(name) for name in ("type", "items")}]
+    schema["anyOf"] = [*lists, lists[0]["items"]]

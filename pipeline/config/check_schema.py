@@ -47,6 +47,7 @@ class Check(Section):
 
     accept: tuple[Annotated[str, AfterValidator(_accepted)], ...] = Field(
         (),
+        examples=[["scale", "scale:covariates.evi"]],
         description="suspicions not to report: codes such as 'scale', or of one input, "
         "'scale:covariates.evi'",
     )

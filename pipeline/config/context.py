@@ -25,12 +25,18 @@ class StageContext:
     record : mapping
         Of each earlier stage that has run: its ``inputs`` (fingerprints by name) and its
         ``summary``, as in ``run.json``.
+    inputs : mapping of str to str
+        Fingerprints of the stage's own inputs, by name.
+    update : bool
+        Whether a fitted model takes in what is new, instead of a new fit.
     """
 
     config: Config
     progress: Progress = field(default_factory=Silent)
     fingerprint: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    update: bool = False
 
     @property
     def storage(self) -> Storage:

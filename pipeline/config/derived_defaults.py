@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pipeline.responses.registry import words
+
 
 def directory_of_its_name(data: dict[str, Any], base: Path) -> Any:
     """Return ``output`` with a directory of the map's name, if unset: one map, one directory."""
@@ -44,6 +46,20 @@ def rate_per_one(data: dict[str, Any]) -> Any:
     output, counts = data["output"], data.get("counts")
     if not isinstance(output, dict) or not isinstance(counts, dict):
         return output
-    if counts.get("weight") is None and counts.get("of") != "average":
+    asked = words().get(str(counts.get("of")))
+    if counts.get("weight") is None and (asked is None or asked.adds_up):
         return output
     return {"rate_per": 1, **output}
+
+
+SPACE_TIME = "space_time"
+
+
+def model_of_time(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration's values with the model of several periods, where it has ``time``."""
+    model = data.get("model", {})
+    if data.get("time") is None or not isinstance(model, dict):
+        return data
+    if model.get("kind", "vbagg") != "vbagg":
+        return data
+    return {**data, "model": {**model, "kind": SPACE_TIME}}

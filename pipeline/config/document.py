@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from geo.errors import Problem
+from geo.core.errors import Problem
 from pipeline.core.errors import StoreError
 from pipeline.storage.location import Location
 

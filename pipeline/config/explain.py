@@ -8,14 +8,14 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-from geo.errors import Problem
+from geo.core.errors import Problem
 from pipeline.config.base import Section
 from pipeline.config.document import Document, Key, dotted
 from pipeline.config.input_schema import Covariate
 from pipeline.config.schema import Config
 from pipeline.config.suggestions import near, suggest_value
 
-_MEMBERS = {"FoldsFile", "int", "literal['auto']"}
+_MEMBERS = {"FoldsFile", "constrained-int", "literal['auto']"}
 
 
 def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
@@ -83,7 +83,7 @@ def explain_error(detail: Any, data: Any, unknown: list[Key], document: Document
     """Turn an error of pydantic into a problem; None if another error covers it."""
     key = in_data(data, detail["loc"])
     kind, value = detail["type"], detail["input"]
-    if detail["loc"][-1:] == ("int",) and isinstance(value, dict):
+    if detail["loc"][-1:] == ("constrained-int",) and isinstance(value, dict):
         return None  # the other half of a union reports the mapping's errors
     if kind == "too_short" and value:
         return None  # the items have their own errors

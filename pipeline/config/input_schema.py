@@ -6,25 +6,34 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from geo.raster_header import BandChoice, RasterHeader
-from geo.spelling import Spelling
-from pipeline.config.base import Section, config_error
-from pipeline.config.values import Crs, Encoding, InputPath, Number, Text, Whole
+from geo.core.spelling import Spelling
+from geo.sources.raster_header import BandChoice, RasterHeader
+from pipeline.config.base import Section, config_error, or_one
+from pipeline.config.suggestions import suggest_value
+from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
+from pipeline.responses.registry import words
 
 
 class Areas(Section):
     """``areas``: the boundaries, and the column of their identifiers."""
 
     path: InputPath = Field(
-        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML"
+        examples=["districts.gpkg"],
+        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML",
     )
-    layer: str | None = Field(None, description="layer of the file; required if it has several")
-    id: str = Field(description="column that identifies an area")
-    name: str | None = Field(None, description="column with the areas' names, for tables")
+    layer: str | None = Field(
+        None, examples=["districts"], description="layer of the file; required if it has several"
+    )
+    id: str = Field(examples=["district_id"], description="column that identifies an area")
+    name: str | None = Field(
+        None, examples=["district"], description="column with the areas' names, for tables"
+    )
     encoding: Encoding | None = Field(
-        None, description="encoding of a Shapefile; by default what its .cpg says, or Latin-1"
+        None,
+        examples=["cp1252"],
+        description="encoding of a Shapefile; by default what its .cpg says, or Latin-1",
     )
     repair: bool = Field(
         False,
@@ -37,20 +46,27 @@ class ResponseTable(Section):
 
     path: InputPath | None = Field(
         None,
+        examples=["cases.csv"],
         description="table: CSV, Parquet, .xlsx, or a vector file such as the areas' own",
     )
-    sheet: str | None = Field(None, description="sheet of an .xlsx; the first by default")
-    layer: str | None = Field(
-        None, description="layer of a vector file; required if it has several"
+    sheet: str | None = Field(
+        None, examples=["2024"], description="sheet of an .xlsx; the first by default"
     )
-    id: str | None = Field(None, description="column with the area's id; areas.id by default")
+    layer: str | None = Field(
+        None, examples=["cases"], description="layer of a vector file; required if it has several"
+    )
+    id: str | None = Field(
+        None, examples=["district_id"], description="column with the area's id; areas.id by default"
+    )
     match: Literal["exact", "spelling"] = Field(
         "exact",
         description="which ids are those of areas; spelling: also those that differ in capitals, "
         "accents, spaces, punctuation or leading zeros alone",
     )
     encoding: Encoding | None = Field(
-        None, description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not"
+        None,
+        examples=["cp1252"],
+        description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not",
     )
 
     @property
@@ -59,31 +75,53 @@ class ResponseTable(Section):
         return Spelling(encoding=self.encoding, loose=self.match == "spelling")
 
 
+def _of(value: str) -> str:
+    if value not in words():
+        raise config_error(found=f"{value!r} is not a choice", remedy=suggest_value(value, words()))
+    return value
+
+
 class Counts(ResponseTable):
     """``counts``: cases of each area; without a path, a column of the areas file."""
 
-    value: str = Field(description="column with the counts, or the areas' values")
+    value: str = Field(
+        examples=["cases"], description="column with the counts, or the areas' values"
+    )
     tested: str | None = Field(
         None,
+        examples=["examined"],
         description="column with the numbers tested, for beta_binomial or binomial positives",
     )
     weight: str | None = Field(
         None,
+        examples=["hectares"],
         description="column with the exposure of each area, such as its harvested hectares; by "
         "default its people, or km2",
     )
-    of: Literal["total", "average"] | None = Field(
+    of: Annotated[str, AfterValidator(_of)] | None = Field(
         None,
+        examples=["average"],
         description="what a value is: the total of its area, or the average over its exposure; by "
         "default average for values (normal, gamma, exponential) with a weight, else total",
     )
     unit: str | None = Field(
-        None, description="unit of the values, such as t; by default cases, positives or value"
+        None,
+        examples=["t"],
+        description="unit of the values, such as t; by default cases, positives or value",
     )
     weight_unit: str | None = Field(
-        None, description="unit of the weight, such as ha; by default the name of its column"
+        None,
+        examples=["ha"],
+        description="unit of the weight, such as ha; by default the name of its column",
     )
-    period: str | None = Field(None, description="column with the period, for a time series")
+    period: str | None = Field(
+        None, examples=["month"], description="column with the period, for a time series"
+    )
+    periods: Literal["rows", "columns"] = Field(
+        "rows",
+        description="columns: the table has a column for each period, such as 2024-03, with the "
+        "counts, which `value` then names",
+    )
     thousands: Literal[",", ".", " ", "'"] | None = Field(
         None, description="separator of thousands in numbers that are text"
     )
@@ -91,8 +129,22 @@ class Counts(ResponseTable):
         None, description="decimal separator of numbers that are text; a point by default"
     )
     dayfirst: bool | None = Field(
-        None, description="whether the period 03/04/2024 is 3 April; by default as others tell"
+        None,
+        examples=[True],
+        description="whether the period 03/04/2024 is 3 April; by default as others tell",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_columns(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("periods") != "columns":
+            return data
+        for key, wrong in (("path", data.get("path") is None), ("tested", "tested" in data)):
+            if wrong:
+                found = f"`periods: columns` {'without' if key == 'path' else 'with'} {key}"
+                remedy = "give a table with a row for each area and period, and counts.period"
+                raise config_error(found=found, remedy=remedy)
+        return {**data, "period": data.get("period") or PERIOD}
 
     @model_validator(mode="after")
     def _two_marks(self) -> Counts:
@@ -110,13 +162,19 @@ class Counts(ResponseTable):
             thousands=self.thousands,
             decimal=self.decimal,
             dayfirst=self.dayfirst,
+            wide=(self.period, self.value)
+            if self.periods == "columns" and self.period is not None
+            else None,
         )
 
 
 class Labels(ResponseTable):
     """``labels``: 1 or 0 of each area; without a path, a column of the areas file."""
 
-    value: str = Field(description="column with the labels: 1 or 0, yes or no, true or false")
+    value: str = Field(
+        examples=["outbreak"],
+        description="column with the labels: 1 or 0, yes or no, true or false",
+    )
 
 
 def _nodata(value: Any) -> Any:
@@ -145,39 +203,47 @@ def _factor(value: float) -> float:
 class Raster(Section):
     """A raster: its band, and what replaces its header where that is silent or wrong."""
 
-    path: InputPath = Field(description="raster")
+    path: InputPath = Field(examples=["elevation.tif"], description="raster")
     band: Annotated[Whole, Field(ge=1)] | None = Field(
-        None, description="band of the raster, from 1; required if it has several"
+        None, examples=[2], description="band of the raster, from 1; required if it has several"
     )
     variable: Text | None = Field(
         None,
+        examples=["t2m"],
         description="variable of a NetCDF, HDF5 or GRIB file, table of a GeoPackage, or "
         "description of a band; required if it has several",
     )
     time: Text | None = Field(
         None,
+        examples=["2023-01"],
         description="time of the band, such as 2023-01, or {period} for that of the run; required "
         "if the file has several",
     )
     nodata: Annotated[tuple[float, ...], BeforeValidator(_nodata)] | None = Field(
-        None, description="stored number of missing pixels, or several; the header's by default"
+        None,
+        json_schema_extra=or_one,
+        examples=[-9999, [-9999, 255]],
+        description="stored number of missing pixels, or several; the header's by default",
     )
     crs: Crs | None = Field(
-        None, description="coordinate reference system; the header's by default"
+        None,
+        examples=["EPSG:4326"],
+        description="coordinate reference system; the header's by default",
     )
     scale: Annotated[Number, AfterValidator(_factor)] | None = Field(
-        None, description="factor of the stored numbers; the header's by default"
+        None, examples=[0.0001], description="factor of the stored numbers; the header's by default"
     )
     offset: Number | None = Field(
-        None, description="added to the scaled numbers; the header's by default"
+        None, examples=[-273.15], description="added to the scaled numbers; the header's by default"
     )
-    units: str | None = Field(None, description="unit of the values; the header's by default")
+    units: str | None = Field(
+        None, examples=["mm"], description="unit of the values; the header's by default"
+    )
 
     @property
-    def choice(self) -> int | BandChoice | None:
-        """The band to read: its number alone where no more is given."""
-        more = self.variable is not None or self.time is not None
-        return BandChoice(self.band, self.variable, self.time) if more else self.band
+    def choice(self) -> BandChoice:
+        """The band to read."""
+        return BandChoice(self.band, self.variable, self.time)
 
     @property
     def header(self) -> RasterHeader:
@@ -188,7 +254,7 @@ class Raster(Section):
 class Population(Raster):
     """``population``: people per pixel, or per km2 with ``density``."""
 
-    path: InputPath = Field(description="raster of people per pixel")
+    path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
 
 
@@ -203,13 +269,41 @@ class Covariate(Raster):
     )
 
 
+class TimeSpec(Section):
+    """``time``: the periods that one model is fitted to; without it a run maps one."""
+
+    # `from` is no name in Python: a run's record reads back all the same.
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    step: Literal["day", "week", "month", "quarter", "year"] = Field(
+        "month", description="length of a period"
+    )
+    week: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] = (
+        Field("monday", description="day that a week begins on")
+    )
+    from_: Text | None = Field(
+        None,
+        alias="from",
+        examples=["2023-01"],
+        description="first period; the first with counts by default",
+    )
+    to: Text = Field("latest", examples=["2024-12"], description="last period, or latest")
+
+
 class GridSpec(Section):
     """``grid``: the grid of the run, from a raster or by CRS and resolution."""
 
-    like: InputPath | None = Field(None, description="raster whose grid to use")
-    crs: Crs | None = Field(None, description="coordinate reference system, such as EPSG:32738")
+    like: InputPath | None = Field(
+        None, examples=["population.tif"], description="raster whose grid to use"
+    )
+    crs: Crs | None = Field(
+        None, examples=["EPSG:32738"], description="coordinate reference system, such as EPSG:32738"
+    )
     resolution: Annotated[Number, Field(gt=0)] | None = Field(
-        None, description="pixel size in units of the CRS"
+        None,
+        json_schema_extra={"unit": "of the CRS"},
+        examples=[1000],
+        description="pixel size in units of the CRS",
     )
 
     @model_validator(mode="after")
@@ -226,12 +320,14 @@ class GridSpec(Section):
 class FoldsFile(Section):
     """``evaluate.folds``: a table with the fold of each area."""
 
-    path: InputPath = Field(description="table with a fold for each area")
-    id: str = Field(description="column with the area's id")
-    fold: str = Field(description="column with the fold")
+    path: InputPath = Field(examples=["folds.csv"], description="table with a fold for each area")
+    id: str = Field(examples=["district_id"], description="column with the area's id")
+    fold: str = Field(examples=["fold"], description="column with the fold")
 
 
 class Truth(Raster):
     """``truth``: the true rate of a simulated country."""
 
-    path: InputPath = Field(description="raster of the true rate per person")
+    path: InputPath = Field(
+        examples=["truth_rate.tif"], description="raster of the true rate per person"
+    )

@@ -36,16 +36,24 @@ class LevelAreas(Section):
     """``output.areas``: areas of one more level, with or without counts."""
 
     path: InputPath = Field(
-        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML"
+        examples=["provinces.gpkg"],
+        description="boundaries: GeoPackage, Shapefile, GeoJSON, GeoParquet or KML",
     )
-    layer: str | None = Field(None, description="layer of the file; required if it has several")
-    id: str = Field(description="column that identifies an area")
-    name: str | None = Field(None, description="column with the areas' names")
+    layer: str | None = Field(
+        None, examples=["provinces"], description="layer of the file; required if it has several"
+    )
+    id: str = Field(examples=["province_id"], description="column that identifies an area")
+    name: str | None = Field(
+        None, examples=["province"], description="column with the areas' names"
+    )
     level: Annotated[str, AfterValidator(_level)] = Field(
-        description="name of the level, such as province; part of the files' names"
+        examples=["province"],
+        description="name of the level, such as province; part of the files' names",
     )
     encoding: Encoding | None = Field(
-        None, description="encoding of a Shapefile; by default what its .cpg says, or Latin-1"
+        None,
+        examples=["cp1252"],
+        description="encoding of a Shapefile; by default what its .cpg says, or Latin-1",
     )
     repair: bool = Field(
         False,
@@ -57,7 +65,8 @@ class Reconcile(Section):
     """``output.reconcile``: totals that a second set of maps and columns adds up to."""
 
     to: str = Field(
-        description="'counts', the reported totals, or the column of each level's file with them"
+        examples=["counts"],
+        description="'counts', the reported totals, or the column of each level's file with them",
     )
     levels: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
         (TRAINING,),

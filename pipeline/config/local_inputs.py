@@ -1,4 +1,4 @@
-"""Local copies of a configuration's inputs on object stores."""
+"""Local copies of a configuration's inputs at addresses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from geo.errors import InputError, Problem
-from geo.trust import trusting
+from geo.core.errors import InputError, Problem
+from geo.core.trust import is_web_address, trusting
 from pipeline.config.schema import Config, Section
-from pipeline.storage.input_cache import local_copy
-from pipeline.storage.location import is_object_address
+from pipeline.storage.input_cache import is_cached, local_copy
+from pipeline.storage.location import StorageError
+from pipeline.storage.web_state import web_said
+
+BRIEF_S = 10.0  # without a byte of a server's first answer
 
 
 @contextlib.contextmanager
@@ -25,11 +28,19 @@ def local_inputs(config: Config) -> Iterator[Config]:
     InputError
         If objects are missing; lists all of them.
     StorageError
-        If the store fails.
+        If an object store fails.
     """
-    copies, problems, storage = {}, [], config.storage.open()
+    copies, problems, storage = dict[str, str](), list[Problem](), config.storage.open()
+    brief = replace(storage, retries=min(storage.retries, 2), timeout=min(storage.timeout, BRIEF_S))
     for key, url in config.input_paths().items():
-        if not is_object_address(url) or url in copies:
+        if not is_cached(url) or url in copies:
+            continue
+        if is_web_address(url):
+            # A server that is away or refuses: the raster tells when it is opened, beside all other
+            # problems. Asked briefly, for a run asks with all its attempts before it begins.
+            with contextlib.suppress(StorageError):
+                if web_said(url, brief) and (copy := local_copy(url, storage)):
+                    copies[url] = str(copy)
             continue
         copy = local_copy(url, storage)
         if copy is None:

@@ -24,8 +24,9 @@ def new_model(config: Config) -> Estimator:
     size must have been settled (:mod:`pipeline.config.size_defaults`); what has not stands for the
     values of a small problem.
     """
-    spec, fit = config.model, config.fit
+    spec, fit, series = config.model, config.fit, config.series
     known = constructor_names(spec.kind)
+    own = {} if series is None else {"season_length": series.season_length}
     settings = {}
     for section, keys in ((spec, MODEL_KEYS), (fit, FIT_KEYS)):
         for key in keys:
@@ -35,7 +36,7 @@ def new_model(config: Config) -> Estimator:
                 value = getattr(section, key)
                 sized = value == "auto" and key in UNSIZED and key != "inducing"
                 settings[name] = UNSIZED[key] if sized else value
-    return model_class(spec.kind)(**{**settings, **spec.options})
+    return model_class(spec.kind)(**{**settings, **own, **spec.options})
 
 
 def resolved(config: Config, key: str) -> Any:
@@ -49,6 +50,6 @@ def resolved(config: Config, key: str) -> Any:
 
 def model_settings(config: Config, model: Estimator) -> dict[str, Any]:
     """Return the model's settings for reports and tags; all parameters of a classifier."""
-    if config.labels is None:
+    if config.model.responses == "counts":
         return config.model.model_dump(mode="json")
     return {"kind": config.model.kind, **model.get_params()}

@@ -17,7 +17,7 @@ from pipeline.config.catalogue import (
     unusable_options,
 )
 from pipeline.config.suggestions import suggest_value
-from pipeline.config.values import Number, Seed, Whole, whole_or
+from pipeline.config.values import AtLeast1, AtLeast2, Number, Seed, Whole, whole_or
 
 if TYPE_CHECKING:
     from models.likelihoods.likelihood import Likelihood
@@ -31,10 +31,16 @@ def _kernel(value: str) -> str:
         return value
     from models.core.errors import ParameterError
     from models.gp.kernel_text import parse_kernel
+    from models.temporal.time_text import parse_space_time
 
     try:
         # The number of covariates does not affect the syntax.
-        parse_kernel(value, 1, has_coords=True)
+        parts = parse_space_time(value)
+        if parts.times or parts.has_area:
+            for term in parts.terms:
+                parse_kernel(term, 1, has_coords=True, n_area=1)
+        else:
+            parse_kernel(value, 1, has_coords=True)
     except ParameterError as error:
         found, _, remedy = str(error).removeprefix("kernel: ").partition("; ")
         raise config_error(found=found, remedy=remedy) from None
@@ -71,17 +77,20 @@ class ModelSpec(Section):
 
     kind: Annotated[str, AfterValidator(_kind)] = Field(
         "vbagg",
+        examples=["nystrom"],
         description="the model: vbagg and its baselines learn from counts, others from labels; "
         "`disagg models` lists them",
     )
     likelihood: Annotated[str, AfterValidator(_likelihood)] = Field(
         "poisson",
+        examples=["negative_binomial"],
         description="distribution of the responses around their mean: poisson or negative_binomial "
         "counts, beta_binomial or binomial positives of tested, normal, exponential "
         "or gamma values",
     )
     link: Annotated[str, AfterValidator(_link)] = Field(
         "auto",
+        examples=["exp"],
         description="from the latent field to a rate; auto: the likelihood's default",
     )
     estimator: Literal["auto", "bound", "second_order", "log_normal", "monte_carlo"] = Field(
@@ -90,27 +99,33 @@ class ModelSpec(Section):
     )
     area_effect: bool | Literal["auto"] = Field(
         "auto",
+        examples=[False],
         description="random effect of each area, for what areas of equal covariates differ by: a "
         "log-normal factor, or noise between areas (normal); auto: with the poisson, normal and "
         "exponential likelihoods, unless the estimator is the bound",
     )
-    inducing: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
+    inducing: Annotated[AtLeast1 | Literal["auto"], whole_or("auto", least=1)] = Field(
         "auto",
+        examples=[400],
         description="number of inducing points; auto of vbagg: the averages of up to 400 areas, "
         "else 400 points; of others: 200",
     )
     kernel: Annotated[str, AfterValidator(_kernel)] = Field(
         "auto",
+        examples=["ridge + matern32(space)"],
         description="covariance: 'smooth_joint', 'smooth_additive', 'flexible', 'additive', 'ard', "
         "or a sum such as 'ridge + matern32(space)'; auto is smooth_joint for vbagg (linear and "
         "smooth effects of each covariate, one of all together, and space; smooth_additive leaves "
         "out that of all together), additive for other models of counts, the model's own choice "
         "for labels",
     )
-    integrate: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=2)] = Field(
-        "auto",
-        description="draws of the hyperparameters that maps and areas are averaged over (even); "
-        "none: their optimum alone; auto: 10",
+    integrate: Annotated[AtLeast2 | Literal["auto", "none"], whole_or("auto", "none", least=2)] = (
+        Field(
+            "auto",
+            examples=[10],
+            description="draws of the hyperparameters that maps and areas are averaged over (even);"
+            " none: their optimum alone; auto: 10",
+        )
     )
     priors: Literal["weak", "none"] = Field(
         "weak", description="priors of the kernel's and the likelihood's parameters"
@@ -119,8 +134,10 @@ class ModelSpec(Section):
         False,
         description="optimise the positions of the inducing points, where fits take mini-batches",
     )
-    pair_pixels: Annotated[int | Literal["auto"], whole_or("auto", least=2)] = Field(
+    pair_pixels: Annotated[AtLeast2 | Literal["auto"], whole_or("auto", least=2)] = Field(
         "auto",
+        json_schema_extra={"unit": "pixels"},
+        examples=[64],
         description="pixels of an area in pairwise sums; larger areas are sampled; auto: 64",
     )
     precision: Literal["auto", "float64", "float32"] = Field(
@@ -135,6 +152,7 @@ class ModelSpec(Section):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
+        examples=[{"n_trees": 200}],
         description="further arguments of the model in Python, such as {n_trees: 200}",
     )
 
@@ -171,7 +189,7 @@ class ModelSpec(Section):
         return self
 
 
-AreaPixels = Annotated[int | Literal["all", "auto"], whole_or("auto", "all", least=1)]
+AreaPixels = Annotated[AtLeast1 | Literal["all", "auto"], whole_or("auto", "all", least=1)]
 """Pixels of an area, ``all`` of them, or ``auto``."""
 
 UNSIZED: Mapping[str, Any] = {
@@ -230,12 +248,15 @@ def _refused(spec: ModelSpec, reported: set[str]) -> list[tuple[str, str, str]]:
 class Fit(Section):
     """``fit``: how the model is trained."""
 
-    batch_areas: Annotated[Whole, Field(ge=1)] = Field(32, description="areas in a mini-batch")
+    batch_areas: Annotated[Whole, Field(ge=1)] = Field(
+        32, json_schema_extra={"unit": "areas"}, description="areas in a mini-batch"
+    )
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
         300, description="maximum number of steps (vbagg), or of passes over all areas"
     )
     nats_left: Annotated[Number, Field(gt=0)] = Field(
         0.05,
+        json_schema_extra={"unit": "nats"},
         description="most that the bound of all areas may be below its optimum, nats, for a fit "
         "of vbagg to have converged",
     )
@@ -244,19 +265,22 @@ class Fit(Section):
     )
     tolerance: Annotated[Number, Field(gt=0)] = Field(
         0.01,
+        json_schema_extra={"unit": "nats per area and epoch"},
         description="rise of the bound, nats an area and epoch, below which a fit by mini-batches "
         "stops",
     )
     seed: Seed = Field(0, description="seed of the fit")
     area_pixels: AreaPixels = Field(
         "auto",
+        json_schema_extra={"unit": "pixels"},
+        examples=[1000],
         description="pixels that represent an area in the fit, one from each of as many parts of "
         "equal population; areas with fewer keep all; all: no area is thinned; auto follows the "
         "size",
     )
 
 
-WARM_KINDS = ("vbagg",)
+WARM_KINDS = ("vbagg", "space_time")
 """Models whose fits can begin at another's kernel, and whose draws can be weighed."""
 
 MODEL_KEYS = tuple(name for name in ModelSpec.model_fields if name not in ("kind", "options"))

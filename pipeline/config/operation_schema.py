@@ -13,13 +13,14 @@ from pydantic import model_validator as _model_validator
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.values import check_dollar
+from pipeline.storage.location import CONDITIONS, is_object_address
 
 
 def _local(value: Any) -> Any:
     if isinstance(value, str) and "://" in value:
         raise config_error(
             found=f"{value} is not a local directory",
-            remedy="give a local one: publishing renames a link",
+            remedy="give a local one",
         )
     return value
 
@@ -28,6 +29,19 @@ def _beside(path: Path, info: ValidationInfo) -> Path:
     check_dollar(str(path))
     base = (info.context or {}).get("base", Path())
     return (Path(base) / path.expanduser()).resolve()
+
+
+def _published(value: Any, info: ValidationInfo) -> Any:
+    """Return a local directory as an absolute path, an address as it is."""
+    if isinstance(value, str) and "://" in value:
+        if not (is_object_address(value) and value.startswith("s3")):
+            raise config_error(
+                found=f"{value} takes no conditional writes that disagg knows of",
+                remedy=CONDITIONS,
+            )
+        check_dollar(value)
+        return value.rstrip("/")
+    return _beside(Path(value), info) if isinstance(value, str | Path) else value
 
 
 Directory = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside)]
@@ -46,6 +60,7 @@ class Gates(Section):
 
     better_than_constant: bool | tuple[Literal["area", "block"], ...] = Field(
         True,
+        examples=[["area"]],
         description="the map must predict held-out areas better than one rate for the whole "
         "country: true, by every scheme of evaluate.schemes; [area], [block] or both, by these; "
         "false, not asked. By area the answer must be yes; by region it must not be no, and yes "
@@ -56,25 +71,37 @@ class Gates(Section):
         "area", description="areas held out at random, or in spatial blocks"
     )
     min_gain: Annotated[float, Field(strict=True)] | None = Field(
-        None, description="minimum gain of the held-out score over a constant rate, nats an area"
+        None,
+        json_schema_extra={"unit": "nats per area"},
+        examples=[0.05],
+        description="minimum gain of the held-out score over a constant rate, nats an area",
     )
     min_correlation: Annotated[float, Field(strict=True, ge=-1, le=1)] | None = Field(
-        None, description="minimum correlation of held-out rates with observed ones; of labels: AUC"
+        None,
+        examples=[0.5],
+        description="minimum correlation of held-out rates with observed ones; of labels: AUC",
     )
     coverage: tuple[Share, Share] | None = Field(
-        None, description="[least, largest] share of held-out counts inside output.interval"
+        None,
+        examples=[[0.8, 0.97]],
+        description="[least, largest] share of held-out counts inside output.interval",
     )
     pixel_coverage: tuple[Share, Share] | None = Field(
         None,
+        examples=[[0.8, 0.99]],
         description="[least, largest] share of the true rates of pixels inside output.interval, by "
         "pixel and by people: in refits to simulated data (evaluate.calibration) and, where "
         "`truth` is given, in truth",
     )
     max_log_loss: Amount | None = Field(
-        None, description="of labels: maximum log loss of held-out areas, nats"
+        None,
+        json_schema_extra={"unit": "nats"},
+        examples=[0.6],
+        description="of labels: maximum log loss of held-out areas, nats",
     )
     max_calibration_error: Share | None = Field(
         None,
+        examples=[0.1],
         description="of labels: maximum difference of the share of positive held-out areas and "
         "their predicted probability, on average over ten bins",
     )
@@ -84,6 +111,7 @@ class Gates(Section):
     )
     max_change: Amount | None = Field(
         None,
+        examples=[0.2],
         description="maximum change from the published map: mean absolute log ratio of the pixels' "
         "rates (0.1: about 10 %), or mean absolute difference of probabilities",
     )
@@ -102,15 +130,23 @@ class Gates(Section):
 class Publish(Section):
     """``publish``: where versions of the map are stored."""
 
-    dir: Directory | None = Field(
-        None, description="local directory of the versions; published in output.dir by default"
+    dir: Annotated[Path | str | None, BeforeValidator(_published)] = Field(
+        None,
+        examples=["/srv/maps"],
+        description="directory of the versions, or their address (s3://bucket/published); "
+        "published in output.dir by default",
     )
     keep: Annotated[int, Field(strict=True, ge=2)] = Field(
         24, description="number of versions to keep; the current one always stays"
     )
-    url: str | None = Field(None, description="web address of the directory, for links")
+    url: str | None = Field(
+        None,
+        examples=["https://maps.example.org/malaria"],
+        description="web address of the directory, for links",
+    )
     compare: Annotated[bool, Field(strict=True)] | Literal["auto"] = Field(
         "auto",
+        examples=[True],
         description="whether a version keeps its comparison with the last one: true, from draws; "
         "auto, from draws where that is cheap, else from means and standard deviations; false, "
         "none",
@@ -124,33 +160,50 @@ class Update(Section):
         "queue", description="if another run updates the map: wait for it, or do nothing"
     )
     retries: Count = Field(3, description="number of retries after a transient error")
-    retry_delay_s: Amount = Field(30.0, description="seconds before a retry; doubles")
+    retry_delay_s: Amount = Field(
+        30.0, json_schema_extra={"unit": "s"}, description="seconds before a retry; doubles"
+    )
     timeout_s: Annotated[float, Field(strict=True, gt=0)] = Field(
-        86400.0, description="maximum seconds of a stage; its checkpoint is kept"
+        86400.0,
+        json_schema_extra={"unit": "s"},
+        description="maximum seconds of a stage; its checkpoint is kept",
     )
     settle_s: Amount = Field(
-        10.0, description="seconds without a change after which a new file is complete"
+        10.0,
+        json_schema_extra={"unit": "s"},
+        description="seconds without a change after which a new file is complete",
+    )
+    doubt_s: Amount = Field(
+        3600.0,
+        json_schema_extra={"unit": "s"},
+        description="the same for new counts that look cut off: few rows, a short last line",
     )
 
 
 class Email(Section):
     """``notify.email``: mail server and addresses."""
 
-    to: Annotated[tuple[str, ...], Field(min_length=1)] = Field(description="addresses")
-    sender: str = Field(description="address of the sender")
+    to: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        examples=[["duty@example.org"]], description="addresses"
+    )
+    sender: str = Field(examples=["maps@example.org"], description="address of the sender")
     host: str = Field("localhost", description="mail server")
     port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = Field(
-        None, description="its port; by default 465 with encryption: tls, else 25"
+        None, examples=[587], description="its port; by default 465 with encryption: tls, else 25"
     )
     encryption: Literal["starttls", "tls", "none"] = Field(
         "starttls",
         description="STARTTLS, TLS from the start, or none; the server's certificate is checked",
     )
     starttls: bool | None = Field(
-        None, description="former name of encryption: true is starttls, false is none"
+        None,
+        examples=[True],
+        description="former name of encryption: true is starttls, false is none",
     )
-    user: str | None = Field(None, description="user name of the mail server")
-    password: SecretStr | None = Field(None, description="its password: ${NAME} of the environment")
+    user: str | None = Field(None, examples=["maps"], description="user name of the mail server")
+    password: SecretStr | None = Field(
+        None, examples=["${SMTP_PASSWORD}"], description="its password: ${NAME} of the environment"
+    )
 
     @_model_validator(mode="before")
     @classmethod
@@ -181,7 +234,9 @@ class Notify(Section):
         ("failure", "late", "gate"), description="events: a failed run, a late run, a failed gate"
     )
     webhook: SecretStr | None = Field(
-        None, description="URL that receives a JSON object by POST; `text` is the message"
+        None,
+        examples=["${WEBHOOK_URL}"],
+        description="URL that receives a JSON object by POST; `text` is the message",
     )
     email: Email | None = Field(None, description="mail server and addresses")
 
@@ -190,6 +245,10 @@ class Metrics(Section):
     """``metrics``: metrics of runs for Prometheus."""
 
     textfile: Directory | None = Field(
-        None, description="directory of node_exporter's textfile collector"
+        None,
+        examples=["/var/lib/node_exporter/textfile"],
+        description="directory of node_exporter's textfile collector",
     )
-    pushgateway: str | None = Field(None, description="address of a push gateway: host:9091")
+    pushgateway: str | None = Field(
+        None, examples=["push.example.org:9091"], description="address of a push gateway: host:9091"
+    )

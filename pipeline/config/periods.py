@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError, Problem, name_first
-from geo.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order
+from geo.core.errors import InputError, Problem, name_first
+from geo.core.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order
+from pipeline.config.values import PERIOD
 from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
 
@@ -77,7 +78,7 @@ def place_period(
             return data
         requested = found_periods[-1] if found_periods else fallback_period
     requested = str(requested)
-    if where.get("period") is not None:
+    if _column(where) is not None:
         (read,), refused = read_periods([requested], _dayfirst(where))
         if read is None:
             found, remedy = refused.get(requested, ("is empty", f"write it as {ACCEPTED}"))
@@ -94,7 +95,7 @@ def place_period(
 
 def has_periods(data: dict[str, Any]) -> bool:
     """Return whether a configuration has periods."""
-    return _response(data).get("period") is not None or any(MARK in text for text in _texts(data))
+    return _column(_response(data)) is not None or any(MARK in text for text in _texts(data))
 
 
 def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
@@ -112,12 +113,12 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     if MARK in path:
         files = [period for period, _ in period_files(path, base, storage)]
         return _in_order(files, path, where)
-    column = where.get("period")
+    column = _column(where)
     if column is None:
         return []
     # These import pandas: only where it is needed.
-    from geo.columns import column_periods, has_column, is_missing
-    from geo.tables import TABLES, read_table
+    from geo.core.columns import column_periods, has_column, is_missing
+    from geo.tables.registry import TABLES, read_table
 
     full: str | Path | None = path
     if is_object_address(path):
@@ -128,7 +129,10 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
         return []
     chosen = {key: where[key] for key in ("sheet", "layer") if isinstance(where.get(key), str)}
     name, problems = f"counts ({path if is_object_address(path) else full})", list[Problem]()
-    table, rows = read_table(full, name, encoding=_encoding(where), **chosen)
+    wide = (str(column), str(where.get("value"))) if _is_wide(where) else None
+    table, rows = read_table(
+        full, name, encoding=_encoding(where), wide=wide, dayfirst=_dayfirst(where), **chosen
+    )
     if has_column(table.columns, str(column), name, "counts.period", problems):
         word, dayfirst = TABLES.of(full).row_word, _dayfirst(where)
         texts = column_periods(table[str(column)], rows, name, word, dayfirst, problems)
@@ -148,6 +152,16 @@ def _in_order(periods: Iterable[str], place: str, where: dict[str, Any]) -> list
         remedy = f"name one (--period, or `period:`), or write all as one of {ACCEPTED}"
         raise InputError(Problem(place, what, remedy))
     return ordered
+
+
+def _is_wide(where: dict[str, Any]) -> bool:
+    # Without a table, the validation reports it.
+    return where.get("periods") == "columns" and where.get("path") is not None
+
+
+def _column(where: dict[str, Any]) -> Any:
+    """Return the column with the periods, or the one that is made of columns."""
+    return where.get("period") or (PERIOD if _is_wide(where) else None)
 
 
 def _dayfirst(where: dict[str, Any]) -> bool | None:

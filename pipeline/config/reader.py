@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
-from pipeline.config.periods import has_periods, place_period
+from pipeline.config.periods import has_periods, periods_of, place_period
 from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
 from pipeline.config.secrets import check_secrets
+from pipeline.config.series import Series, series_of
 from pipeline.config.values import bare_variables
 from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Location, Storage, is_remote
@@ -65,7 +66,12 @@ def read_config(
         if len(problems) > n_before:
             return None
     data = document.values
-    if has_periods(data) or period is not None or "period" in data:
+    series = series_of(data, base, period, problems, place.name, _storage(data, base), periods_of)
+    if len(problems) > n_before:
+        return None
+    if series is not None:
+        data = series.of(data, series.periods[-1])
+    elif has_periods(data) or period is not None or "period" in data:
         storage = _storage(data, base)
         data = place_period(
             data,
@@ -84,14 +90,15 @@ def read_config(
     except ValidationError as error:
         details = error.errors(include_url=False)
     else:
-        return _with_document(config, document)
+        return _with_document(config, document, series)
     unknown = [in_data(data, d["loc"]) for d in details if d["type"] == "extra_forbidden"]
     for detail in details:
         problems.extend(explain_errors(detail, data, unknown, document))
     for key in unknown:
         remove_key(data, key)
     try:
-        return _with_document(Config.model_validate(data, context=context), document)
+        found = Config.model_validate(data, context=context)
+        return _with_document(found, document, series)
     except ValidationError:
         # Without a configuration, only missing files can still be reported.
         _missing_in(data, base, document, problems)
@@ -121,7 +128,7 @@ def load_config(
 
     Raises
     ------
-    geo.errors.InputError
+    geo.core.errors.InputError
         With all errors of the file, and all missing local inputs.
     """
     problems: list[Problem] = []
@@ -160,8 +167,8 @@ def _storage(data: Mapping[str, Any], base: Path) -> Storage:
     return section.open()
 
 
-def _with_document(config: Config, document: Document) -> Config:
-    config._document = document
+def _with_document(config: Config, document: Document, series: Series | None) -> Config:
+    config._document, config._series = document, series
     return config
 
 

@@ -1,7 +1,7 @@
 """Relative paths of a configuration that lies on an object store itself.
 
-Inputs and ``output.dir`` are relative to the configuration's prefix, as those of a local file are
-to its directory. What must be on a disk (``publish.dir``, ``storage.scratch``, certificates) has no
+Inputs, ``output.dir`` and ``publish.dir`` are relative to the configuration's prefix, as those of a
+local file are to its directory. What must be on a disk (``storage.scratch``, certificates) has no
 such place there and is given as an absolute path.
 """
 
@@ -11,14 +11,13 @@ import posixpath
 from pathlib import Path
 from typing import Any
 
-from geo.errors import Problem
+from geo.core.errors import Problem
 from pipeline.storage.location import Location, is_remote
 
 #: Keys of input files, at any depth.
 _INPUTS = ("path", "like")
 _SECTIONS = ("areas", "counts", "labels", "population", "covariates", "grid", "evaluate", "truth")
 _ON_DISK = (
-    ("publish", "dir"),
     ("storage", "scratch"),
     ("metrics", "textfile"),
     ("compute", "tls", "ca"),
@@ -52,6 +51,9 @@ def anchored(
         if "areas" in output:
             output["areas"] = _inputs(output["areas"], prefix)
     found["output"] = output
+    publish = data.get("publish")
+    if isinstance(publish, dict) and "dir" in publish:
+        found["publish"] = {**publish, "dir": _at(publish["dir"], prefix)}
     for key in _ON_DISK:
         value: Any = data
         for part in key:

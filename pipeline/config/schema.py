@@ -18,11 +18,17 @@ from pydantic import (
     model_validator,
 )
 
-from geo.trust import Trust
+from geo.core.trust import Trust
 from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
-from pipeline.config.derived_defaults import cluster_named, directory_of_its_name, rate_per_one
+from pipeline.config.derived_defaults import (
+    SPACE_TIME,
+    cluster_named,
+    directory_of_its_name,
+    model_of_time,
+    rate_per_one,
+)
 from pipeline.config.document import Document
 from pipeline.config.input_schema import (
     Areas,
@@ -32,9 +38,9 @@ from pipeline.config.input_schema import (
     GridSpec,
     Labels,
     Population,
+    TimeSpec,
     Truth,
 )
-from pipeline.config.level_schema import LevelAreas, Reconcile, check_levels
 from pipeline.config.model_schema import (
     WARM_KINDS,
     AreaPixels,
@@ -43,89 +49,48 @@ from pipeline.config.model_schema import (
     ignored_fit_keys,
 )
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
+from pipeline.config.output_schema import Output
+from pipeline.config.series import Series, moves
 from pipeline.config.values import (
+    AtLeast1,
+    AtLeast2,
     InputPath,
     Kilometres,
-    LocalDir,
     Name,
     Number,
-    ObjectAddress,
     Seed,
     Whole,
     whole_or,
 )
+from pipeline.responses.registry import response_of
+from pipeline.responses.response import Given, Response, Wrong
 from pipeline.storage.location import Location, Storage, is_object_address
-
-
-class Output(Section):
-    """``output``: directory and content of the maps."""
-
-    dir: LocalDir = Field(
-        Path("out"),
-        description="directory of the results, or their address (s3://bucket/map); out/NAME by "
-        "default where the map has a name; "
-        "`{period}` in it keeps the map of each period",
-    )
-    url: ObjectAddress = Field(
-        None,
-        description="address of the results; output.dir is then their local copy",
-    )
-    rate_per: Annotated[Number, Field(gt=0)] = Field(
-        1000, description="people per unit of the rate"
-    )
-    interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
-        0.9, description="probability of the intervals"
-    )
-    exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
-        (), description="thresholds of the exceedance maps, per rate_per people"
-    )
-    draws: Annotated[Whole, Field(ge=2, le=1_000_000)] = Field(
-        500, description="number of joint posterior draws"
-    )
-    mask: Literal["areas", "all"] = Field(
-        "areas", description="map pixels inside areas only, or all pixels with covariates"
-    )
-    areas: tuple[LevelAreas, ...] = Field((), description="areas of other levels to tabulate")
-    reconcile: Reconcile | None = Field(
-        None, description="also write maps and columns whose totals are the reported or given ones"
-    )
-
-    @model_validator(mode="after")
-    def _levels_fit(self) -> Output:
-        check_levels(self.areas, self.reconcile)
-        return self
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_exceedance(cls, data: Any) -> Any:
-        # Accept one number for a list of one threshold.
-        if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
-            return {**data, "exceedance": [data["exceedance"]]}
-        return data
-
-    @property
-    def place(self) -> str:
-        """Address or local directory of the results."""
-        return self.url or str(self.dir)
 
 
 class StorageSection(Section):
     """``storage``: connection to object stores; credentials come from the environment."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://")] | None = Field(
-        None, description="address of an S3-compatible server"
+        None,
+        examples=["https://minio.example.org:9000"],
+        description="address of an S3-compatible server",
     )
     retries: Annotated[Whole, Field(ge=0)] = Field(
         6, description="number of retries after a failure"
     )
     timeout: Annotated[Number, Field(gt=0)] = Field(
-        60, description="seconds without data after which an attempt fails"
+        60,
+        json_schema_extra={"unit": "s"},
+        description="seconds without data after which an attempt fails",
     )
     scratch: InputPath | None = Field(
-        None, description="directory of local copies; ~/.cache/disagg by default"
+        None,
+        examples=["/var/cache/disagg"],
+        description="directory of local copies; ~/.cache/disagg by default",
     )
     trusted: tuple[InputPath, ...] = Field(
         (),
+        examples=[["/data/shared", "https://data.example.org/"]],
         description="folders and addresses (https://host/) that a virtual raster (VRT) may refer "
         "to, beside its own folder, that of this file, and the inputs",
     )
@@ -148,8 +113,8 @@ def _folds(value: Any) -> Any:
 class Evaluate(Section):
     """``evaluate``: cross-validation."""
 
-    folds: Annotated[int | FoldsFile, BeforeValidator(_folds)] = Field(
-        5, description="number of folds, or a file with the fold of each area"
+    folds: Annotated[AtLeast2 | FoldsFile, BeforeValidator(_folds)] = Field(
+        5, examples=[10], description="number of folds, or a file with the fold of each area"
     )
     schemes: tuple[Literal["area", "block"], ...] = Field(
         ("area", "block"),
@@ -158,6 +123,8 @@ class Evaluate(Section):
     seed: Seed = Field(0, description="seed of the folds")
     area_pixels: AreaPixels = Field(
         "auto",
+        json_schema_extra={"unit": "pixels"},
+        examples=[1000],
         description="pixels that represent an area in the folds' fits and in the scores of areas, "
         "as fit.area_pixels",
     )
@@ -166,8 +133,10 @@ class Evaluate(Section):
         description="start of the folds' fits: cold as the fit's own, warm at its optimum (by "
         "mini-batches without what is known of the surface); auto follows the size",
     )
-    epochs: Annotated[int | Literal["auto"], whole_or("auto", least=1)] = Field(
-        "auto", description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60"
+    epochs: Annotated[AtLeast1 | Literal["auto"], whole_or("auto", least=1)] = Field(
+        "auto",
+        examples=[60],
+        description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60",
     )
     leave_out: Literal["auto", "refit", "importance"] = Field(
         "auto",
@@ -177,16 +146,19 @@ class Evaluate(Section):
     )
     buffer: Kilometres = Field(
         0.0,
+        json_schema_extra={"unit": "km"},
+        examples=[50],
         description="scheme block: km around a region whose areas are neither trained on nor "
         "scored; auto: the learnt range",
     )
-    calibration: Annotated[int | Literal["auto", "none"], whole_or("auto", "none", least=1)] = (
-        Field(
-            "auto",
-            description="refits to data simulated from the fitted map, which tell how many of the "
-            "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
-            "problems, 10 where gates.pixel_coverage reads them",
-        )
+    calibration: Annotated[
+        AtLeast1 | Literal["auto", "none"], whole_or("auto", "none", least=1)
+    ] = Field(
+        "auto",
+        examples=[10],
+        description="refits to data simulated from the fitted map, which tell how many of the "
+        "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
+        "problems, 10 where gates.pixel_coverage reads them",
     )
 
 
@@ -210,7 +182,9 @@ class Config(Section):
     context={"base": directory})``.
     """
 
-    name: Name = Field("disagg", description="name of the map, in tags and titles")
+    name: Name = Field(
+        "disagg", examples=["madagascar-malaria"], description="name of the map, in tags and titles"
+    )
     areas: Areas = Field(description="the boundaries")
     counts: Counts | None = Field(None, description="cases for each area")
     labels: Labels | None = Field(
@@ -218,7 +192,7 @@ class Config(Section):
     )
     population: Population | None = Field(None, description="people; without it, rates are per km2")
     covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
-        description="at least one raster"
+        examples=[{"elevation": {"path": "elevation.tif"}}], description="at least one raster"
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -228,7 +202,12 @@ class Config(Section):
     evaluate: Evaluate = Field(default_factory=Evaluate)
     check: Check = Field(default_factory=Check)
     truth: Truth | None = Field(None, description="true rate of a simulated country")
-    period: str | None = Field(None, description="period of a time series; the latest by default")
+    period: str | None = Field(
+        None, examples=["2024-03"], description="period of a time series; the latest by default"
+    )
+    time: TimeSpec | None = Field(
+        None, description="for one model of several periods: what they are"
+    )
     gates: Gates = Field(default_factory=Gates)
     publish: Publish = Field(default_factory=Publish)
     update: Update = Field(default_factory=Update)
@@ -237,6 +216,8 @@ class Config(Section):
     storage: StorageSection = Field(default_factory=StorageSection)
 
     _document: Document | None = PrivateAttr(None)
+    _series: Series | None = PrivateAttr(None)
+    _others: dict[str, Config] = PrivateAttr(default_factory=dict)  # of other periods, as read
 
     @model_validator(mode="before")
     @classmethod
@@ -250,6 +231,7 @@ class Config(Section):
         base = (info.context or {}).get("base", Path())
         data["output"] = directory_of_its_name(data, base)
         _work_locally(data)
+        data = model_of_time(data)
         population, areas = data.get("population"), data.get("areas")
         if data.get("grid") is None and isinstance(population, dict) and "path" in population:
             data["grid"] = {"like": population["path"]}
@@ -270,26 +252,25 @@ class Config(Section):
         return self
 
     @property
-    def averages(self) -> bool:
-        """Whether a value is the average over its area, not its total."""
-        counts = self.counts
-        if counts is None or counts.of is not None:
-            return counts is not None and counts.of == "average"
-        return counts.weight is not None and not self.model.response.counts
-
-    @property
-    def has_cases(self) -> bool:
-        """Whether the cases of a pixel are its rate times its people (or km2).
-
-        A value is no number of cases, and a weight of an area is not known by pixel.
-        """
-        counts = self.counts
-        return counts is not None and self.model.response.counts and counts.weight is None
+    def response_kind(self) -> Response:
+        """What the areas' values are: their words, columns, maps, scores and checks."""
+        section, labels = self.response, self.labels is not None
+        keys = ("tested", "weight", "weight_unit", "unit", "of")
+        given = Given(
+            "labels" if labels else "counts",
+            section.value,
+            None if labels else self.model.response,
+            "km2" if self.population is None else "people",
+            self.output.rate_per,
+            self.output.interval,
+            **{key: getattr(section, key, None) for key in keys},
+        )
+        return response_of(given)
 
     @property
     def response(self) -> Counts | Labels:
         """The section of the responses: ``counts`` or ``labels``."""
-        given = self.counts or self.labels
+        given = self.labels or self.counts
         if given is None:
             message = "a configuration without counts or labels passed its checks"
             raise RuntimeError(message)
@@ -299,6 +280,34 @@ class Config(Section):
     def document(self) -> Document | None:
         """The YAML document of this configuration."""
         return self._document
+
+    @property
+    def series(self) -> Series | None:
+        """The periods of a run with ``time``; None for a run of one period."""
+        return self._series
+
+    def at(self, label: str) -> Config:
+        """Return this configuration, mapped to another period of the series."""
+        series, document = self.series, self.document
+        if series is None or document is None or label == self.period:
+            return self
+        if label not in self._others:
+            given = series.of(document.values, label)
+            other = Config.model_validate(given, context={"base": document.directory})
+            other._document, other._series = document, series
+            self._others[label] = other
+        found = self._others[label]
+        update = {"output": self.output, "compute": self.compute, "fit": self.fit}
+        return found.model_copy(update=update)
+
+    def moving(self) -> tuple[str, ...]:
+        """Return the covariates that differ by period, and ``population`` where that does."""
+        if self.series is None or self.document is None:
+            return ()
+        given = self.document.values
+        names = [name for name in self.covariates if moves(given["covariates"][name])]
+        people = ["population"] if moves(given.get("population")) else []
+        return (*names, *people)
 
     @property
     def source(self) -> Path | Location | None:
@@ -334,6 +343,14 @@ class Config(Section):
             paths["population.path"] = self.population.path
         for name, covariate in self.covariates.items():
             paths[f"covariates.{name}.path"] = covariate.path
+        moving = self.moving()
+        for label in () if self.series is None or not moving else self.series.periods:
+            own = self if label == self.period else self.at(label)
+            for name in moving:
+                section = own.population if name == "population" else own.covariates[name]
+                key = name if name == "population" else f"covariates.{name}"
+                if section is not None and label != self.period:
+                    paths[f"{key}.{label}.path"] = section.path
         paths["grid.like"] = self.grid.like
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
@@ -373,41 +390,15 @@ def _wrong_security(config: Config) -> Wrong | None:
     compute = config.compute
     if (compute.tls is not None) == compute.scheduler.startswith("tls://"):
         return None
+    if compute.scheduler == "jobqueue":  # makes certificates of its own where none are given
+        return None
     found = "compute.tls and a scheduler at tls://..., one without the other"
     return "", found, "give both, or neither"
 
 
-def _wrong_trials(config: Config) -> Wrong | None:
-    if config.counts is None:
-        return None
-    if (config.counts.tested is not None) == config.model.response.needs_trials:
-        return None
-    from models.likelihoods.registry import LIKELIHOODS
-
-    names = " or ".join(name for name, each in LIKELIHOODS.items() if each.needs_trials)
-    found = f"counts.tested and model.likelihood: {names}, one without the other"
-    remedy = "give both for positives among tested people (beta_binomial), neither for cases"
-    return "", found, remedy
-
-
-def _wrong_weight(config: Config) -> Wrong | None:
-    counts, response = config.counts, config.model.response
-    if counts is None:
-        return None
-    given = [key for key in ("weight", "of") if getattr(counts, key) is not None]
-    if given and response.needs_trials:
-        remedy = "remove it: the number tested is the exposure of positives"
-        return "", f"counts.{given[0]} with counts.tested", remedy
-    if counts.of == "average" and response.counts:
-        found = f"counts.of: average under the {response} likelihood, which is of counts"
-        return "", found, "give totals, or likelihood: normal, gamma or exponential"
-    if counts.weight_unit is not None and counts.weight is None:
-        return "", "counts.weight_unit without counts.weight", "give both, or neither"
-    if config.averages and config.output.rate_per != 1:
-        per = f"{config.output.rate_per:g}"
-        found = f"output.rate_per is {per}, but the map of averages has their own unit"
-        return "", found, "remove it, or give counts.of: total"
-    return None
+def _wrong_response(config: Config) -> Wrong | None:
+    given = config.counts is not None or config.labels is not None
+    return config.response_kind.problem() if given else None
 
 
 def _wrong_evaluation(config: Config) -> Wrong | None:
@@ -415,28 +406,24 @@ def _wrong_evaluation(config: Config) -> Wrong | None:
         if getattr(config.evaluate, key) == word and config.model.kind not in WARM_KINDS:
             found = f"evaluate.{key}: {word} with model.kind: {config.model.kind}"
             return "", found, f"remove it; only {' and '.join(WARM_KINDS)} can do so"
-    thinned = {config.fit.area_pixels, config.evaluate.area_pixels} - {"auto", "all"}
-    if config.labels is not None and thinned:
-        found = "area_pixels with labels: one pixel may decide the label of its area"
-        return "", found, "remove it"
-    if config.labels is not None and isinstance(config.evaluate.calibration, int):
-        return "", "evaluate.calibration with labels: maps of rates have it", "remove it"
-    if config.labels is not None and config.gates.pixel_coverage is not None:
-        return "", "gates.pixel_coverage with labels: maps of rates have it", "remove it"
     return None
 
 
-def _wrong_levels(config: Config) -> Wrong | None:
-    output = config.output
-    for key, given in (("areas", output.areas), ("reconcile", output.reconcile)):
-        if given and config.labels is not None:
-            return "", f"output.{key} with labels: maps of rates have it", "remove it"
-    if output.reconcile is not None and not config.has_cases:
-        found = "output.reconcile, but the map shows no cases that could add up to totals"
-        return "", found, "remove it; counts of people's cases, without counts.weight, have them"
-    if output.reconcile is not None and config.model.response.needs_trials:
-        found = "output.reconcile with counts.tested: positives are not those of all people"
-        return "", found, "remove it"
+def _wrong_beside_response(config: Config) -> Wrong | None:
+    """Return the first key that does not go with the response."""
+    if config.counts is None and config.labels is None:
+        return None
+    without = config.response_kind.without
+    given = {
+        "area_pixels": {config.fit.area_pixels, config.evaluate.area_pixels} - {"auto", "all"},
+        "evaluate.calibration": isinstance(config.evaluate.calibration, int),
+        "gates.pixel_coverage": config.gates.pixel_coverage is not None,
+        "output.areas": config.output.areas,
+        "output.reconcile": config.output.reconcile is not None,
+    }
+    for key in [key for key, value in given.items() if value and key in without]:
+        found, _, remedy = without[key].partition("; ")
+        return "", found, remedy or "remove it"
     return None
 
 
@@ -451,16 +438,36 @@ def _wrong_fit_keys(config: Config) -> Wrong | None:
     return "", found + f"not use {'it' if len(ignored) == 1 else 'them'}", "remove it"
 
 
-#: Key, finding and remedy.
-Wrong = tuple[str, str, str]
+def _wrong_time(config: Config) -> Wrong | None:
+    if config.time is not None:
+        if config.model.kind == SPACE_TIME:
+            return None
+        found = f"time given, but model.kind: {config.model.kind} is of one period"
+        return "model.kind", found, f"give {SPACE_TIME}, or remove `time` for a map of one period"
+    if config.model.kind == SPACE_TIME:
+        return (
+            "model.kind",
+            f"{SPACE_TIME} without `time`",
+            "add `time: {step: month}`, or give vbagg",
+        )
+    for key, least in (("forecast", 0), ("periods", "latest")):
+        if getattr(config.output, key) != least:
+            found, remedy = (
+                "given without `time`",
+                "add `time: {step: month}`, or remove it",
+            )
+            return f"output.{key}", found, remedy
+    return None
+
+
 _CROSS_CHECKS = (
     _wrong_responses,
     _wrong_period,
+    _wrong_time,
     _wrong_security,
-    _wrong_trials,
-    _wrong_weight,
+    _wrong_response,
     _wrong_evaluation,
-    _wrong_levels,
+    _wrong_beside_response,
     _wrong_fit_keys,
 )
 

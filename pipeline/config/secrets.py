@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from geo.errors import Problem
+from geo.core.errors import Problem
 from pipeline.config.document import Document, Key
 
 _SECRETS: tuple[Key, ...] = (("notify", "webhook"), ("notify", "email", "password"))

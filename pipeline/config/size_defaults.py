@@ -47,11 +47,9 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
         Without such an ``auto``; a classifier of labels keeps its own defaults.
     """
     epochs = config.fit.max_epochs
-    if config.labels is not None:
-        cold = {"start": "cold", "epochs": epochs, "leave_out": "refit", "calibration": "none"}
-        return _settled(
-            config, {"fit": {"area_pixels": "all"}, "evaluate": {"area_pixels": "all", **cold}}
-        )
+    unsized = config.response_kind.unsized(epochs)
+    if unsized:
+        return _settled(config, unsized)
     large = float(np.sum(area_pixels)) > SMALL_PIXELS
     quick = large and config.model.kind in WARM_KINDS
     model = dict(UNSIZED)
@@ -115,7 +113,7 @@ def settings(config: Config) -> dict[str, dict[str, Any]]:
 
     None for classifiers of labels, which keep their own defaults.
     """
-    if config.labels is not None:
+    if config.response_kind.unsized(config.fit.max_epochs):
         return {}
     found: dict[str, dict[str, Any]] = {}
     for name in SECTIONS:

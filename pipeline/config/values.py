@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from geo.gdal_paths import with_folder
-from geo.text_safety import one_line_text
+from geo.core.text_safety import one_line_text
+from geo.sources.gdal_paths import with_folder
 from pipeline.config.base import config_error
 from pipeline.storage.location import is_object_address, is_remote
 
@@ -23,6 +23,8 @@ _BYTES = re.compile(r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*$")
 # GDAL's names of servers; under these the run's own fingerprints, retries and copies hold.
 _SCHEMES = {"vsis3": "s3://", "vsigs": "gs://", "vsiaz": "az://", "vsicurl": ""}
 _VIRTUAL = re.compile(r"^/(vsis3|vsigs|vsiaz|vsicurl(?=/https?://))/")
+
+PERIOD = "period"  # column made of a table with a column for each period
 
 
 def _resolve(path: str, info: ValidationInfo) -> str:
@@ -121,12 +123,12 @@ def _memory(value: Any) -> Any:
 
 
 def _scheduler(value: Any) -> Any:
-    known = ("local", "processes", "kubernetes", "gateway")
+    known = ("local", "processes", "kubernetes", "gateway", "jobqueue")
     if value in known or (isinstance(value, str) and value.startswith(("tcp://", "tls://"))):
         return value
     raise config_error(
-        remedy="give 'local', 'processes' or an address such as tcp://host:8786, or 'kubernetes' "
-        "or 'gateway' with a section of that name"
+        remedy="give 'local', 'processes' or an address such as tcp://host:8786, or "
+        "'kubernetes', 'gateway' or 'jobqueue' with a section of that name"
     )
 
 
@@ -169,11 +171,15 @@ Number = Annotated[float, BeforeValidator(_plain_number)]
 Whole = Annotated[int, BeforeValidator(_plain_number)]
 Seed = Annotated[Whole, Field(ge=0)]
 
+AtLeast1 = Annotated[int, Field(ge=1)]
+AtLeast2 = Annotated[int, Field(ge=2)]
 Crs = Annotated[str, AfterValidator(_crs)]
-Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
+Workers = Annotated[AtLeast1 | Literal["auto"], BeforeValidator(_workers)]
 """A whole number of at least 1, or ``auto``."""
 
-Kilometres = Annotated[float | Literal["auto"], BeforeValidator(_kilometres)]
+Kilometres = Annotated[
+    Annotated[float, Field(ge=0)] | Literal["auto"], BeforeValidator(_kilometres)
+]
 """A distance of at least 0, or ``auto``."""
 
 Memory = Annotated[str, BeforeValidator(_memory)]

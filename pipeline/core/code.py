@@ -1,60 +1,26 @@
-"""The code that made a result: a hash of our sources, and the versions of the libraries.
+"""What made a result, beside data and configuration: code, and the versions of the libraries.
 
 A changed model does not change the version in ``pyproject.toml``. So every stage depends on a hash
-of the packages' source files, from a checkout or from a wheel.
+of the code that it reaches (:mod:`pipeline.core.sources`), from a checkout or from a wheel.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
-import importlib.util
 import platform
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from pipeline.core.plugins import registered, source_of_others
+from pipeline.core.plugins import source_of_others
 from pipeline.core.revision import full_version
+from pipeline.core.sources import PACKAGES, own_sources
 
-PACKAGES = ("geo", "models", "pipeline")
 LIBRARIES = (
     *("dask", "exactextract", "geopandas", "numba", "numpy", "openpyxl", "pandas", "pyarrow"),
     *("pyogrio", "pyproj", "rasterio", "scikit-learn", "scipy", "shapely", "zarr"),
 )
 _CODE, _LIBRARY = "code.", "library."
-
-
-#: Python, and what makes up the page of a report.
-_SUFFIXES = (".py", ".j2", ".css", ".js")
-
-
-def source_hash(directory: Path) -> str:
-    """Hash the names and contents of the sources below a directory.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(p for p in directory.rglob("*") if p.suffix in _SUFFIXES):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(directory).as_posix()} {len(data)}\n".encode())
-        digest.update(data)
-    return digest.hexdigest()
-
-
-@functools.cache
-def code_hashes() -> dict[str, str]:
-    """Return the hash of each package's sources."""
-    hashes = {}
-    for package in PACKAGES:
-        found = importlib.util.find_spec(package)
-        paths = [] if found is None else list(found.submodule_search_locations or ())
-        hashes[package] = source_hash(Path(paths[0])) if paths else "not installed"
-    return hashes
 
 
 @functools.cache
@@ -90,20 +56,49 @@ def installed_version(package: str) -> str:
         return "not installed"
 
 
-def code_inputs(objects: Iterable[Any] = ()) -> dict[str, str]:
-    """Return what every stage depends on in addition to data and configuration.
+def code_inputs(module: str, objects: Iterable[Any] = ()) -> dict[str, str]:
+    """Return what a stage depends on in addition to data and configuration.
 
     Parameters
     ----------
+    module : str
+        Of the stage's function: what it reaches by imports counts.
     objects : iterable, optional
-        Registered objects that this room cannot see. Their source counts if it is outside the
-        packages, as that of registered likelihoods, kernels, models and formats does.
+        Classes and functions that the stage takes from a registry, by name. Their modules count,
+        and what these reach. Outside the packages their source counts, as does that of what users
+        registered where the stage looks for likelihoods, kernels or formats.
     """
+    objects = list(objects)
+    sources = own_sources()
+    roots = {module, *(each.__module__ for each in objects)}
+    others = [*_registered(sources.reached(roots)), *objects]
     return {
-        **{f"{_CODE}{name}": value for name, value in code_hashes().items()},
-        f"{_CODE}plugins": source_of_others([*registered(), *objects], PACKAGES),
+        **{f"{_CODE}{name}": value for name, value in sources.hashes(roots).items()},
+        f"{_CODE}plugins": source_of_others(others, PACKAGES),
+        # The tree of a module, which is hashed, differs between minor versions.
+        f"{_LIBRARY}Python": ".".join(platform.python_version_tuple()[:2]),
         **{f"{_LIBRARY}{name}": value for name, value in library_versions().items()},
     }
+
+
+def _registered(modules: Container[str]) -> list[Any]:
+    """Return what the registries among some modules of ``geo`` and ``models`` hold."""
+    from geo.sources.boundary_formats import BOUNDARIES
+    from geo.sources.registry import SOURCES
+    from geo.tables.registry import TABLES
+    from models.gp.kernel_text import FACTORS
+    from models.gp.shapes import SHAPES
+    from models.likelihoods.registry import LIKELIHOODS
+
+    held: dict[str, Iterable[Any]] = {
+        "geo.sources.boundary_formats": BOUNDARIES.by_suffix.values(),
+        "geo.sources.registry": SOURCES.by_suffix.values(),
+        "geo.tables.registry": TABLES.by_suffix.values(),
+        "models.gp.kernel_text": [each.build for each in FACTORS.values()],
+        "models.gp.shapes": SHAPES.values(),
+        "models.likelihoods.registry": LIKELIHOODS.values(),
+    }
+    return [each for name, objects in held.items() if name in modules for each in objects]
 
 
 def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -113,7 +108,7 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     -------
     list of str
         Keys of the configuration and files by name; code and libraries with both versions:
-        ``code (pipeline 3f2a -> 91bc)``, ``numpy (2.4.1 -> 2.4.2)``.
+        ``code (pipeline.ingest 3f2a -> 91bc)``, ``numpy (2.4.1 -> 2.4.2)``.
     """
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     code = [

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 
-from geo.addresses import redacted
-from geo.errors import Problem
+from geo.core.addresses import redacted
+from geo.core.errors import InputError, Problem
 
 
 class PipelineError(Exception):
@@ -28,6 +28,10 @@ class StoreInputError(PipelineError, ValueError):
 
 class ClusterError(PipelineError, ConnectionError):
     """The Dask cluster does not answer, or has lost all workers."""
+
+
+class NeverAnsweredError(InputError):
+    """A server has not answered once: who named it is told at once, and nothing is retried."""
 
 
 def explain(error: Exception, command: str) -> Problem | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 
 VARIABLE = "DISAGG_PLUGINS"
 
@@ -66,23 +66,3 @@ def source_of_others(objects: Iterable[Any], packages: Iterable[str]) -> str:
         digest.update(f"{name} {len(source)}\n".encode())
         digest.update(source)
     return digest.hexdigest() if n_other else "none"
-
-
-def registered() -> list[Any]:
-    """Return what the registries of ``geo`` and ``models`` hold."""
-    from geo.boundary_formats import BOUNDARIES
-    from geo.raster import RASTERS
-    from geo.tables import TABLES
-    from models.gp.kernel_text import FACTORS
-    from models.gp.shapes import SHAPES
-    from models.likelihoods.registry import LIKELIHOODS
-    from models.training.registry import CLASSES
-
-    formats = [each.by_suffix.values() for each in (BOUNDARIES, RASTERS, TABLES)]
-    return [
-        *(each for readers in formats for each in readers),
-        *(each.build for each in FACTORS.values()),
-        *SHAPES.values(),
-        *LIKELIHOODS.values(),
-        *CLASSES.values(),
-    ]

@@ -20,10 +20,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from geo.temporary import note_in, remove_noted
+from geo.core.temporary import note_in, remove_noted
 
 #: Seconds from the signal to the kill. Kubernetes kills after 30, some clouds' spot machines too.
 GRACE_S = 15.0
+#: Whether this is the child of :func:`supervised`: a process of ours, without a server's threads.
+own_process = False
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _SI_USER = 0  # si_code of a signal that a process has sent; those of the terminal have another
 _PR_SET_PDEATHSIG = 1
@@ -59,6 +61,8 @@ def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = G
     notes = tempfile.TemporaryFile(prefix="disagg-")  # noqa: SIM115 (open as long as the process)
     child = os.fork()
     if child == 0:
+        global own_process
+        own_process = True
         end_with_parent(parent, signal.SIGKILL)
         note_in(notes.fileno())
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

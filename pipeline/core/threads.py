@@ -12,7 +12,7 @@ from typing import TypeVar
 import dask
 from dask import threaded
 
-from geo.stopping import Stopped, stoppable
+from geo.core.stopping import Stopped, stoppable
 from models.backend.blas import one_blas_thread
 
 Item = TypeVar("Item")
@@ -106,7 +106,7 @@ def run_tasks(
 
     If a call raises, or the user interrupts, no further call starts, and the exception propagates
     after the running calls have ended: cleaning up cannot race with a writer. They end at their
-    next read of a raster (:mod:`geo.stopping`): a tile may take minutes. (Dask itself
+    next read of a raster (:mod:`geo.core.stopping`): a tile may take minutes. (Dask itself
     raises at once, while its other threads continue.)
 
     Parameters

@@ -99,6 +99,14 @@ def _membership(
     return np.repeat(np.arange(len(n)), n), pixel, fraction
 
 
+def members_of(
+    path: Path, spec: CountrySpec
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Array, list[str]]:
+    """Find the pixels of the areas of a file: area, pixel, fraction covered, ids of the areas."""
+    areas = gpd.read_file(path)
+    return *_membership(areas, spec), list(areas["area_id"])
+
+
 def _empty_pixels(
     people: Array, area: NDArray[np.int64], pixel: NDArray[np.int64], n_drop: int
 ) -> NDArray[np.int64]:

@@ -11,9 +11,9 @@ from pyproj import CRS
 from rasterio.warp import Resampling, reproject, transform_bounds
 from scipy import ndimage
 
-from geo.align import aligned
-from geo.grid import Grid
-from geo.raster import RasterSource
+from geo.sources.align import aligned
+from geo.grids.grid import Grid
+from geo.sources.registry import source_of
 from pipeline.demo.country_spec import KM_PER_DEG, WGS84, CountrySpec, CovariateSpec
 from pipeline.demo.terrain import Array, Mask, fractal_noise, named_rng
 
@@ -23,7 +23,7 @@ SINUSOIDAL = "+proj=sinu +lon_0=0 +x_0=0 +y_0=0 +R=6371007.181 +units=m +no_defs
 
 def as_measured(path: Path, true: Array, spec: CountrySpec) -> Array:
     """Bring a written layer back to the population's grid; the truth where it has a gap."""
-    seen = aligned(RasterSource(path), Grid(CRS.from_user_input(WGS84), spec.transform, spec.shape))
+    seen = aligned(source_of(path), Grid(CRS.from_user_input(WGS84), spec.transform, spec.shape))
     return np.where(np.isfinite(seen), seen, true)
 
 

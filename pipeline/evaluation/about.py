@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: How pixels are weighted.
+WAYS = ("pixels", "people")
+
 _ABOUT_GAIN = {
     "better_than_constant": "mean over held-out areas of the log density of the response under the "
     "map less that under the constant, nats; its standard error is over areas, or over regions "
@@ -77,3 +80,6 @@ ABOUT_LABELS = {
     "constant": "the share of positives among the training areas",
     **_ABOUT_FOLDS,
 }
+
+#: By the scores of a response.
+ABOUT = {"counts": ABOUT_COUNTS, "values": ABOUT_VALUES, "labels": ABOUT_LABELS}

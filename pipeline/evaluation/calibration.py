@@ -23,12 +23,11 @@ from scipy.stats import rankdata
 
 from pipeline.config.size_defaults import cap_for
 from pipeline.core.threads import map_in_order
+from pipeline.evaluation.about import WAYS
 from pipeline.evaluation.scores import pit_bounds, pit_coverage
-from pipeline.prediction.areas import predict_areas
+from pipeline.products.areas import predict_areas
 from pipeline.storage.files import atomic_write
-from pipeline.store.other_responses import OtherResponses
 
-WAYS = ("pixels", "people")
 SCORED_PIXELS = 20_000  # scored pixels of all areas together
 POOL = 16  # functions drawn for each truth, which is the first: a fair one of all members
 DEPENDENCE_PIXELS, DEPENDENCE_DRAWS = 300, 200
@@ -230,7 +229,7 @@ def compare(
     draws = np.concatenate(
         [
             predict_areas(refit, block, functions, observed=True).draws
-            for block in OtherResponses(store, truth.y).blocks()
+            for block in store.with_responses(truth.y).blocks()
         ],
         axis=1,
     )

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for
+from pipeline.core.processes import in_processes
+from pipeline.core.progress import Progress
 from pipeline.evaluation.calibration import Found, ScoredPixels, compare, finished, simulate
 from pipeline.evaluation.calibration_summary import ABOUT, cautions, summarise
+from pipeline.evaluation.held_out import fits_at_once
 from pipeline.evaluation.scores import LEVELS
 from pipeline.storage.mirror import keep
-from pipeline.store.other_responses import OtherResponses
 from pipeline.store.thinning import thinned_store
 
 #: From a store and a cluster's client to what fits its training areas, with checkpoints there.
-FitStore = Callable[[Any, Any], Callable[[np.ndarray, Path], Any]]
+FitStore = Callable[[Any, Any], Callable[[np.ndarray, Path, Progress], Any]]
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ class Calibrator:
             ``skipped``, the reason, if there is nothing; ``cautions`` in any case.
         """
         config, model = self.config, self.model
-        counts = config.labels is None and config.model.response.counts
-        said = {"cautions": [] if config.labels else cautions(model, whole.y, counts=counts)}
+        if not config.response_kind.drawn:
+            why = f"maps of rates have it, not those of {config.response_kind.totals}"
+            return {"skipped": why, "cautions": []}
+        said = {"cautions": cautions(model, whole.y, counts=config.response_kind.countable)}
         n = config.evaluate.calibration
         reason = None
-        if config.labels is not None:
-            reason = "maps of rates have it, not those of labels"
-        elif not isinstance(n, int):
+        if not isinstance(n, int):
             reason = "set evaluate.calibration to a number of simulations, such as 2"
         elif not (hasattr(model, "sample_functions") and "pixels" in model.predicts):
             reason = f"model.kind: {config.model.kind} draws no surfaces"
@@ -117,31 +120,41 @@ class Calibrator:
         wanted = [directory / f"sim-{number}-{self._key(store, number)}.npz" for number in range(n)]
         _remove_others(directory, wanted)
         pixels = ScoredPixels.of(whole, seed)
-        found, failed = [], []
-        progress = self.context.progress
+        kept = {path: finished(path, self.levels) for path in wanted}
+        missing = [number for number, path in enumerate(wanted) if kept[path] is None]
+        progress, failed = self.context.progress, []
         with open_cluster(config.compute) as client, progress.task("calibration", n) as task:
-            for number, path in enumerate(wanted):
-                one = finished(path, self.levels)
-                if one is None:
-                    key = (seed, 6, number)
-                    truth = simulate(self.model, store, pixels, key, n_thread(config))
-                    checkpoint = directory / f"{path.stem}.checkpoint"
-                    try:
-                        fit = self.fit_store(OtherResponses(store, truth.y), client)
-                        refit = fit(np.ones(store.n_bag, bool), checkpoint)
-                    except (BagsError, NumericalError) as error:
-                        failed.append(f"simulation {number + 1}: {error}")
-                        progress.log(f"calibration: {failed[-1]}")
-                        task.advance(1)
-                        continue
-                    draws = config.output.draws
-                    one = compare(refit, store, pixels, truth, self.levels, draws, key)
-                    one.save(path)
-                    shutil.rmtree(checkpoint, ignore_errors=True)
+            task.advance(n - len(missing))
+            made = in_processes(
+                [partial(self._refit, store, client, pixels, k, wanted[k]) for k in missing],
+                fits_at_once(config, store, client),
+                progress,
+            )
+            for number, why in zip(missing, made, strict=True):
+                if why is None:
+                    kept[wanted[number]] = finished(wanted[number], self.levels)
+                    shutil.rmtree(wanted[number].with_suffix(".checkpoint"), ignore_errors=True)
                     keep(directory)
-                found.append(one)
+                else:
+                    failed.append(f"simulation {number + 1}: {why}")
+                    progress.log(f"calibration: {failed[-1]}")
                 task.advance(1)
-        return found, failed
+        return [one for one in kept.values() if one is not None], failed
+
+    def _refit(
+        self, store: Any, client: Any, pixels: ScoredPixels, number: int, path: Path, told: Progress
+    ) -> str | None:
+        """Simulate, fit and save what is scored; return why there is none."""
+        config = self.config
+        key = (config.evaluate.seed, 6, number)
+        truth = simulate(self.model, store, pixels, key, n_thread(config))
+        try:
+            fit = self.fit_store(store.with_responses(truth.y), client)
+            refit = fit(np.ones(store.n_bag, bool), path.with_suffix(".checkpoint"), told)
+        except (BagsError, NumericalError) as error:
+            return str(error)
+        compare(refit, store, pixels, truth, self.levels, config.output.draws, key).save(path)
+        return None
 
     def _key(self, store: Any, number: int) -> str:
         digest = hashlib.sha256(self.fingerprint(store).encode())

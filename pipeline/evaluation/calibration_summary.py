@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
-from pipeline.evaluation.calibration import WAYS, Found
+from pipeline.evaluation.about import WAYS
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.calibration import Found
+
 
 KEY = "calibration"
 ABOUT = (

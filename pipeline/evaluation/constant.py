@@ -11,8 +11,8 @@ import numpy as np
 from models.likelihoods.constant import OneRate
 from models.likelihoods.labels import LabelRate
 from models.likelihoods.likelihood import Likelihood
-from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.labels import LabelPredictions
+from pipeline.products.areas import AreaDraws
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,20 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from pipeline.core.errors import StoreError
-from pipeline.prediction.areas import AreaDraws, draw_areas
-from pipeline.prediction.arrays import AreaArrays
+from pipeline.core.processes import in_processes
+from pipeline.core.progress import Progress, Silent
+from pipeline.products.areas import AreaDraws, draw_areas
+from pipeline.products.arrays import AreaArrays
 from pipeline.storage.mirror import keep
 
-FitFold = Callable[[np.ndarray, Path], Any]
+FitFold = Callable[[np.ndarray, Path, Progress], Any]
 
 
 P = TypeVar("P", bound=AreaArrays)
@@ -73,6 +76,8 @@ def cross_validate(
     fingerprint: str,
     advance: Callable[[int], None] | None = None,
     unseen: np.ndarray | None = None,
+    progress: Progress | None = None,
+    n_process: int = 1,
 ) -> tuple[P, np.ndarray]:
     """Predict each area by a model that was fitted without it.
 
@@ -86,8 +91,8 @@ def cross_validate(
         Fold of each area, in the store's order; -1 trains always.
     predictor : Predictor
     fit_fold : callable
-        Given the training areas, (n_bag,) bool, and a directory for checkpoints, returns a fitted
-        model; the scaling of covariates must be from the training areas alone.
+        Given the training areas, (n_bag,) bool, a directory for checkpoints and what to report to,
+        returns a fitted model; the scaling of covariates must be from the training areas alone.
     directory : Path
         Directory of finished folds.
     fingerprint : str
@@ -97,6 +102,10 @@ def cross_validate(
     unseen : (n_fold, n_bag) bool array, optional
         Areas that each fold is fitted without: those held out, if not given. Folds without areas
         are not fitted.
+    progress : Progress, optional
+        Of the fits.
+    n_process : int
+        Folds fitted at once, each in a process of its own; 1 fits here.
 
     Returns
     -------
@@ -119,20 +128,28 @@ def cross_validate(
             shutil.rmtree(old)
         elif old.suffix in {".npz", ".partial"}:
             old.unlink()
-    parts = []
-    for number, path in wanted.items():
-        checkpoint = directory / f"{path.stem}.checkpoint"
-        part = _finished(predictor, path)
-        if part is None:
-            held_out = fold == number
-            model = fit_fold(~(held_out if unseen is None else unseen[number]), checkpoint)
-            predictor.predict(model, held_out, number).save(path)
-            part = predictor.kind.load(path)
-        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def fitted(number: int, told: Progress) -> None:
+        path, held_out = wanted[number], fold == number
+        train = ~(held_out if unseen is None else unseen[number])
+        model = fit_fold(train, path.with_suffix(".checkpoint"), told)
+        predictor.predict(model, held_out, number).save(path)
+
+    found = {number: _finished(predictor, path) for number, path in wanted.items()}
+    missing = [number for number, part in found.items() if part is None]
+    for number in found.keys() - missing:
+        shutil.rmtree(wanted[number].with_suffix(".checkpoint"), ignore_errors=True)
+    if advance and len(missing) < len(wanted):
+        advance(len(wanted) - len(missing))
+    calls = [partial(fitted, number) for number in missing]
+    made = in_processes(calls, n_process, progress or Silent())
+    for number, _ in zip(missing, made, strict=True):
+        found[number] = predictor.kind.load(wanted[number])
+        shutil.rmtree(wanted[number].with_suffix(".checkpoint"), ignore_errors=True)
         keep(directory)
-        parts.append(part)
         if advance:
             advance(1)
+    parts = [part for part in found.values() if part is not None]
     fold_of = np.repeat(list(wanted), [part.bag.shape[0] for part in parts])
     return predictor.kind.concatenate(parts), fold_of.astype(np.int64)
 

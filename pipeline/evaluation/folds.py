@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from geo.columns import MISSING, check_ids, has_column, id_text
-from geo.errors import InputError, Problem, name_first
-from geo.tables import read_table
+from geo.core.columns import MISSING, check_ids, has_column, id_text
+from geo.core.errors import InputError, Problem, name_first
+from geo.tables.registry import read_table
 from models.training.folds import stratified_folds as stratified_folds
 
 
@@ -145,7 +145,7 @@ def area_centres(store: Any) -> np.ndarray:
 
 
 def read_folds(path: Path | str, id_column: str, fold_column: str, ids: list[str]) -> np.ndarray:
-    """Read the fold of each area from a table (see :data:`geo.tables.TABLES`).
+    """Read the fold of each area from a table (see :data:`geo.tables.registry.TABLES`).
 
     Areas that the store lacks are ignored. An area whose fold is empty (-1) is in every training
     set.

@@ -6,18 +6,25 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import kstest
 
+from models.gp.kept_kernels import BUDGET
+from models.temporal.periods import Period
+from models.training.device import find_device
 from pipeline.cluster.cluster import open_cluster
-from pipeline.cluster.local import block_device, n_thread
+from pipeline.cluster.local import block_device, memory, n_thread
+from pipeline.config.catalogue import model_class
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
 from pipeline.core.code import code_inputs
+from pipeline.core.processes import shares
+from pipeline.core.progress import Progress
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import (
     block_folds,
@@ -35,8 +42,9 @@ from pipeline.evaluation.posterior import Posterior
 from pipeline.evaluation.psis import trusted
 from pipeline.evaluation.scores import pit_bounds
 from pipeline.evaluation.tasks import EvaluationTask, compare_held_out
-from pipeline.prediction.areas import AreaDraws
+from pipeline.products.areas import AreaDraws
 from pipeline.store.bag_store import BagStore
+from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit as fit_model
 from pipeline.training.warm import lighten, start_key
 
@@ -79,32 +87,31 @@ class HoldOut:
         if n_fold < 2:
             result["skipped"] = "cross-validation needs two areas or more"
             return result
-        if config.labels is not None:
-            alone = [k for k in range(n_fold) if np.unique(self.store.y[fold != k]).size < 2]
-            if alone:
-                result["skipped"] = (
-                    f"without fold {alone[0]} all areas have the same label; give fewer folds, or "
-                    "folds that share the positives out"
-                )
-                self.progress.log(f"evaluate: held out by {scheme} skipped: {result['skipped']}")
-                return result
+        result["skipped"] = self.evaluation.unusable(fold)
+        if result["skipped"]:
+            self.progress.log(f"evaluate: held out by {scheme} skipped: {result['skipped']}")
+            return result
+        del result["skipped"]
         unseen, result["buffer_km"] = self._unseen(scheme, fold)
         with (
             open_cluster(config.compute) as client,
             self.progress.task(f"hold out by {scheme}", n_fold) as task,
         ):
             weights = self._by_weights(scheme)
-            start = self.model if weights or config.evaluate.start == "warm" else None
+            warm = config.evaluate.start == "warm" or config.series is not None
+            start = self.model if weights or warm else None
 
             def refit(of: np.ndarray) -> Any:
                 return cross_validate(
                     of,
                     self.evaluation.predictor,
-                    fit_areas(config, self.store, client, self.progress, start),
+                    fit_areas(config, self.store, client, start),
                     self.directory / scheme,
                     fit_fingerprint(config, self.store, start),
                     task.advance,
                     unseen if scheme == "block" else None,
+                    self.progress,
+                    fits_at_once(config, self.store, client),
                 )
 
             made: list[dict[str, Any]] = [{"how": "refit"} for _ in range(n_fold)]
@@ -168,9 +175,41 @@ class HoldOut:
         return buffered(self.centres(), fold, km, shrink=wanted == "auto"), km
 
 
+#: Pixels of a store, and numbers of their covariates, from which a fit fills all cores by itself.
+FILLS = 2_000_000, 20_000_000
+#: Bytes that a fit may fill: the kernel matrices that it keeps, and as much for its passes.
+FIT_BYTES = 2 * BUDGET
+
+
+def most_at_once(n_pix: int, n_covariate: int) -> int:
+    """Return how many fits to a store may run at the same time: 1 of a large one.
+
+    Half of the memory is for them.
+    """
+    if n_pix > FILLS[0] or n_pix * n_covariate > FILLS[1]:
+        return 1
+    return max(1, memory() // 2 // FIT_BYTES)
+
+
+def fits_at_once(config: Config, store: Any, client: Any) -> int:
+    """Return how many fits to the areas of a store are made at the same time, in processes.
+
+    1 where others compute: workers, a GPU.
+
+    Parameters
+    ----------
+    config : Config
+    store : BagStore
+    client : dask client or None
+    """
+    if client is not None or find_device(config.compute.device) is not None:
+        return 1
+    return shares(most_at_once(store.n_pix, len(store.covariates)), n_thread(config))
+
+
 def fit_areas(
-    config: Config, store: Any, client: Any, progress: Any, start: Any
-) -> Callable[[np.ndarray, Path], Any]:
+    config: Config, store: Any, client: Any, start: Any
+) -> Callable[[np.ndarray, Path, Progress], Any]:
     """Return what fits a new model to some areas of a store, as the evaluation does.
 
     Parameters
@@ -180,17 +219,19 @@ def fit_areas(
     store : BagStore
         Or another with its interface.
     client : dask client or None
-    progress : Progress
     start : fitted model or None
         Where the fit begins.
 
     Returns
     -------
     callable
-        From the areas to learn from, (n_bag,) bool, and the place of its checkpoint to the model.
+        From the areas to learn from, (n_bag,) bool, the place of its checkpoint and what it reports
+        to, to the model.
     """
+    if config.series is not None:
+        return partial(_without, start, store)
 
-    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+    def fit(train: np.ndarray, checkpoint: Path, progress: Progress) -> Any:
         model = new_model(config)
         if start is not None:
             lighten(model)
@@ -214,6 +255,19 @@ def fit_areas(
     return fit
 
 
+def _without(
+    start: Any, store: Any, train: np.ndarray, checkpoint: Path, progress: Progress
+) -> Any:
+    """Return the model of a period that knows some of its areas alone, its hyperparameters held.
+
+    Other periods keep all of theirs: what is scored is what an area's own past says of it.
+    """
+    del checkpoint, progress
+    bags = StoreBlockSource(store, train).read_all()
+    known = Period(start.time, bags, store.numbers[bags.bag])
+    return start.whole.with_periods(known).at(start.time)
+
+
 def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
     """Return the fingerprint of everything that a fit depends on, except which areas it reads."""
     parts = {
@@ -222,7 +276,7 @@ def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
         "fit": config.fit.model_dump(mode="json"),
         "epochs": config.evaluate.epochs,
         "start": "" if start is None else start_key(start),
-        "code": code_inputs(),
+        "code": code_inputs(__name__, [model_class(config.model.kind)]),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -248,11 +302,11 @@ def folds_of(
         n_fold = int(given.max()) + 1
     else:
         n_fold = folds
-    if scheme == "area" and config.labels is not None:
+    if scheme == "block":
+        return block_folds(centres(), n_fold)
+    if config.response_kind.classes:
         return stratified_folds(store.y, n_fold, seed)
-    if scheme == "area":
-        return random_folds(store.n_bag, n_fold, seed)
-    return block_folds(centres(), n_fold)
+    return random_folds(store.n_bag, n_fold, seed)
 
 
 def learnt_range(model: Any) -> float:

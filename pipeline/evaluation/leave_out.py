@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.psis import resample, smooth_members, trusted
-from pipeline.prediction.areas import AreaDraws
+from pipeline.products.areas import AreaDraws
 
 REFIT_SHARE = 0.1  # of the areas whose weights may fail, before every fold is fitted again
 TOGETHER = 0.05  # share of the areas that one such refit leaves out: a fit without many is another

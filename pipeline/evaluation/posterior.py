@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from models.aggregate.aggregate_model import RateDraws
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.prediction import BagPrediction
 from pipeline.evaluation.folds import block_centres
-from pipeline.prediction.areas import AreaDraws, predict_areas
+from pipeline.products.areas import AreaDraws, predict_areas
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ class Posterior:
         Of a response around its aggregate.
     params : mapping
         Its parameters (logarithms): numbers, or (n_draws, 1) arrays where each draw has its own.
-    functions : draws of functions
+    functions : RateDraws
         What ``sample_functions`` returned.
     """
 
     areas: PosteriorDraws
     likelihood: Likelihood
     params: Mapping[str, Any]
-    functions: Any = None
+    functions: RateDraws
 
     @property
     def n_draws(self) -> int:
@@ -67,8 +68,7 @@ class Posterior:
     @property
     def member(self) -> np.ndarray:
         """Draw of the hyperparameters that each draw of the function has: (n_draws,) int64."""
-        clusters = getattr(self.functions, "clusters", None)
-        return np.zeros(self.n_draws, dtype=np.int64) if clusters is None else clusters[:, 0]
+        return np.asarray(self.functions.clusters[:, 0])
 
     def respond(
         self, chosen: np.ndarray, areas: np.ndarray, rng: np.random.Generator
@@ -117,7 +117,7 @@ def draw_posterior(
         Areas with a response.
     n_draws, seed : int
         Functions drawn, and the seed of them and of the noise: the draws are those of
-        :func:`pipeline.prediction.areas.draw_areas` with the same seed and ``observed``.
+        :func:`pipeline.products.areas.draw_areas` with the same seed and ``observed``.
     advance : callable, optional
         Called with the number of areas done after each block.
     n_thread : int, optional

@@ -13,15 +13,12 @@ doubling of the power, in posterior standard deviations; from 0.3 on it is calle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from models.aggregate.members import member_states
-from models.gp.priors import log_prior, log_prior_noise
-from models.gp.scaling import kernel_of
+from models.gp.priors import log_prior, log_prior_noise, side_of
 from pipeline.evaluation.posterior import Posterior
 
 POWERS = (0.8, 1.25)
@@ -93,7 +90,7 @@ def prior_sensitivity(
         ``priors`` (by name of the prior and of the figure: ``weaker`` and ``stronger``, the means
         under the two powers, ``shift`` and ``strong``; ``n_effective`` draws) and ``sentences``.
     """
-    reason = _absent(model, posterior)
+    reason = _absent(model)
     if reason is not None:
         return {"absent": reason}
     figures = list(_figures(model, posterior, ids, rate_per))
@@ -146,33 +143,30 @@ def prior_densities(model: Any) -> dict[str, np.ndarray]:
     Parameters
     ----------
     model : fitted model
-        With draws of its hyperparameters (``State.members``).
+        With several draws of its hyperparameters.
 
     Returns
     -------
     dict of (n_member,) arrays
         By the names in ``PRIORS``; those that the model lacks, or that are flat, are left out.
     """
-    state = model.fitted_state()
-    kernel, mode = kernel_of(model.kernel_text(state.fixed), state.fixed), state.params["theta"]
-    side = float(state.fixed["area_side"][0]) if "area_side" in state.fixed else None
+    fixed, each = model.fitted_params(), [part.params for part in model.posterior_.parts]
+    kernel, mode = model.posterior_.parts[0].kernel, fixed["theta"]
 
     def density(theta: np.ndarray) -> float:
-        return log_prior(kernel, theta, model.link_name, side)[0]
+        return log_prior(kernel, theta, model.link_name, side_of(fixed))[0]
 
     of = np.array([_prior_of(name) for name in kernel.names])
     found: dict[str, np.ndarray] = {}
     for prior in ("range", "slopes", "size"):
-        values = [density(np.where(of == prior, theta, mode)) for theta in state.members["theta"]]
+        values = [density(np.where(of == prior, own["theta"], mode)) for own in each]
         found[prior] = np.array(values) - density(mode)
     likelihood = model.resolved_likelihood
-    own = [
-        {name: state.members[name][k] for name in likelihood.parameters}
-        for k in range(_weight(model).shape[0])
+    noise = [
+        log_prior_noise(likelihood, {name: own[name] for name in likelihood.parameters}, fixed)[0]
+        for own in each
     ]
-    found["area_effect"] = np.array(
-        [log_prior_noise(likelihood, each, state.fixed)[0] for each in own]
-    )
+    found["area_effect"] = np.array(noise)
     return {name: value for name, value in found.items() if np.ptp(value) > 0}
 
 
@@ -183,36 +177,20 @@ def _prior_of(name: str) -> str:
 
 
 def _weight(model: Any) -> np.ndarray:
-    return np.asarray(model.fitted_state().members["weight"], dtype=np.float64)
+    return np.asarray(model.posterior_.weight, dtype=np.float64)
 
 
-def _absent(model: Any, posterior: Posterior) -> str | None:
-    state = getattr(model, "state_", None)
-    if "weight" not in getattr(state, "members", {}):
+def _absent(model: Any) -> str | None:
+    if _weight(model).size < 2:
         return "the hyperparameters are not integrated: there are no draws of them to weigh"
-    if getattr(model, "priors", "none") == "none":
+    if model.priors == "none":
         return "the model has no priors on its hyperparameters"
-    if _members(posterior, _weight(model).shape[0]) is None:
-        return "the draws of functions do not tell which hyperparameters they belong to"
     return None
-
-
-def _members(posterior: Posterior, n_member: int) -> np.ndarray | None:
-    """Return the member that each drawn function belongs to, (n_draws,)."""
-    own = getattr(posterior.functions, "member", None)
-    if own is not None:
-        return np.asarray(own)
-    parts = getattr(posterior.functions, "parts", None)
-    if parts is None or len(parts) != n_member:  # some have no draw: the others are not told apart
-        return None
-    each = np.repeat(np.arange(n_member), [part.n_draws for part in parts])
-    return np.asarray(each[posterior.functions.order])
 
 
 def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) -> Iterator[Figure]:
     areas, weight = posterior.areas, _weight(model)
-    member = _members(posterior, weight.shape[0])
-    assert member is not None
+    member = posterior.member
     even = np.full(posterior.n_draws, 1.0 / posterior.n_draws)
     yield Figure("total", areas.expected.sum(axis=1), even, member)
     exposed = areas.exposure > 0
@@ -220,23 +198,14 @@ def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) 
     for at in np.argsort(-rate, kind="stable")[: min(TOP_AREAS, int(exposed.sum()))]:
         value = rate_per * areas.expected[:, at] / areas.exposure[at]
         yield Figure(f"rate of {ids[areas.bag[at]]}", value, even, member)
-    each, one = list(_member_models(model)), np.arange(weight.shape[0])
-    named = [own.named_hyperparameters() for own in each]
+    parts, one = model.posterior_.parts, np.arange(weight.shape[0])
+    named = [part.hyperparameters() for part in parts]
     for name in named[0]:
         if name in ("area_sd", "area_noise", "size") or (
             "_space" in name and ".lengthscale" in name
         ):
             yield Figure(name, np.array([values[name] for values in named]), weight, one)
-    slopes = [own.coefficients_ for own in each] if hasattr(model, "coefficients_") else []
-    for same in zip(*slopes, strict=True):
+    for same in zip(*(part.coefficients() for part in parts), strict=True):
         within = float(weight @ np.array([slope.sd**2 for slope in same]) / weight.sum())
         value = np.array([slope.mean for slope in same])
         yield Figure(f"slope[{same[0].column}]", value, weight, one, within)
-
-
-def _member_models(model: Any) -> Iterator[Any]:
-    """Yield a model for each draw of the hyperparameters."""
-    for state in member_states(model.fitted_state()):
-        each = copy(model)
-        each.state_, each.params_ = state, model.block_params(state)
-        yield each

@@ -12,30 +12,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import models
-from geo.raster import raster_source
+from geo.sources.registry import source_of
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import model_settings
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import settings, sized
+from pipeline.config.size_defaults import settings
 from pipeline.core.json_values import jsonable
 from pipeline.evaluation.calibration_run import Calibrator
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.folds import area_centres
+from pipeline.evaluation.forecasts import score_forecasts, tell_forecasts
 from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import evaluation_task
 from pipeline.evaluation.trust import trust
 from pipeline.evaluation.verdict import KEY, verdict
-from pipeline.prediction.products import EVALUATION
+from pipeline.products.products import EVALUATION
 from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
 from pipeline.store.thinning import thinned_store
 from pipeline.training.modes import told_modes
+from pipeline.training.series import open_map
 
 
 def evaluate_stage(context: StageContext) -> dict[str, Any]:
@@ -62,16 +62,17 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     config, progress = context.config, context.progress
     out = Path(config.output.dir)
     work = out / "work"
-    whole = BagStore.open(context.place("work/bags.zarr"))
-    model = models.load(work / "model")
-    config = sized(config, whole.sizes)
+    found = open_map(context, counted=True)
+    config, areas, model = found.config, found.areas, found.model
+    whole = areas.training
     cap, thinned = config.evaluate.area_pixels, context.place("work/thinned-evaluate.zarr")
     store = thinned_store(whole, thinned, cap, config.fit.seed)
+    if store is not whole:
+        store = found.numbered(store)
     evaluation = evaluation_task(config, store)
     source = None
     if config.truth is not None:
-        source = raster_source(config.truth.path, config.truth.choice)
-        source.declare(config.truth.header)
+        source = source_of(config.truth.path, config.truth.choice, config.truth.header)
 
     with progress.task("in sample", store.n_bag) as task:
         posterior = evaluation.posterior(model, task.advance, n_thread(config))
@@ -81,7 +82,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         "name": config.name,
         "fingerprint": store.fingerprint,
         "model": model_settings(config, model),
-        "response": ResponseWords.of(config).placeholders,
+        "response": config.response_kind.placeholders,
         **named_choices(model),
         **told_modes(model, config),
         "n_areas": store.n_bag,
@@ -100,7 +101,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
     if posterior is not None:
         report |= trust(config, (whole, store), model, posterior, out)
     schemes = config.evaluate.schemes or ("area", "block")
-    report[KEY] = verdict(report["held_out"], schemes, evaluation.against)
+    report[KEY] = verdict(report["held_out"], schemes, config.response_kind.against)
     if source is not None:
         with progress.task("truth", store.n_bag) as task:
             # Every pixel counts alike, or by its people: not those of the sample.
@@ -108,13 +109,17 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
         if truth is not None:
             report["truth"] = truth
     report[CALIBRATION] = _calibration(context, config, whole, model)
-    balance = read_balance(out, whole)
+    if config.series is not None:
+        report["forecasts"] = score_forecasts(context, config, progress)
+    balance = read_balance(out, areas)
     if balance is not None:
         report["balance"] = balance
     report["about"] = evaluation.about
     report = jsonable(report)
     write_text(out / EVALUATION.file, json.dumps(report, indent=2, allow_nan=False) + "\n")
     progress.log(render_report(report))
+    for line in tell_forecasts(report.get("forecasts") or {}):
+        progress.log(line)
     return {**evaluation.headline(report), "settings": settings(config)}
 
 
@@ -126,6 +131,6 @@ def _calibration(context: StageContext, config: Config, whole: BagStore, model: 
         config,
         context,
         model,
-        lambda store, client: fit_areas(config, store, client, context.progress, start),
+        lambda store, client: fit_areas(config, store, client, start),
         lambda store: fit_fingerprint(config, store, start),
     ).measure(whole)

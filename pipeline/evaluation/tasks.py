@@ -16,9 +16,8 @@ import numpy as np
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.probability import label_log_density
 from models.likelihoods.registry import find_likelihood
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.evaluation.about import ABOUT_COUNTS, ABOUT_LABELS, ABOUT_VALUES
+from pipeline.evaluation.about import ABOUT
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
 from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
@@ -33,8 +32,8 @@ from pipeline.evaluation.scores import (
 )
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
 from pipeline.evaluation.verdict import paired_gain
-from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.labels import LabelPredictions, LabelPredictor
+from pipeline.products.areas import AreaDraws
 
 Advance = Callable[[int], None]
 Scores = dict[str, Any]
@@ -46,10 +45,6 @@ class EvaluationTask(Protocol):
     @property
     def about(self) -> dict[str, str]:
         """Explanations of the terms in the report."""
-
-    @property
-    def against(self) -> str:
-        """What the map is compared with, in a few words."""
 
     @property
     def predictor(self) -> Predictor[Any]:
@@ -67,6 +62,9 @@ class EvaluationTask(Protocol):
     def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Any:
         """Draw the posterior of every area once; None where areas have labels."""
 
+    def unusable(self, fold: np.ndarray) -> str:
+        """Return why folds (n_bag,) cannot be held out; empty if they can."""
+
     def constant(self, fold: np.ndarray, unseen: np.ndarray | None = None) -> Any:
         """Predict each fold by one rate, fitted to the areas that it has seen."""
 
@@ -81,10 +79,8 @@ class EvaluationTask(Protocol):
 
 
 def evaluation_task(config: Config, store: Any) -> EvaluationTask:
-    """Return the task for what the configured model learns from."""
-    if config.labels is not None:
-        return LabelTask(store, config.output.interval, with_people=config.population is not None)
-    return CountTask(config, store)
+    """Return the task for the configured response."""
+    return TASKS[config.response_kind.scores](config, store)
 
 
 @dataclass(frozen=True)
@@ -99,15 +95,13 @@ class CountTask:
 
     config: Config
     store: Any
-    against: ClassVar[str] = "one rate"
 
     @property
     def about(self) -> dict[str, str]:
         """See :class:`EvaluationTask`."""
-        words = ResponseWords.of(self.config).placeholders
-        about = ABOUT_COUNTS if self._counts else ABOUT_VALUES
+        response = self.config.response_kind
         law = self._areas.fit(self._likelihood, np.ones(self.store.n_bag, bool)).about
-        own = {name: text.format(**words) for name, text in about.items()}
+        own = {name: response.fill(text) for name, text in ABOUT[response.scores].items()}
         return {**own, "constant": f"{law}, fitted to the training areas of each fold"}
 
     @property
@@ -122,7 +116,7 @@ class CountTask:
 
     @property
     def _counts(self) -> bool:
-        return self.config.model.response.counts
+        return self.config.response_kind.countable
 
     @property
     def predictor(self) -> CountPredictor:
@@ -141,6 +135,11 @@ class CountTask:
         """See :class:`EvaluationTask`."""
         n_draws, seed = self.config.output.draws, self.config.fit.seed
         return draw_posterior(model, self.store, n_draws, seed, advance, n_thread)
+
+    def unusable(self, fold: np.ndarray) -> str:
+        """See :class:`EvaluationTask`."""
+        del fold
+        return ""
 
     def score(self, predictions: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
@@ -218,8 +217,12 @@ class LabelTask:
     store: Any
     interval: float
     with_people: bool = False
-    against: ClassVar[str] = "one probability"
-    about: ClassVar[dict[str, str]] = ABOUT_LABELS
+    about: ClassVar[dict[str, str]] = ABOUT["labels"]
+
+    @classmethod
+    def of(cls, config: Config, store: Any) -> LabelTask:
+        """Return the task of a configuration."""
+        return cls(store, config.output.interval, config.population is not None)
 
     @property
     def predictor(self) -> LabelPredictor:
@@ -238,6 +241,17 @@ class LabelTask:
             people = np.asarray(self.store.bag_weight)[predictions.bag]
             result["by_people"] = weighted_label_scores(y, p, people)
         return result
+
+    def unusable(self, fold: np.ndarray) -> str:
+        """See :class:`EvaluationTask`: a fit needs both labels."""
+        y = self.store.y
+        alone = [k for k in range(int(fold.max()) + 1) if np.unique(y[fold != k]).size < 2]
+        if not alone:
+            return ""
+        return (
+            f"without fold {alone[0]} all areas have the same label; give fewer folds, or folds "
+            "that share the positives out"
+        )
 
     def log_density(self, predictions: LabelPredictions) -> np.ndarray:
         """See :class:`EvaluationTask`."""
@@ -279,6 +293,14 @@ class LabelTask:
             result["truth_auc"] = report["truth"]["pixels"]["auc"]
             result["truth_auc_of_area_labels"] = report["truth"]["area_label"]["auc"]
         return result
+
+
+#: Evaluation by :attr:`pipeline.responses.response.Response.scores`.
+TASKS: dict[str, Callable[[Config, Any], EvaluationTask]] = {
+    "counts": CountTask,
+    "values": CountTask,
+    "labels": LabelTask.of,
+}
 
 
 def compare_held_out(

@@ -33,7 +33,7 @@ def trust(
         ``predictive_checks``, ``support`` (if the predict stage has run for this model) and
         ``prior_sensitivity``.
     """
-    counts = config.model.response.counts
+    counts = config.response_kind.countable
     found: dict[str, Any] = {"predictive_checks": predictive_checks(posterior.areas, counts=counts)}
     whole, store = stores
     support = read_support(out, whole)

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from geo.align import aligned
-from geo.grid import Grid, Tile
-from geo.raster import RasterSource
+from geo.grids.grid import Grid, Tile
+from geo.sources.align import aligned
+from geo.sources.source import Source
 from pipeline.core.threads import map_in_order
 from pipeline.evaluation.label_scores import (
     decision_scores,
@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 def compare_with_truth(
     model: Any,
     store: Any,
-    source: RasterSource,
+    source: Source,
     levels: Sequence[float],
     n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
@@ -47,7 +47,7 @@ def compare_with_truth(
         With ``predict_pixels``.
     store : BagStore
         The pixels in areas.
-    source : RasterSource
+    source : Source
         True rate per person; aligned with the store's grid as covariates are.
     levels : sequence of float
         Central levels of the intervals.
@@ -106,7 +106,7 @@ def compare_with_truth(
 
 def _by_block(
     store: Any,
-    source: RasterSource,
+    source: Source,
     compute: Callable[[Any, np.ndarray], Found],
     n_thread: int | None,
     advance: Callable[[int], None] | None,
@@ -192,7 +192,7 @@ class _Sums:
 
 
 def truth_of_block(
-    source: RasterSource, grid: Grid, pixel: np.ndarray, offsets: np.ndarray
+    source: Source, grid: Grid, pixel: np.ndarray, offsets: np.ndarray
 ) -> np.ndarray:
     """Read the truth at pixels, (n_pix,), through the window of each area in turn."""
     truth = np.empty(pixel.shape[0])
@@ -212,7 +212,7 @@ def truth_of_block(
 def compare_labels_with_truth(
     model: Any,
     store: Any,
-    source: RasterSource,
+    source: Source,
     n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def compare_labels_with_truth(
         With ``predict_pixels``.
     store : BagStore
         The pixels in areas.
-    source : RasterSource
+    source : Source
         1 where a pixel is positive, else 0; aligned with the store's grid.
     n_thread : int
         Blocks predicted at the same time; one a core where not given.

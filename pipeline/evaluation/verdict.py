@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 LEVEL = 0.9  # of the interval of a gain
 KEY = "better_than_constant"
@@ -52,7 +52,7 @@ def paired_gain(
     if n_group > 1 and np.isfinite(mean):
         off = np.bincount(groups, gain - mean, n_group)
         error = float(np.sqrt(n_group / (n_group - 1) * (off @ off)) / n)
-        reach = float(student.ppf((1 + LEVEL) / 2, n_group - 1)) * error
+        reach = float(stdtrit(n_group - 1, (1 + LEVEL) / 2)) * error
         low, high = mean - reach, mean + reach
     better = None if np.isnan(mean) else mean > 0
     answer = "not measured" if better is None else "unclear"

@@ -9,18 +9,21 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.area_balance import area_balance
-from geo.errors import GeoError, Problem, name_first
-from geo.grid import Grid, Tile
-from geo.membership import Membership
-from geo.raster import bounded_cache
+from geo.core.errors import GeoError, Problem, name_first
+from geo.grids.area_balance import area_balance
+from geo.grids.grid import Grid, Tile
+from geo.grids.membership import Membership
+from geo.sources.raster import bounded_cache
 from pipeline.core.threads import run_tasks
+from pipeline.ingest.extent import Extent
 from pipeline.store.aligned_grid import GridSummary, InputLayers, Layer
 
 N_NAMED = 5  # areas named in one message
 #: Pixels of a population raster, or of a grid, beyond which people outside all areas stay unknown:
 #: a raster of the world is not read whole for one country.
 N_PIX_COUNTED = 200_000_000
+#: Likewise one of more pixels than `N_PIX_FEW` of which the areas' bounds are less than this share.
+N_PIX_FEW, SHARE_COUNTED = 10_000_000, 1 / 8
 ROWS = 512  # of a raster read at once
 
 
@@ -71,12 +74,17 @@ def _km2(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def counts_outside(population: Layer | None, grid: Grid) -> bool:
+def counts_outside(population: Layer | None, grid: Grid, areas: gpd.GeoDataFrame | None) -> bool:
     """Return whether the people outside all areas are counted: every pixel is read for it."""
     if population is None:
         return False
-    n_row, n_col = population.source.shape
-    return max(n_row * n_col, grid.n_pix) <= N_PIX_COUNTED
+    source = population.source
+    n_pix = source.shape[0] * source.shape[1]
+    if n_pix > N_PIX_FEW and source.north_up and areas is not None and areas.crs is not None:
+        few = Extent(areas).read_share(source) < SHARE_COUNTED
+    else:
+        few = False
+    return max(n_pix, grid.n_pix) <= N_PIX_COUNTED and not few
 
 
 def begin_balance(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from geo.columns import AREA_ID
-from geo.errors import InputError, Problem
-from geo.membership import Membership
-from geo.raster import open_raster
-from geo.temporary import temporary_directory
+from geo.core.columns import AREA_ID
+from geo.core.errors import InputError, Problem
+from geo.core.temporary import temporary_directory
+from geo.grids.membership import Membership
+from geo.sources.registry import open_source
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
-from pipeline.core.progress import Progress, Silent
+from pipeline.core.progress import Progress, Task
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.storage.location import Place
@@ -47,7 +48,20 @@ class Checked:
     ids: list[str]
 
 
-def checked(config: Config, prepare: Prepare) -> Checked:
+@dataclass(frozen=True)
+class _TasksAlone:
+    """Progress without the lines of ingest: what they say is in the profile."""
+
+    progress: Progress
+
+    def task(self, name: str, total: float | None = None) -> AbstractContextManager[Task]:
+        return self.progress.task(name, total)
+
+    def log(self, message: str) -> None:
+        pass
+
+
+def checked(config: Config, prepare: Prepare, progress: Progress) -> Checked:
     """Run the first part of ingest in a temporary directory and keep what it found."""
     examined: list[Examined] = []
     problems: list[Problem] = []
@@ -68,7 +82,7 @@ def checked(config: Config, prepare: Prepare) -> Checked:
                     examined.append(now.with_paths(paths))
                     return [*now.problems, *_of_truth(local)]
 
-                inputs, _ = prepare(local, directory, Silent(), look)
+                inputs, _ = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)
         except InputError as error:
             problems = list(error.problems)
@@ -79,7 +93,7 @@ def _of_truth(config: Config) -> list[Problem]:
     """Look at a raster that no stage opens before the evaluation, hours after the start."""
     problems: list[Problem] = []
     if config.truth is not None:
-        open_raster(config.truth.path, "truth", problems, config.truth.choice, config.truth.header)
+        open_source(config.truth.path, "truth", problems, config.truth.choice, config.truth.header)
     return problems
 
 

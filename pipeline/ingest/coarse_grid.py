@@ -9,10 +9,10 @@ from __future__ import annotations
 import geopandas as gpd
 import numpy as np
 
-from geo.errors import GridError, InputError, name_first
-from geo.grid import Grid, Tile
-from geo.raster import RasterSource
-from geo.zonal import exact_people
+from geo.core.errors import GridError, InputError, name_first
+from geo.grids.grid import Grid, Tile
+from geo.sources.source import Source
+from geo.sources.zonal import exact_people
 from pipeline.ingest.raster_suspicions import Suspicion
 
 COARSER = 1.5  # surface of a pixel of the grid in pixels of the population, from which it is asked
@@ -25,7 +25,7 @@ N_NAMED = 5
 
 def coarse_suspicions(
     grid: Grid,
-    source: RasterSource,
+    source: Source,
     path: str,
     *,
     density: bool,
@@ -40,7 +40,7 @@ def coarse_suspicions(
     ----------
     grid : Grid
         Of the run.
-    source : RasterSource
+    source : Source
         The population.
     path : str
         Its path, for the place.

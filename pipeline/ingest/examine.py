@@ -10,14 +10,13 @@ import geopandas as gpd
 import numpy as np
 import zarr
 
-from geo.columns import AREA_ID
-from geo.errors import InputError, Problem
-from geo.grid import Tile
-from geo.membership import Membership
-from geo.overlaps import People
-from geo.raster import RasterSource
-from geo.zonal import exact_people
-from pipeline.config.response_words import ResponseWords
+from geo.core.columns import AREA_ID
+from geo.core.errors import InputError, Problem
+from geo.grids.grid import Tile
+from geo.grids.membership import Membership
+from geo.grids.overlaps import People
+from geo.sources.source import Source
+from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.inputs import Inputs
@@ -151,7 +150,7 @@ def examine(
                 more += fractions(config, areas, inputs.counts)
             more += odd_counts(config, areas, inputs.counts, below)
     positive = None
-    if config.labels is not None and inputs.counts is not None:
+    if config.response_kind.classes and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
     periods: tuple[CountProfile, ...] = ()
     if whole_run and areas is not None:
@@ -245,14 +244,14 @@ def _rasters(
     return tuple(profiles), found
 
 
-def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, RasterSource]]:
+def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, Source]]:
     if inputs.population is not None and config.population is not None:
         yield "population", config.population.path, inputs.population.source
     for name, layer in inputs.covariates.items():
         yield f"covariates.{name}", config.covariates[name].path, layer.source
 
 
-def _pixel_km2(source: RasterSource, shapes: gpd.GeoSeries) -> float:
+def _pixel_km2(source: Source, shapes: gpd.GeoSeries) -> float:
     """Return the surface of a pixel in the middle of the areas; NaN for a rotated raster."""
     if not source.north_up:
         return float("nan")
@@ -266,20 +265,18 @@ def _exposure(
     config: Config, inputs: Inputs, people: np.ndarray | None, total: np.ndarray | None
 ) -> tuple[np.ndarray | None, str]:
     """Return what the counts are rates of, by area, and its name."""
-    if config.counts is not None and config.counts.tested is not None:
-        tested = inputs.tested
-        return None if tested is None else tested.to_numpy(np.float64), "tested"
-    if config.counts is not None and config.counts.weight is not None:
-        weights, unit = inputs.weights, ResponseWords.of(config).weight_unit
-        return None if weights is None else weights.to_numpy(np.float64), unit
+    given = config.response_kind.exposure_of(inputs)
+    if given is not None:
+        return None if given[0] is None else given[0].to_numpy(np.float64), given[1]
     return (total, "km2") if config.population is None else (people, "people")
 
 
 def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountProfile | None:
-    if inputs.counts is None or config.labels is not None:
+    response = config.response_kind
+    if inputs.counts is None or response.classes:
         return None
     usable = below if below is not None and np.nansum(below) > 0 else None
     y = inputs.counts
-    if config.averages and usable is not None:
+    if not response.adds_up and usable is not None:
         y = y * usable  # averages add up by their exposure
     return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested)

@@ -10,11 +10,11 @@ import shapely
 from affine import Affine
 from pyproj import CRS
 
-from geo.errors import GridError
-from geo.grid import Bounds, Grid
-from geo.longitudes import full_turn
-from geo.raster import RasterSource
-from geo.reproject import reproject
+from geo.core.errors import GridError
+from geo.grids.grid import Bounds, Grid
+from geo.grids.longitudes import full_turn
+from geo.grids.reproject import reproject
+from geo.sources.source import Source
 
 #: Metres between points of an edge: its middle bounds the areas, too.
 SPACING = 10_000.0
@@ -38,24 +38,24 @@ class Extent:
             self._cache[key] = self._bounds(CRS.from_user_input(crs))
         return self._cache[key]
 
-    def is_disjoint(self, source: RasterSource) -> bool:
+    def is_disjoint(self, source: Source) -> bool:
         """Return whether a north-up raster lies wholly outside the bounds of the areas."""
         return not self._common(source)
 
-    def covered_share(self, source: RasterSource) -> float:
+    def covered_share(self, source: Source) -> float:
         """Return the share of the areas' bounds inside those of a north-up raster."""
         west, south, east, north = self.bounds(source.crs)
         whole = (east - west) * (north - south)
         common = sum(width * height for width, height in self._common(source))
         return min(common / whole, 1.0) if whole > 0 else 0.0
 
-    def read_share(self, source: RasterSource) -> float:
+    def read_share(self, source: Source) -> float:
         """Return the share of a north-up raster's pixels inside the bounds of the areas."""
         left, bottom, right, top = source.grid.bounds
         common = sum(width * height for width, height in self._common(source))
         return min(common / ((right - left) * (top - bottom)), 1.0)
 
-    def _common(self, source: RasterSource) -> list[tuple[float, float]]:
+    def _common(self, source: Source) -> list[tuple[float, float]]:
         """Return width and height of what the raster has in common with the bounds, each turn."""
         west, south, east, north = self.bounds(source.crs)
         left, bottom, right, top = source.grid.bounds

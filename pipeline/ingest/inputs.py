@@ -7,24 +7,26 @@ remaining checks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.boundary import read_areas
-from geo.errors import GridError, InputError, Problem
-from geo.grid import Bounds, Grid
-from geo.raster import RasterSource, open_raster
-from geo.raster_header import BandChoice, RasterHeader, crs_text
-from geo.repair import Repairs
+from geo.core.errors import GridError, InputError, Problem
+from geo.grids.grid import Bounds, Grid
+from geo.sources.boundary import read_areas
+from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_text
+from geo.sources.registry import open_source
+from geo.sources.repair import Repairs
+from geo.sources.source import Source
 from pipeline.config.level_schema import COUNTRY, TRAINING
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
-from pipeline.ingest.responses import Responses, read_responses
+from pipeline.ingest.responses import read_responses
 from pipeline.ingest.without_counts import describe_missing
+from pipeline.responses.table import Columns
 from pipeline.store.aligned_grid import Layer
 from pipeline.store.level_areas import (
     bare_level,
@@ -63,7 +65,7 @@ class Inputs:
         Numbers tested by area, if the configuration names their column.
     weights : Series or None
         Exposures by area, if the configuration names their column.
-    opened : tuple of RasterSource
+    opened : tuple of Source
         All rasters that could be opened, misplaced ones included.
     repairs : Repairs
         What `areas.repair` did.
@@ -80,7 +82,7 @@ class Inputs:
     population: Layer | None
     tested: pd.Series | None = None
     weights: pd.Series | None = None
-    opened: tuple[RasterSource, ...] = ()
+    opened: tuple[Source, ...] = ()
     repairs: Repairs = field(default_factory=Repairs)
     levels: dict[str, gpd.GeoDataFrame] = field(default_factory=dict)
 
@@ -103,25 +105,12 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
         repairs=repairs if config.areas.repair else None, encoding=config.areas.encoding,
     )  # fmt: skip
-    given = Responses()
+    given = Columns()
     if areas is not None:
         given = read_responses(config, areas, repairs, problems)
         _check_folds(config, len(areas), problems)
     levels = _check_levels(config, areas, problems)
-    covariates = {}
-    for name, covariate in config.covariates.items():
-        place = f"covariates.{name}"
-        source = open_raster(covariate.path, place, problems, covariate.choice, covariate.header)
-        if source is not None:
-            covariates[name] = Layer(
-                f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
-            )
-    population = None
-    if config.population is not None:
-        spec = config.population
-        source = open_raster(spec.path, "population", problems, spec.choice, spec.header)
-        if source is not None:
-            population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
+    covariates, population = open_layers(config, [*config.covariates, "population"], problems)
     extent = None
     if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
         extent = Extent(areas)
@@ -152,6 +141,36 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         repairs,
         levels,
     )
+
+
+def open_layers(
+    config: Config, names: Sequence[str], problems: list[Problem]
+) -> tuple[dict[str, Layer], Layer | None]:
+    """Open covariates by their names, and the population if it is named ``population``.
+
+    Parameters
+    ----------
+    config : Config
+    names : sequence of str
+    problems : list of Problem
+        Appended to.
+    """
+    covariates = {}
+    for name, covariate in config.covariates.items():
+        place = f"covariates.{name}"
+        if name not in names:
+            continue
+        source = open_source(covariate.path, place, problems, covariate.choice, covariate.header)
+        if source is not None:
+            covariates[name] = Layer(
+                f"{place} ({covariate.path})", source, covariate.resampling, covariate.transform
+            )
+    population, spec = None, config.population
+    if spec is not None and "population" in names:
+        source = open_source(spec.path, "population", problems, spec.choice, spec.header)
+        if source is not None:
+            population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
+    return covariates, population
 
 
 def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
@@ -214,7 +233,7 @@ def _touches(frame: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> bool:
 
 
 def _is_misplaced(
-    place: str, source: RasterSource, extent: Extent | None, problems: list[Problem]
+    place: str, source: Source, extent: Extent | None, problems: list[Problem]
 ) -> bool:
     """Return whether a raster misses the areas or the Earth; append a problem if so."""
     if not source.north_up:
@@ -258,7 +277,7 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
     # Mostly another key names this raster, too, and its problems are reported there.
     reported = {problem.found for problem in problems if problem.place.endswith(f" ({spec.like})")}
     found: list[Problem] = []
-    source = open_raster(spec.like, "grid.like", found, *_declared(config, spec.like))
+    source = open_source(spec.like, "grid.like", found, *_declared(config, spec.like))
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
@@ -272,13 +291,13 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
     return None if source is None or found else source.grid
 
 
-def _declared(config: Config, path: str) -> tuple[int | BandChoice | None, RasterHeader | None]:
+def _declared(config: Config, path: str) -> tuple[BandChoice, RasterHeader]:
     """Return what another key says of the raster that gives the grid: its band, and its header."""
     keys = [*([config.population] if config.population else []), *config.covariates.values()]
     same = [key for key in keys if key.path == path]
-    header = next((key.header for key in same if key.header.crs is not None), None)
+    header = next((key.header for key in same if key.header.crs is not None), AS_IT_IS)
     # All bands of a file have its grid.
-    return (same[0].choice if same else 1), header
+    return (same[0].choice if same else BandChoice(1)), header
 
 
 def _grid_over_areas(
@@ -306,7 +325,7 @@ def _grid_over_areas(
     return grid
 
 
-def _substitute_grid(sources: list[RasterSource], extent: Extent | None) -> Grid | None:
+def _substitute_grid(sources: list[Source], extent: Extent | None) -> Grid | None:
     """Return the grid of the raster that covers most of the areas, the first of equals."""
     # Without areas, the whole raster will be read.
     limit = N_PIX_PROBE if extent is None else N_PIX_MAX
@@ -334,14 +353,12 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
             found["areas.repair"] = "; ".join(repaired)
     if config.period is not None:
         found["period"] = config.period
-    if y is not None and config.labels is not None:
-        found["labels"] = f"{int(y.sum()):,} of {y.count():,} areas are positive"
-    elif y is not None:
-        total = f"{y.sum():,.0f} in all, " if config.model.response.counts else ""
-        found["counts"] = f"{total}{y.min():g} to {y.max():g}"
-    if inputs.weights is not None and config.counts is not None:
-        words = ResponseWords.of(config)
-        found["counts.weight"] = f"{inputs.weights.sum():,.6g} {words.weight_unit} in all"
+    response = config.response_kind
+    if y is not None:
+        found[config.model.responses] = response.described(y)
+    if inputs.weights is not None:
+        total = f"{inputs.weights.sum():,.6g} {response.weight_unit} in all"
+        found[f"{config.model.responses}.weight"] = total
     if y is not None and areas is not None and y.isna().any():
         absent = list(titles_of(areas, config.areas.name)[y.isna().to_numpy()])
         found[config.model.responses] += f"; {describe_missing(absent, len(y))}"
@@ -352,7 +369,7 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     return found
 
 
-def _describe_raster(source: RasterSource) -> str:
+def _describe_raster(source: Source) -> str:
     n_row, n_col = source.shape
-    unit = f", {source.unit}" if source.unit else ""
+    unit = f", {unit}" if (unit := source.describe().unit) else ""
     return f"{n_row} x {n_col} pixels, {crs_text(source.crs)}{unit}"

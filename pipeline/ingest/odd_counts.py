@@ -9,8 +9,8 @@ import shapely
 from scipy.spatial import cKDTree
 from scipy.stats import median_abs_deviation
 
-from geo.counts import locate_counts
-from geo.errors import name_first
+from geo.core.errors import name_first
+from geo.tables.counts import locate_counts
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
@@ -45,7 +45,7 @@ def odd_counts(
     exposure : (n_area,) float64 array or None
         What the counts are rates of; NaN or 0 where unknown.
     """
-    if config.counts is None or not config.model.response.counts or exposure is None:
+    if not config.response_kind.countable or exposure is None:
         return []
     count = y.to_numpy(np.float64)
     # Counts below zero are refused elsewhere.
@@ -61,7 +61,7 @@ def odd_counts(
     far &= np.maximum(count[known], expected) >= LARGE
     if not 0 < far.sum() <= max(1.0, FEW * known.size):
         return []
-    spec = config.counts
+    spec = config.response
     path = None if own_file(config) else spec.path
     where = locate_counts(
         path, areas, spec.id or config.areas.id, spec.value, period_filter(config),
@@ -93,8 +93,8 @@ def fractions(config: Config, areas: gpd.GeoDataFrame, y: pd.Series) -> list[Sus
     y : (n_area,) Series
         Counts by id, NaN where missing.
     """
-    spec, broken = config.counts, y % 1 > 0
-    if spec is None or not config.model.response.counts or spec.tested:
+    spec, response, broken = config.response, config.response_kind, y % 1 > 0
+    if not response.countable or response.most <= 1:
         return []
     if not 0 < broken.sum() < FRACTIONS * (y > 0).sum():
         return []

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import zarr
 
-from geo.grid import Grid, Tile
+from geo.grids.grid import Grid, Tile
 from pipeline.core.threads import run_tasks
 from pipeline.storage.location import Place
 from pipeline.storage.object_commit import zarr_at

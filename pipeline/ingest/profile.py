@@ -12,14 +12,14 @@ import pandas as pd
 import shapely
 import zarr
 
-from geo.columns import AREA_ID, id_text, paired
-from geo.errors import InputError
-from geo.grid import Grid
-from geo.membership import Membership
-from geo.period_text import natural_key, read_periods
-from geo.raster import RasterSource
-from geo.raster_header import crs_text
-from geo.tables import read_table
+from geo.core.columns import AREA_ID, id_text, paired
+from geo.core.errors import InputError
+from geo.core.period_text import natural_key, read_periods
+from geo.grids.grid import Grid
+from geo.grids.membership import Membership
+from geo.sources.raster_header import crs_text
+from geo.sources.source import Source
+from geo.tables.registry import read_table
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_sample import RasterSample
@@ -284,6 +284,7 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
         return {}
     read: dict[str, Any] = {
         "sheet": spec.sheet, "layer": spec.layer, "encoding": spec.encoding,
+        "wide": spec.spelling.wide, "dayfirst": spec.dayfirst,
     }  # fmt: skip
     try:
         if spec.period is not None:
@@ -304,16 +305,16 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
         return {}
 
 
-def profile_raster(key: str, source: RasterSource, sample: RasterSample) -> RasterProfile:
+def profile_raster(key: str, source: Source, sample: RasterSample) -> RasterProfile:
     """Describe a raster by its pixels inside the areas."""
     values = sample.inside
     low = median = high = None
     if values.size:
         low, high = float(values.min()), float(values.max())
         median = float(np.median(values))
-    declared = () if source.nodata is None else (source.nodata, *source.more_nodata)
-    t = source.transform
-    axes = source.crs.axis_info if source.crs is not None else []
+    about = source.describe()
+    t = about.transform
+    axes = about.crs.axis_info if about.crs is not None else []
     return RasterProfile(
         key=key,
         low=low,
@@ -322,12 +323,12 @@ def profile_raster(key: str, source: RasterSource, sample: RasterSample) -> Rast
         missing=sample.missing if sample.n_inside else None,
         n_pixel=sample.n_inside,
         sampled=sample.sampled,
-        nodata=tuple(float(v) for v in declared),
-        crs=crs_text(source.crs),
+        nodata=tuple(float(v) for v in about.nodata),
+        crs=crs_text(about.crs),
         resolution=(float(np.hypot(t.a, t.d)), float(np.hypot(t.b, t.e))),
         resolution_unit=axes[0].unit_name if axes else "",
-        unit=source.unit,
-        dtype=source.dtype,
-        scale=float(source.scale),
-        offset=float(source.offset),
+        unit=about.unit,
+        dtype=about.dtype,
+        scale=float(about.scale),
+        offset=float(about.offset),
     )

@@ -15,11 +15,12 @@ import rasterio.features
 import shapely
 from pyproj import CRS
 
-from geo.errors import GridError
-from geo.grid import Tile, same_crs
-from geo.longitudes import full_turn
-from geo.raster import RasterSource, bounded_cache
-from geo.reproject import reproject
+from geo.core.errors import GridError
+from geo.grids.grid import Tile, same_crs
+from geo.grids.longitudes import full_turn
+from geo.grids.reproject import reproject
+from geo.sources.raster import bounded_cache
+from geo.sources.source import Source
 
 N_SAMPLED = 4_000_000  # pixels of a raster; of larger ones, blocks are drawn
 BLOCK = 256  # side of a block in pixels
@@ -88,7 +89,7 @@ class RasterSampler:
         self._shapes, self._limit = shapes, limit
         self._found: dict[tuple[Any, ...], _Blocks] = {}
 
-    def sample(self, source: RasterSource) -> RasterSample:
+    def sample(self, source: Source) -> RasterSample:
         """Read a raster.
 
         Raises
@@ -117,7 +118,7 @@ class RasterSampler:
         return RasterSample(np.concatenate(inner), np.concatenate(outer), n_inside, found.sampled)
 
 
-def _in_pixels(shapes: gpd.GeoSeries, source: RasterSource, crs: CRS) -> np.ndarray:
+def _in_pixels(shapes: gpd.GeoSeries, source: Source, crs: CRS) -> np.ndarray:
     """Return the polygons in pixels of a raster: x along its columns, y down its rows."""
     if source.north_up and full_turn(crs) is not None:
         moved = reproject(shapes, source.grid)  # longitudes of the raster's turn
@@ -194,7 +195,7 @@ def _starts(first: int, last: int) -> np.ndarray:
     return np.array([min(max(at, -FAR), FAR) for at in range(first, last, step)], np.int64)
 
 
-def _values(source: RasterSource, block: Tile) -> np.ndarray:
+def _values(source: Source, block: Tile) -> np.ndarray:
     """Return the values of a block, NaN beyond the raster."""
     n_row, n_col = source.shape
     values = np.full(block.shape, np.nan)

@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from geo.errors import Problem
-from geo.raster import RasterSource
+from geo.core.errors import Problem
+from geo.sources.source import Description, Source
 from pipeline.ingest.raster_sample import RasterSample
 
 #: Numbers that programs and data sets write for missing pixels.
@@ -48,7 +48,7 @@ class Suspicion:
     code : str
         One of ``pipeline.config.check_schema.CODES``.
     place, found, remedy : str
-        As in :class:`geo.errors.Problem`.
+        As in :class:`geo.core.errors.Problem`.
     grave : bool
         Whether a run stops unless the user accepts it: its rates would be wrong by orders.
     """
@@ -78,9 +78,7 @@ class _Spike:
     high: float
 
 
-def raster_suspicions(
-    key: str, path: str, source: RasterSource, sample: RasterSample
-) -> list[Suspicion]:
+def raster_suspicions(key: str, path: str, source: Source, sample: RasterSample) -> list[Suspicion]:
     """Return the suspicions about any raster: undeclared nodata, and a scale.
 
     Parameters
@@ -88,16 +86,16 @@ def raster_suspicions(
     key : str
         ``population`` or ``covariates.<name>``.
     path : str
-    source : RasterSource
+    source : Source
     sample : RasterSample
     """
     place = f"{key} ({path})"
     found = []
-    stored = {name: _stored(getattr(sample, name), source) for name in ("inside", "outside")}
+    about = source.describe()
+    stored = {name: about.stored(getattr(sample, name)) for name in ("inside", "outside")}
     spikes = _spikes(stored["inside"], stored["outside"])
     for spike in spikes:
-        known = [*([] if source.nodata is None else [source.nodata]), *source.more_nodata]
-        numbers = [*known, *(each.value for each in spikes)]
+        numbers = [*about.nodata, *(each.value for each in spikes)]
         value = f"{numbers[0]:.17g}" if len(numbers) == 1 else _listed(numbers)
         found.append(
             Suspicion(
@@ -111,7 +109,7 @@ def raster_suspicions(
     inside = stored["inside"]
     for spike in spikes:
         inside = inside[inside != spike.value]
-    wrong = _scale(_words(key, path, source), source, inside) if inside.size >= N_REST else None
+    wrong = _scale(_words(key, path, about), about, inside) if inside.size >= N_REST else None
     if wrong is not None:
         found.append(Suspicion("scale", place, wrong[0], wrong[1].format(key=key)))
     return found
@@ -119,7 +117,7 @@ def raster_suspicions(
 
 def population_suspicions(
     path: str,
-    source: RasterSource,
+    source: Source,
     *,
     density: bool,
     total: float,
@@ -132,7 +130,7 @@ def population_suspicions(
     Parameters
     ----------
     path : str
-    source : RasterSource
+    source : Source
     density : bool
         Whether the configuration says that the raster is per km2.
     total, km2 : float
@@ -143,7 +141,8 @@ def population_suspicions(
         Surface of a pixel, km2; NaN if unknown.
     """
     place = f"population ({path})"
-    words = _words("population", path, source)
+    about = source.describe()
+    words = _words("population", path, about)
     found = []
     says_density, says_amount = _DENSITY.search(words), _AMOUNT.search(words)
     if says_density and not density:
@@ -170,8 +169,8 @@ def population_suspicions(
         remedy = f"check whether it is in thousands (population.scale: 1000){other}"
         found.append(Suspicion("thousands", place, few, remedy, grave=True))
         return found
-    many = _MANY.search(f"{source.unit} {source.description}".lower())
-    if many and source.scale == 1.0:
+    many = _MANY.search(f"{about.unit} {about.description}".lower())
+    if many and about.scale == 1.0:
         factor = "1000000" if "million" in many[0] or "6" in many[0] else "1000"
         text = f"is read as people, but its unit says {many[0]!r}"
         remedy = f"if so, set population.scale: {factor}; if not, set population.units: people"
@@ -197,21 +196,14 @@ def _too_few(total: float, km2: float, densest: float, pixel: float) -> str:
     return ""
 
 
-def _words(key: str, path: str, source: RasterSource) -> str:
+def _words(key: str, path: str, about: Description) -> str:
     """Return what names a raster, in lower case."""
     name = PurePath(path).name
-    return " ".join([key, name, source.description, source.unit]).lower()
+    return " ".join([key, name, about.description, about.unit]).lower()
 
 
 def _listed(numbers: list[float]) -> str:
     return "[" + ", ".join(f"{value:.17g}" for value in dict.fromkeys(numbers)) + "]"
-
-
-def _stored(values: np.ndarray, source: RasterSource) -> np.ndarray:
-    """Return values as the file stores them."""
-    if source.scale != 1.0 or source.offset != 0.0:
-        values = (values - source.offset) / source.scale
-    return np.rint(values) if np.dtype(source.dtype).kind in "iu" else values
 
 
 def _spikes(inside: np.ndarray, outside: np.ndarray) -> list[_Spike]:
@@ -265,14 +257,14 @@ def _stands_apart(number: np.ndarray, times: np.ndarray, sign: int) -> bool:
     return frequent and rest.size >= 20 and gap > spread and gap > 20 * (upper - lower) / 1.349
 
 
-def _scale(words: str, source: RasterSource, values: np.ndarray) -> tuple[str, str] | None:
+def _scale(words: str, about: Description, values: np.ndarray) -> tuple[str, str] | None:
     """Return the multiple of a unit that the values are, and the remedy, for known quantities."""
-    if source.scale != 1.0 or source.offset != 0.0:
+    if about.scale != 1.0 or about.offset != 0.0:
         return None
     low, middle, high = (float(v) for v in np.quantile(values, [0.01, 0.5, 0.99]))
     span = f"has values of {low:.6g} to {high:.6g} (1 % and 99 % of its pixels)"
-    integer = np.dtype(source.dtype).kind in "iu"
-    stored_so = integer and source.nodata == MISSING_INDEX and 1_000 < high <= 10_000
+    integer = np.dtype(about.dtype).kind in "iu"
+    stored_so = integer and about.nodata[:1] == (MISSING_INDEX,) and 1_000 < high <= 10_000
     index = _INDEX.search(words) or stored_so
     if index and middle > 20:
         if high > 300 and high <= 10_000:

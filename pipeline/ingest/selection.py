@@ -9,10 +9,9 @@ import geopandas as gpd
 import numpy as np
 import zarr
 
-from geo.columns import AREA_ID
-from geo.errors import Problem, name_first
-from geo.membership import Membership
-from pipeline.config.response_words import ResponseWords
+from geo.core.columns import AREA_ID
+from geo.core.errors import Problem, name_first
+from geo.grids.membership import Membership
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import Inputs
 from pipeline.storage.object_commit import zarr_at
@@ -39,7 +38,7 @@ class Bags:
         Row of each bag in the areas.
     offsets : (n_bag + 1,) int64 array
     pixel, fraction : (n,) int, float32 arrays
-        As in :class:`geo.membership.Membership`.
+        As in :class:`geo.grids.membership.Membership`.
     left_out, balance : dict
         The store's attributes of these names (``docs/bag-store.md``).
     """
@@ -145,8 +144,8 @@ def select_pixels(
     uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
     # Areas with an invalid polygon are reported already.
     empty = (size == 0) & ~skipped & ~uncounted & measurable(areas)
-    has_cases = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
-    total = ResponseWords.of(config).total
+    counted = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
+    total = config.response_kind.total
     exposure = "population" if inputs.population is not None else "pixel area"
     labels = [f"area {i}" for i in titles_of(areas, config.areas.name)]
     # Without a population every pixel counts as inhabited.
@@ -161,7 +160,7 @@ def select_pixels(
             "give a grid that covers all areas, or remove the area",
         ),
         (
-            empty & on_grid & ~inhabited & has_cases & sound.people,
+            empty & on_grid & ~inhabited & counted & sound.people,
             f"{total}, but no people ({exposure} missing or 0 on all its pixels)",
             "correct the population raster, the boundary or the count",
         ),

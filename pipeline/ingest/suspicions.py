@@ -11,9 +11,9 @@ import pandas as pd
 import shapely
 from scipy.stats import spearmanr
 
-from geo.errors import name_first
-from geo.overlaps import People, name_overlaps
-from geo.raster import RasterSource
+from geo.core.errors import name_first
+from geo.grids.overlaps import People, name_overlaps
+from geo.sources.source import Source
 from pipeline.config.schema import Config
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
@@ -45,8 +45,8 @@ def count_suspicions(
         People of the areas; None without a population.
     counts : CountProfile
     """
-    spec = config.counts
-    if spec is None or not config.model.response.counts:
+    spec, response = config.response, config.response_kind
+    if not response.countable:
         return []
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
     found = []
@@ -58,7 +58,7 @@ def count_suspicions(
     if shares:
         remedy = "give numbers of cases; for positives among tested people, also counts.tested"
         found.append(Suspicion("shares", place, f"column {spec.value!r} {shares}", remedy))
-    if people is not None and spec.tested is None and people.sum() > 0 and not shares:
+    if people is not None and response.most > 1 and people.sum() > 0 and not shares:
         known = np.isfinite(y.to_numpy(np.float64))
         cases, total = float(y[known].sum()), float(people[known].sum())
         if cases > total > 0:
@@ -138,12 +138,12 @@ def _thresholds(config: Config, rates: Extremes | None) -> list[Suspicion]:
     output = config.output
     if rates is None or rates.high <= 0:
         return []
-    share = config.model.response.needs_trials
+    most = config.response_kind.most * output.rate_per
     found = []
     far = [
         t
         for t in output.exceedance
-        if t > WIDE * rates.high or (share and t >= output.rate_per) or 0 < t < rates.low / WIDE
+        if t > WIDE * rates.high or t >= most or 0 < t < rates.low / WIDE
     ]
     if far:
         named = ", ".join(f"{t:g}" for t in far)
@@ -161,7 +161,7 @@ def _short(value: float) -> str:
 
 
 def swapped_suspicions(
-    config: Config, areas: gpd.GeoDataFrame, rasters: list[RasterSource]
+    config: Config, areas: gpd.GeoDataFrame, rasters: list[Source]
 ) -> list[Suspicion]:
     """Return a suspicion if the areas miss every raster, but would meet one with x and y swapped.
 
@@ -170,7 +170,7 @@ def swapped_suspicions(
     config : Config
     areas : GeoDataFrame
         Without a CRS if their coordinates do not fit it.
-    rasters : list of RasterSource
+    rasters : list of Source
         All that could be opened, those elsewhere included.
     """
     if areas.crs is not None and not areas.crs.is_geographic:
@@ -247,7 +247,7 @@ def overlap_suspicions(
     areas : GeoDataFrame
         Valid polygons.
     people, total : optional
-        See :func:`geo.overlaps.name_overlaps`.
+        See :func:`geo.grids.overlaps.name_overlaps`.
     """
     each = name_overlaps(areas.geometry, titles_of(areas, config.areas.name), people, total)
     if not each:

@@ -9,20 +9,20 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.boundary_formats import takes_encoding
-from geo.columns import (
+from geo.core.columns import (
     AREA_ID,
     attribute_columns,
     id_text,
     name_column,
     same_but_for_spelling,
 )
-from geo.counts import words_for_missing
-from geo.encodings import garbled, likely_encoding
-from geo.errors import InputError, name_first
-from geo.response_column import MOST_CHARACTERS, MOST_UNKNOWN
-from geo.table_csv import WINDOWS
-from geo.tables import read_table
+from geo.core.errors import InputError, name_first
+from geo.sources.boundary_formats import takes_encoding
+from geo.tables.counts import words_for_missing
+from geo.tables.encodings import garbled, likely_encoding
+from geo.tables.registry import read_table
+from geo.tables.response_column import MOST_CHARACTERS, MOST_UNKNOWN
+from geo.tables.table_csv import WINDOWS
 from pipeline.config.input_schema import Areas
 from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
@@ -50,7 +50,10 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     table = None
     if spec.path is not None:
         try:
-            table, rows = read_table(spec.path, "", encoding=spec.encoding, **part)
+            table, rows = read_table(
+                spec.path, "", encoding=spec.encoding, wide=spec.spelling.wide,
+                dayfirst=spec.spelling.dayfirst, **part,
+            )  # fmt: skip
         except InputError:
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem

@@ -1,31 +1,17 @@
-"""Areas without a count (or label): they are predicted, and no part of the training.
-
-They have a bag store of their own, ``work/areas_without_counts.zarr``, so that everything that
-trains or scores a model reads what it always read (``docs/design/areas-without-counts.md``).
-"""
+"""Areas without a count (or label): they are predicted, and no part of the training."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from geo.errors import Problem, name_first
-from geo.repair import Repairs
+from geo.core.errors import Problem, name_first
+from geo.sources.repair import Repairs
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
-from pipeline.storage.local_commit import is_current
-from pipeline.storage.location import Location, Place
-from pipeline.storage.object_commit import MARKER
 from pipeline.store.bag_store import BagStore
-from pipeline.store.bag_writer import FORMAT, VERSION
-
-#: A :class:`pipeline.ingest.selection.Bags`.
-BagsT = TypeVar("BagsT", bound=Any)
 
 #: Share of areas without a count above which the message is a warning.
 MUCH = 0.2
@@ -62,89 +48,23 @@ def describe_missing(absent: Sequence[str], n_area: int) -> str:
     return f"warning: {text}" if share > MUCH else text
 
 
-def split_bags(bags: BagsT, counted: np.ndarray) -> tuple[BagsT, BagsT | None]:
-    """Separate the bags of areas with a count from the others.
+def summarise(store: BagStore, progress: Progress) -> dict[str, Any]:
+    """Log and return number, share and exposure of the areas without a count, and the repairs.
 
     Parameters
     ----------
-    bags : Bags
-        Of all areas that have a usable pixel.
-    counted : (n_area,) bool array
-        Whether each area has a count.
-
-    Returns
-    -------
-    Bags
-        Of the areas with a count.
-    Bags or None
-        Of the others; None if there are none.
+    store : BagStore
+        With the areas without a count.
+    progress : Progress
     """
-    chosen = counted[bags.area]
-    if chosen.all():
-        return bags, None
-    return _subset(bags, chosen), _subset(bags, ~chosen)
-
-
-def _subset(bags: BagsT, chosen: np.ndarray) -> BagsT:
-    sizes = np.diff(bags.offsets)
-    pixel = np.repeat(chosen, sizes)
-    result: BagsT = replace(
-        bags,
-        area=bags.area[chosen],
-        offsets=np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64),
-        pixel=bags.pixel[pixel],
-        fraction=bags.fraction[pixel],
-    )
-    return result
-
-
-def is_store_current(bags_path: Place, path: Place, fingerprint: str) -> bool:
-    """Return whether the store of areas without counts is what the bag store says it is."""
-    if not BagStore.open(bags_path).attrs.get("n_without_counts", 0):
-        return True
-    return is_current(path, FORMAT, VERSION, fingerprint)
-
-
-def remove_store(path: Place) -> None:
-    """Remove the store of an earlier run."""
-    if isinstance(path, Location):
-        path.remove([MARKER])  # keep the link, or the next store would be local
-    else:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def store_attrs(y: pd.Series, bags: Any, repairs: Repairs) -> dict[str, Any]:
-    """Return attributes of the bag store: the areas without a count, and what was repaired.
-
-    Parameters
-    ----------
-    y : (n_area,) Series
-    bags : Bags
-        Of the store: areas with a count, or areas without.
-    repairs : Repairs
-    """
-    counted = y.notna().to_numpy()
-    if not counted[bags.area].all():
-        return {}
-    unpredicted = set(bags.left_out["unpredicted"])
-    absent = [str(area) for area in y.index[~counted]]
-    found: dict[str, Any] = {}
-    if absent:
-        found["n_without_counts"] = sum(area not in unpredicted for area in absent)
-        found["without_counts"] = absent
-    if repairs:
-        found["repairs"] = repairs.to_dict()
-    return found
-
-
-def summarise(store: BagStore, others: BagStore | None, progress: Progress) -> dict[str, Any]:
-    """Log and return number, share and exposure of the areas without a count, and the repairs."""
-    absent = store.attrs.get("without_counts", [])
-    unpredicted = store.attrs["left_out"].get("unpredicted", [])
+    left = store.attrs["left_out"]
+    unpredicted = left.get("unpredicted", [])
+    others = ~store.in_training
+    absent = sorted([*(store.ids[k] for k in np.flatnonzero(others)), *unpredicted])
     result: dict[str, Any] = {}
     if absent:
-        n_all = store.n_bag + len(absent) + len(store.attrs["left_out"]["areas"])
-        exposure = 0.0 if others is None else float(others.bag_weight.sum())
+        n_all = store.n_bag + len(unpredicted) + len(left["areas"])
+        exposure = float(store.bag_weight[others].sum())
         result["areas_without_counts"] = {
             "n": len(absent),
             "share": len(absent) / n_all,

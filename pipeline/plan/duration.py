@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 
 SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _FORM = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in SECONDS))

@@ -17,20 +17,16 @@ from typing import Any
 import numpy as np
 
 from models.core.block import BLOCK_PIXELS
-from models.gp.kept_kernels import BUDGET
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.plan.page import page_bytes, page_seconds
-from pipeline.plan.passes import FitPasses, climbs, fit_passes, n_nodes
+from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
+from pipeline.plan.page import page_seconds
+from pipeline.plan.passes import FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
-from pipeline.plan.sizes import PIXEL_BYTES, Passage, Sizes, measure_inputs, passage
-from pipeline.prediction.raster import CHUNK_PIXELS
-from pipeline.store.aligned_grid import TILE
+from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
 from pipeline.training.warm import lighten
 
-GIB = 2**30
-CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
 # pixel of the grid, by its way; the others for a pixel and what stands beside them.
 ALIGN_S = {
@@ -45,16 +41,11 @@ THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 HASH_BYTES_S = 6e8
+FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
 START_S = 2.5  # of a stage: imports, files opened and closed
 CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
-# Bytes, likewise.
-BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
-MEMBER_BYTES = 20  # of ingest: a pixel in an area
-ARENA = 6  # arrays of a block's pixels by landmarks
-ALGEBRA = 24  # matrices of landmarks by landmarks
-AHEAD = 4  # arrays of predicted pixels by landmarks
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,7 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
 
     Raises
     ------
-    geo.errors.InputError
+    geo.core.errors.InputError
         With everything that headers and tables show to be wrong.
     """
     sizes = measure_inputs(config)
@@ -204,9 +195,9 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
             k: s for k in epoch if (s := _evaluate(config, sizes, scored, measured, k)) is not None
         }
     seconds["report"] = dict.fromkeys(tried, page_seconds(sizes))
-    peaks = _peaks(config, sizes, model, n)
+    peak_of = peaks(config, sizes, model, n)
     stages = tuple(
-        Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peaks[name])
+        Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peak_of[name])
         for name in ("ingest", "fit", "predict", "evaluate", "report")
     )
     n_inducing = measured.n_inducing or resolved(config, "inducing")
@@ -225,7 +216,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         passes=passes,
         settings=settings(config),
         fitted=fitted,
-        worker_bytes=_fit_bytes(config, sizes, model, 1),
+        worker_bytes=fit_bytes(config, sizes, model, 1),
         disk_bytes=_disk(sizes),
         disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
         memory=_memory(config),
@@ -243,6 +234,7 @@ def _speed(n: int) -> float:
 def _ingest(sizes: Sizes, n: int) -> float:
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
     alone = START_S + (2 * sizes.bytes["inputs"] + held) / HASH_BYTES_S
+    alone += sizes.bytes["fetched"] / FETCH_BYTES_S
     alone += MEMBER_S * sizes.n_pixels + MEMBER_AREA_S * sizes.n_areas
     aligned = sum(ALIGN_S[way] * count for way, count in sizes.ways.items())
     shared = sizes.n_tile_pixels * (aligned + CUBE_S * (sizes.n_covariates + 1))
@@ -305,8 +297,9 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     whole = passage(config, sizes, "all")
     shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(whole, 1)
     # The tables of levels, and reconciled maps, each draw all pixels once more.
-    passes = 0 if config.labels is not None else 1 + (config.output.reconcile is not None)
-    shared += passes * mapped * (measured.draw or 0.0)
+    passes = 1 + (config.output.reconcile is not None)
+    if config.response_kind.drawn:
+        shared += passes * mapped * (measured.draw or 0.0)
     return alone + shared / _speed(n)
 
 
@@ -352,46 +345,6 @@ def _pays(config: Config, read: Passage, measured: Probe) -> int:
             break
         n *= 2
     return n
-
-
-def _peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
-    """Memory of each stage's process, bytes; a cluster's workers are besides."""
-    threads = n if config.compute.scheduler == "local" else 1
-    local = min(n, len(os.sched_getaffinity(0)))
-    tile = min(TILE**2, sizes.grid.n_pix)
-    ingest = BASE["ingest"] * GIB + MEMBER_BYTES * sizes.n_pixels
-    ingest += local * tile * (16 * sizes.n_covariates + 64)
-    ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
-    width = np.dtype(resolved(config, "precision")).itemsize
-    fit = _fit_bytes(config, sizes, model, threads)
-    draws = 0
-    if config.labels is None:  # of all areas, and of the pixels of the blocks in hand
-        draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
-    predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
-    chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
-    predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
-    evaluate = predict + (fit - BASE["fit"] * GIB if config.evaluate.schemes else 0)
-    peaks = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
-    peaks["report"] = page_bytes(sizes)
-    return {name: round(value) for name, value in peaks.items()}
-
-
-def _fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
-    m, f = n_nodes(config, sizes), sizes.n_covariates
-    found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
-    if model.sweep == "single":
-        kept = passage(config, sizes, config.fit.area_pixels).n_pixels
-        return round(found + 3 * kept * (4 * f + PIXEL_BYTES))
-    cap = config.fit.area_pixels
-    largest = float(sizes.area_pixels.max())
-    block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
-    # A fit to an optimum has float64 whatever its maps have.
-    width = np.dtype("float64" if climbs(model) else resolved(config, "precision")).itemsize
-    found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
-    if climbs(model):  # kernel matrices that passes keep
-        pixels = passage(config, sizes, cap).n_pixels
-        found += min(BUDGET, 3 * pixels * m * width)
-    return round(found + n_thread * block * (m * width * ARENA + 8 * f))
 
 
 def _disk(sizes: Sizes) -> int:
@@ -440,6 +393,12 @@ def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str
             f"{plan.disk_bytes / 1e9:.1f} GB of disk are needed in {config.output.dir}, and "
             f"{plan.disk_free / 1e9:.1f} GB are free: free some, or give another output.dir"
         )
+    cache = _standing(config.storage.open().scratch_dir)
+    if sizes.bytes["fetched"] > (free := shutil.disk_usage(cache).free):
+        warnings.append(
+            f"copies of inputs need {sizes.bytes['fetched'] / 1e9:.1f} GB more in {cache}, and "
+            f"{free / 1e9:.1f} GB are free: free some, or give another storage.scratch"
+        )
     if local and plan.workers > cores:
         warnings.append(
             f"{plan.workers} workers on the {cores} cores of this machine: more than {cores} are "
@@ -477,7 +436,7 @@ def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str
 
 
 def _less_memory(config: Config, stage: str) -> str:
-    if stage in ("predict", "evaluate") and config.labels is None:
+    if stage in ("predict", "evaluate") and config.response_kind.drawn:
         return f"give fewer than output.draws: {config.output.draws}, or a larger machine"
     if stage == "fit":
         return "give model.precision: float32, a smaller model.inducing, or fewer workers"

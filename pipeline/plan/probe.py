@@ -22,7 +22,7 @@ from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.plan.passes import climbs
-from pipeline.prediction.products import layers
+from pipeline.products.products import layers
 
 N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
@@ -145,7 +145,7 @@ def _probe_model(
                 layer.values(prediction, people, (model, x, coords))
 
         predict = _fastest(maps) / x.shape[0]
-    if config.labels is None and hasattr(model, "sample_functions"):
+    if config.response_kind.drawn and hasattr(model, "sample_functions"):
         functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
 
         def draws() -> None:
@@ -187,13 +187,8 @@ def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> 
     rng = np.random.default_rng(0)
     n_pix = max(n_pix, n_landmark + n_bag)
     cuts = np.linspace(0, n_pix, n_bag + 2).astype(np.int64)
-    y = rng.poisson(20.0, n_bag + 1).astype(np.float64)
-    trials = None
-    if config.labels is not None:
-        y = (np.arange(n_bag + 1) % 2).astype(np.float64)
-    elif config.model.response.needs_trials:
-        trials = np.full(n_bag + 1, 100.0)
-        y = np.minimum(y, 99.0)
+    counts = rng.poisson(20.0, n_bag + 1).astype(np.float64)
+    y, trials = config.response_kind.synthetic(counts)
     return Bags(
         rng.standard_normal((n_pix, len(config.covariates))).astype(np.float32),
         cuts,

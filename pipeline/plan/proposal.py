@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.model_factory import resolved
 from pipeline.config.model_schema import WARM_KINDS
 from pipeline.config.schema import Config
@@ -101,8 +101,8 @@ def propose(
     InputError
         If no settings end in time, or the model's time cannot be foreseen.
     """
-    if config.labels is not None:
-        what = "has no settings to choose for models of labels"
+    if config.response_kind.unsized(1):
+        what = f"has no settings to choose for models of {config.response_kind.totals}"
         raise InputError(Problem("--within", what, "run without it"))
     found = measure_inputs(config) if sizes is None else sizes
     timed: dict[tuple[Any, ...], Probe] = {}

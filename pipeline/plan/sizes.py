@@ -12,20 +12,20 @@ import geopandas as gpd
 import numpy as np
 import shapely
 
-from geo.align import alignment_method
-from geo.errors import InputError, Problem
-from geo.estimate import estimate_pixels
-from geo.gdal_access import open_dataset
-from geo.grid import Grid
-from geo.reproject import reproject
-from geo.trust import current_trust
+from geo.core.errors import InputError, Problem
+from geo.grids.estimate import estimate_pixels
+from geo.grids.grid import Grid, Tile
+from geo.grids.reproject import reproject
+from geo.sources.align import alignment_method
 from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import open_inputs
-from pipeline.prediction.products import layers
+from pipeline.plan.copies import foresee_copies
+from pipeline.products.products import layers
 from pipeline.storage.location import is_remote
+from pipeline.storage.windows import copy_at
 from pipeline.store.aligned_grid import TILE, Layer
 from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
 
@@ -80,7 +80,8 @@ class Sizes:
     n_maps : int
     bytes : dict of str to int
         On disk: of the inputs (``inputs``), the bag store (``bags.zarr``), the aligned grid
-        (``grid.zarr``), the maps (``maps``), and for a while (``scratch``, ``drafts``).
+        (``grid.zarr``), the maps (``maps``), and for a while (``scratch``, ``drafts``); of inputs
+        at addresses, see :func:`pipeline.plan.copies.foresee_copies`.
     """
 
     grid: Grid
@@ -125,9 +126,10 @@ def measure_inputs(config: Config) -> Sizes:
         found = "does not overlap the areas"
         raise InputError([Problem("grid", found, "give the grid of a raster that covers them")])
     sizes = np.maximum(1, np.rint(pixels[used])).astype(np.int64)
-    order = bag_order(sizes.size, config.fit.seed)
+    order = bag_order(np.ones(sizes.size, bool), config.fit.seed)
     cuts = cut_blocks(sizes[order])
-    n_tile = _tile_pixels(geometry[used], grid)
+    strips = _strips(geometry[used], grid)
+    n_tile = sum(n for _, n in strips)
     surface = _surface(geometry, grid)
     n_inside = min(float(surface[used].sum()), n_tile)  # each pixel once, where areas share it
     rasters = [*inputs.covariates.values(), *([inputs.population] if inputs.population else [])]
@@ -153,6 +155,7 @@ def measure_inputs(config: Config) -> Sizes:
         n_maps=n_maps,
         bytes={
             "inputs": sum(_file_bytes(path) for path in set(config.input_paths().values())),
+            **foresee_copies(config, inputs, [strip for strip, _ in strips]),
             "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat),
             "grid.zarr": _grid_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
             "maps": round(n_maps * MAP_BYTES * n_mapped),
@@ -168,7 +171,7 @@ def passage(config: Config, sizes: Sizes, cap: int | str) -> Passage:
         held = sizes.bytes["bags.zarr"]
         return Passage(sizes.n_pixels, sizes.n_areas, sizes.n_blocks, sizes.n_steps, held)
     kept = np.maximum(1, np.rint(np.minimum(sizes.area_pixels, int(cap)))).astype(np.int64)
-    cuts = cut_blocks(kept[bag_order(kept.size, config.fit.seed)])
+    cuts = cut_blocks(kept[bag_order(np.ones(kept.size, bool), config.fit.seed)])
     n_pix = int(kept.sum())
     held = store_bytes(n_pix, kept.size, sizes.n_covariates)
     return Passage(n_pix, kept.size, cuts.size - 1, _steps(config, np.diff(cuts)), held)
@@ -198,8 +201,8 @@ def _steps(config: Config, block_bags: np.ndarray) -> int:
     return len(plan_epoch(block_bags, model.batch_bags, np.random.default_rng(0)))
 
 
-def _tile_pixels(geometry: gpd.GeoSeries, grid: Grid) -> int:
-    """Count the pixels of all tiles that the bounds of any area meet."""
+def _strips(geometry: gpd.GeoSeries, grid: Grid) -> list[tuple[Tile, int]]:
+    """Return the rows of tiles that the bounds of any area meet, and the pixels of these tiles."""
     t, (n_row, n_col) = grid.transform, grid.shape
     left, bottom, right, top = geometry.bounds.to_numpy().T
     first_col, last_col = (left - t.c) / t.a, (right - t.c) / t.a
@@ -215,10 +218,14 @@ def _tile_pixels(geometry: gpd.GeoSeries, grid: Grid) -> int:
     ]
     for r0, r1, c0, c1 in zip(*(v.tolist() for v in at), strict=True):
         met[r0 : r1 + 1, c0 : c1 + 1] = True
-    row, col = np.nonzero(met)
-    high = np.minimum(TILE, n_row - row * TILE)
-    wide = np.minimum(TILE, n_col - col * TILE)
-    return int((high * wide).sum())
+    wide = np.minimum(TILE, n_col - TILE * np.arange(met.shape[1]))
+    found = []
+    for row in np.flatnonzero(met.any(axis=1)).tolist():
+        high, col = min(TILE, n_row - row * TILE), np.flatnonzero(met[row])
+        first, last = int(col[0]), int(col[-1])
+        strip = Tile(row * TILE, first * TILE, high, int(wide[first : last + 1].sum()))
+        found.append((strip, high * int(wide[col].sum())))
+    return found
 
 
 def _surface(geometry: gpd.GeoSeries, grid: Grid) -> np.ndarray:
@@ -236,15 +243,10 @@ def _grid_bytes(
 
 def _squeezed(layer: Layer) -> float:
     """Return the compressed share of a raster's bytes: that of its file, if compressed."""
-    path = layer.source.path
-    if is_remote(path) or not Path(path).is_file():
-        return SQUEEZED
-    with open_dataset(path, current_trust()) as file:
-        raw = file.width * file.height * sum(np.dtype(kind).itemsize for kind in file.dtypes)
-        if file.compression is None:
-            return SQUEEZED
-    return min(SQUEEZED, Path(path).stat().st_size / raw)
+    return min(SQUEEZED, layer.source.squeezed() or SQUEEZED)
 
 
 def _file_bytes(path: str) -> int:
+    if copy_at(path) is not None:  # counted as what is fetched
+        return 0
     return 0 if is_remote(path) or not Path(path).is_file() else Path(path).stat().st_size

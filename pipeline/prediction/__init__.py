@@ -1,4 +1,4 @@
-"""The predict stage: writes rasters and tables of areas (products.py lists them).
+"""The predict stage: runs the pass over the tiles and writes rasters and tables of areas.
 
-May import pipeline.store, pipeline.cluster and what lies below them.
+May import pipeline.levels, pipeline.cluster and what lies below them.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.prediction.arrays import AreaArrays
+from pipeline.products.arrays import AreaArrays
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LabelPredictor:
 
     Attributes
     ----------
-    store : BagStore or JoinedStores
+    store : BagStore
     interval : float
         Central probability of the intervals.
     n_thread : int, optional

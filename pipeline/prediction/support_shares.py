@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rasterio
-from rasterio.windows import Window
 
-from geo.grid import Grid
 from pipeline.core.threads import map_in_order
-from pipeline.prediction.products import DATA_SUPPORT
+from pipeline.products.products import DATA_SUPPORT
+from pipeline.products.tile_pass import Consumer
+from pipeline.products.tile_pixels import TilePixels
 from pipeline.storage.files import write_json
-from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.balance import made_of
 
 #: Where predict leaves the shares for evaluate, in the output directory.
 SUPPORT_FILE = "work/support.json"
+_SUPPORT = DATA_SUPPORT.file.removesuffix(".tif")
 RULED = 0.2  # data support below which the prior rules: 80 % of its variance is left
 
 
@@ -50,54 +49,38 @@ def covariate_range(store: Any, n_thread: int | None = None) -> np.ndarray:
     return np.stack([np.nanmin(each[:, kind, 0], axis=0), np.nanmax(each[:, kind, 1], axis=0)])
 
 
-def support_shares(
-    directory: Path,
-    cube_path: Any,
-    limits: np.ndarray,
-    names: tuple[str, ...],
-    mask: str,
-    n_thread: int | None = None,
-) -> dict[str, Any]:
-    """Count the pixels and the people that extrapolate, and those that the prior rules.
+class SupportShares(Consumer):
+    """Counts the pixels and the people that extrapolate, and those that the prior rules.
 
     Parameters
     ----------
-    directory : Path
-        Directory of ``data_support.tif``.
-    cube_path : path-like or Location
-        The aligned grid that it was predicted on.
     limits : (2, n_feat) array
         Of :func:`covariate_range`.
     names : tuple of str
         Of the covariates.
     mask : {"areas", "all"}
         Whether a pixel's people are those of its share inside areas, or all.
-    n_thread : int, optional
 
-    Returns
-    -------
-    dict
+    Attributes
+    ----------
+    result : dict
         ``n_pixels``; ``pixels_extrapolating``, ``people_extrapolating``, ``pixels_prior``,
         ``people_prior``: shares; ``covariates``: by name, the share of pixels where it is outside
         its range, if any is; ``below``: data support that the prior rules below.
     """
-    aligned = open_aligned_grid(cube_path)
-    described: Any = aligned.attrs["grid"]
-    tiles = list(Grid.from_dict(described).tiles(int(aligned.attrs["tile"])))
-    path = directory / DATA_SUPPORT.file
 
-    def of(tile: Any) -> np.ndarray:
-        found = np.zeros(6 + len(names))
-        with rasterio.open(path) as file:
-            window = Window(tile.col, tile.row, tile.n_col, tile.n_row)
-            support = file.read(1, window=window)
+    def __init__(self, limits: np.ndarray, names: tuple[str, ...], mask: str) -> None:
+        self._limits, self._names, self._mask = limits, names, mask
+        self._total = np.zeros(6 + len(names))
+
+    def begin(self, pixels: TilePixels) -> np.ndarray:
+        """Count the pixels of a tile."""
+        support, limits = pixels.values[_SUPPORT], self._limits
         known = np.isfinite(support)
-        if not known.any():
-            return found
-        people = np.nan_to_num(read_part(aligned, "population", *tile.slices)[known])
-        if mask == "areas":
-            people = people * read_part(aligned, "coverage", *tile.slices)[known]
-        x = read_part(aligned, "covariates", slice(None), *tile.slices)[:, known]
+        people, x = pixels.people[known], pixels.x[:, known]
+        if self._mask == "areas":
+            people = people * pixels.covered[known]
+        found = np.zeros_like(self._total)
         outside = (x < limits[0][:, None]) | (x > limits[1][:, None])
         whole = np.ones(x.shape[1], bool)
         for k, which in enumerate((whole, outside.any(axis=0), support[known] < RULED)):
@@ -105,23 +88,30 @@ def support_shares(
         found[6:] = outside.sum(axis=1)
         return found
 
-    total = np.sum(list(map_in_order(of, tiles, n_thread)), axis=0)
-    n, people = total[:2]
+    def add(self, pixels: TilePixels, found: np.ndarray) -> None:
+        """Add the counts of a tile."""
+        del pixels
+        self._total += found
 
-    def share(part: float, whole: float) -> float | None:
-        return float(part / whole) if whole > 0 else None
+    @property
+    def result(self) -> dict[str, Any]:
+        """See the class."""
+        total = self._total
+        n, people = total[:2]
 
-    return {
-        "n_pixels": int(n),
-        "pixels_extrapolating": share(total[2], n),
-        "people_extrapolating": share(total[3], people),
-        "pixels_prior": share(total[4], n),
-        "people_prior": share(total[5], people),
-        "covariates": {
-            name: float(part / n) for name, part in zip(names, total[6:], strict=True) if part > 0
-        },
-        "below": RULED,
-    }
+        def share(part: float, whole: float) -> float | None:
+            return float(part / whole) if whole > 0 else None
+
+        outside = zip(self._names, total[6:], strict=True)
+        return {
+            "n_pixels": int(n),
+            "pixels_extrapolating": share(total[2], n),
+            "people_extrapolating": share(total[3], people),
+            "pixels_prior": share(total[4], n),
+            "people_prior": share(total[5], people),
+            "covariates": {name: float(part / n) for name, part in outside if part > 0},
+            "below": RULED,
+        }
 
 
 def write_support(out: Path, store: Any, found: dict[str, Any]) -> None:

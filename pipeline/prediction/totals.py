@@ -1,80 +1,64 @@
-"""Totals of what the predict stage wrote: the maps, read back, and the table of areas."""
+"""Totals of what the predict stage makes: of the maps, and of the table of areas."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rasterio
-from rasterio.windows import Window
 
-from geo.errors import name_first
-from geo.grid import Grid
-from pipeline.core.threads import map_in_order
-from pipeline.prediction.areas import AreaDraws
-from pipeline.prediction.monte_carlo import standard_error
-from pipeline.store.aligned_grid import known_people, open_aligned_grid, read_part
+from geo.core.errors import name_first
+from pipeline.products.areas import AreaDraws
+from pipeline.products.monte_carlo import standard_error
+from pipeline.products.tile_pass import Consumer
+from pipeline.products.tile_pixels import TilePixels
 
 N_NAMED = 3  # areas that differ most
 
 
-def mapped_totals(
-    directory: Path, cube_path: Any, first: str, n_thread: int | None = None
-) -> dict[str, float | None]:
-    """Sum the maps in a directory, tile by tile.
+class MapTotals(Consumer):
+    """Sums the people and the cases of the mapped pixels.
 
-    Parameters
+    Attributes
     ----------
-    directory : Path
-        Directory of the maps.
-    cube_path : path-like or Location
-        The aligned grid that they were predicted on.
-    first : str
-        Name of a map, without suffix, that has a value wherever a pixel was predicted.
-    n_thread : int, optional
-
-    Returns
-    -------
-    dict
+    result : dict
         ``people`` inside areas and ``people_outside`` of the predicted pixels (km2 without a
         population); ``cases`` and ``cases_outside``, those of ``cases_mean.tif`` inside and
         outside areas, None if the run maps none; ``counted_twice``, the cases of the people that
         areas which overlap count again.
     """
-    aligned = open_aligned_grid(cube_path)
-    described: Any = aligned.attrs["grid"]
-    tiles = list(Grid.from_dict(described).tiles(int(aligned.attrs["tile"])))
-    has_overlap = "overlap" in aligned  # not on a grid of an earlier version
-    path = directory / "cases_mean.tif"
-    has_cases, has_outside = path.is_file(), (directory / "cases_outside_mean.tif").is_file()
 
-    def totals(tile: Any) -> list[float]:
-        window = Window(tile.col, tile.row, tile.n_col, tile.n_row)
+    def __init__(self) -> None:
+        self._sums = [0.0] * 5
+        self._names: set[str] = set()
 
-        def band(path: Path) -> np.ndarray:
-            with rasterio.open(path) as file:
-                return np.asarray(file.read(1, window=window), np.float64)
-
-        known = np.isfinite(band(directory / f"{first}.tif"))
-        if not known.any():
-            return [0.0] * 5
-        people = np.where(known, known_people(read_part(aligned, "population", *tile.slices)), 0.0)
-        covered = read_part(aligned, "coverage", *tile.slices).astype(np.float64)
-        cases = np.nan_to_num(band(path)) if has_cases else np.zeros(tile.shape)
-        overlap = read_part(aligned, "overlap", *tile.slices) if has_overlap else np.zeros(1)
+    def begin(self, pixels: TilePixels) -> list[float]:
+        """Sum the pixels of a tile."""
+        people, overlap = (pixels.band(v, 0.0, float) for v in (pixels.people, pixels.overlap))
+        covered = pixels.band(pixels.covered, 0.0, float)
+        given = pixels.values.get("cases_mean")
+        cases = np.zeros(people.shape)
+        if given is not None:
+            cases = np.nan_to_num(pixels.band(given.astype(np.float64), 0.0, float))
         shares = covered, 1.0 - covered
         parts = [whole * share for whole in (people, cases) for share in shares]
         return [float(part.sum()) for part in (*parts, cases * overlap)]
 
-    sums = [sum(part) for part in zip(*map_in_order(totals, tiles, n_thread), strict=True)]
-    return {
-        "people": sums[0],
-        "people_outside": sums[1],
-        "cases": sums[2] if has_cases else None,
-        "cases_outside": sums[3] if has_outside else None,
-        "counted_twice": sums[4] if has_cases else None,
-    }
+    def add(self, pixels: TilePixels, found: list[float]) -> None:
+        """Add the sums of a tile."""
+        self._names |= set(pixels.values)
+        self._sums = [total + part for total, part in zip(self._sums, found, strict=True)]
+
+    @property
+    def result(self) -> dict[str, float | None]:
+        """See the class."""
+        sums, maps_cases = self._sums, "cases_mean" in self._names
+        return {
+            "people": sums[0],
+            "people_outside": sums[1],
+            "cases": sums[2] if maps_cases else None,
+            "cases_outside": sums[3] if "cases_outside_mean" in self._names else None,
+            "counted_twice": sums[4] if maps_cases else None,
+        }
 
 
 def fitted_total(
@@ -93,9 +77,9 @@ def fitted_total(
         Central probability of the intervals.
     deviations : (n_draws, n_bag) array, optional
         Of the draws from ``draws.mean``, where that is more exact than the mean of the draws: see
-        :meth:`pipeline.prediction.area_factors.AreaFactors.deviations`.
+        :meth:`pipeline.products.area_factors.AreaFactors.deviations`.
     clusters : (n_draws, 2) int array, optional
-        Draws that share what, see :func:`pipeline.prediction.monte_carlo.standard_error`.
+        Draws that share what, see :func:`pipeline.products.monte_carlo.standard_error`.
 
     Returns
     -------

@@ -7,26 +7,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
-from pipeline.prediction.areas import AreaDraws
-from pipeline.store.joined_stores import JoinedStores
+from pipeline.products.areas import AreaDraws
+from pipeline.store.bag_store import BagStore
 
 #: Columns that still have a meaning if the exposure of an area's total is unknown.
 _RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
 _SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
 
 
-def blank_unknown(table: pd.DataFrame, store: JoinedStores) -> pd.DataFrame:
+def blank_unknown(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:
     """Leave only the rates of areas whose number tested, or whose exposure, is unknown.
 
     Parameters
     ----------
     table : DataFrame
-        From :func:`pipeline.prediction.areas.tabulate_areas`; computed for one person tested, or
+        From :func:`pipeline.products.areas.tabulate_areas`; computed for one person tested, or
         for the people of the pixels.
-    store : JoinedStores
+    store : BagStore
         The areas, in the same order.
     """
     known = store.known_trials & store.known_exposure
@@ -37,7 +36,7 @@ def blank_unknown(table: pd.DataFrame, store: JoinedStores) -> pd.DataFrame:
     )
 
 
-def sum_draws(draws: AreaDraws, store: JoinedStores, interval: float) -> dict[str, Any]:
+def sum_draws(draws: AreaDraws, store: BagStore, interval: float) -> dict[str, Any]:
     """Sum the joint draws over the areas without a count.
 
     Returns
@@ -77,20 +76,5 @@ def sum_labels(table: pd.DataFrame) -> dict[str, Any]:
 
 def log_without_counts(config: Config, found: dict[str, Any], progress: Progress) -> None:
     """Log the result of `sum_draws` or `sum_labels`."""
-    if not found:
-        return
-    if config.labels is not None:
-        progress.log(
-            f"predict: {found['n']:,} areas without a label, {found['expected']:.3g} of them "
-            "expected to be positive"
-        )
-    elif found["expected"] is None:
-        progress.log(f"predict: rates of {found['n']:,} areas without a count")
-    else:
-        words = ResponseWords.of(config)
-        ends = f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}"
-        progress.log(
-            f"predict: {found['n']:,} areas without a count: {found['expected']:,.0f} "
-            f"{words.total} expected ({config.output.interval:.0%} predictive interval {ends}), "
-            f"{found['people']:,.0f} {words.weight_unit}"
-        )
+    if found:
+        progress.log(f"predict: {config.response_kind.expected_elsewhere(found)}")

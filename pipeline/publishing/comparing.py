@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.sides import Side, find_data, open_side
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.publishing.publish import publish_dir
-from pipeline.publishing.versions import current_version, list_versions
+from pipeline.publishing.versions import open_versions
 from pipeline.storage.location import is_remote
 from pipeline.storage.lock import exclusive
 from pipeline.storage.mirror import mirrored
@@ -51,15 +51,15 @@ def find_side(text: str) -> Side:
     if not at:
         _download(config)
         return open_side(config.output.dir, text)
-    directory = publish_dir(config)
-    chosen = current_version(directory) if version == "current" else None
-    versions = list_versions(directory)
+    store = open_versions(publish_dir(config))
+    chosen = store.current() if version == "current" else None
+    versions = store.list()
     chosen = chosen or next((each for each in versions if each.name == version), None)
     if chosen is None:
         names = ", ".join(each.name for each in versions) or "none; publish one first"
-        found = f"no version {version} in {directory}"
+        found = f"no version {version} in {store.place}"
         raise InputError(Problem(text, found, f"versions: {names}"))
-    return find_data(open_side(chosen.path, text), [config.output.dir])
+    return find_data(open_side(store.copy(chosen), text), [config.output.dir])
 
 
 def _download(config: Config) -> None:

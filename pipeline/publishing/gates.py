@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY, SCHEMES
-from pipeline.prediction.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
+from pipeline.products.products import EVALUATION, PROBABILITY_MEAN, RATE_MEAN
 
 MAPS = (RATE_MEAN.file, PROBABILITY_MEAN.file)
 MOST = 0.5  # share of the areas from which on most of them have no count
@@ -91,7 +90,7 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
     if gates.coverage is not None:
         least, largest = gates.coverage
         level = f"{config.output.interval:g}"
-        totals = ResponseWords.of(config).totals
+        totals = config.response_kind.totals
         covered = (held_out.get("model") or {}).get("intervals", {}).get(level, {}).get("coverage")
         checks.append(
             _check(
@@ -150,8 +149,9 @@ def _label_checks(config: Config, scores: dict[str, Any]) -> list[Check]:
     for name, key, most, value in measured:
         if most is None:
             continue
-        if config.labels is None:
-            said = f"held-out {name}: the map is of counts; remove gates.{key}"
+        why = config.response_kind.without.get(f"gates.{key}")
+        if why is not None:
+            said = f"held-out {name}: {why}; remove gates.{key}"
             checks.append(Check(f"held-out {name}", None, f"at most {most:g}", False, said))
             continue
         limit = float(most)

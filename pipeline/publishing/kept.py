@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from models.core.errors import ModelError
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.outputs import FILES

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geo.addresses import redacted
-from geo.errors import InputError
+from geo.core.addresses import redacted
 from pipeline.config.schema import Config
-from pipeline.publishing.publish import Publication, publish_dir
-from pipeline.publishing.versions import current_version
+from pipeline.core.errors import StoreError
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from pipeline.publishing.publish import Publication
 
 
 class RunMetrics:
@@ -80,9 +80,12 @@ def _version(config: Config) -> int | None:
     """Return the number of the current version; None if nothing is published."""
     if config.metrics.textfile is None and config.metrics.pushgateway is None:
         return None
+    from pipeline.publishing.publish import publish_dir
+    from pipeline.publishing.versions import current_version
+
     try:
         version = current_version(publish_dir(config))
-    except InputError:  # of results on an object store, publish.dir must be given: to publish
+    except StoreError:  # a store that is away, which the run has told already
         return None
     return None if version is None else version.number
 

@@ -10,7 +10,7 @@ import urllib.request
 from email.message import EmailMessage
 from typing import Literal
 
-from geo.text_safety import one_line_text
+from geo.core.text_safety import one_line_text
 from pipeline.config.operation_schema import Email
 from pipeline.config.schema import Config
 

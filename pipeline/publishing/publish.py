@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from geo.errors import InputError, Problem
-from geo.period_text import natural_key
-from geo.temporary import temporary_directory
+from geo.core.errors import InputError, Problem
+from geo.core.period_text import natural_key
+from geo.core.temporary import temporary_directory
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.evaluation.verdict import in_words
-from pipeline.prediction.products import EDITABLE, EVALUATION
+from pipeline.products.products import EDITABLE, EVALUATION
 from pipeline.publishing.gates import Check, check_gates, read_json
 from pipeline.publishing.kept import compare_with_last, kept_model
-from pipeline.publishing.versions import (
-    Version,
-    add_version,
-    current_version,
-    list_versions,
-    make_current,
-    read_withdrawn,
-    remove_old_versions,
-    versions_locked,
-)
+from pipeline.publishing.version_store import Version, VersionStore
+from pipeline.publishing.versions import open_versions
 from pipeline.run.fingerprints import output_fingerprint
-from pipeline.run.ownership import claim, owned
+from pipeline.run.ownership import claim, owned, owner_problem
 from pipeline.run.record import check_period, read_record
 from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
+from pipeline.storage.location import Location, Place, StorageUnreachableError
+from pipeline.storage.place import read_place
+from pipeline.storage.pointer import MovedError, conditional_write_problem
 
 _STAGES = ("ingest", "fit", "predict", "evaluate")
 # Stages whose outputs make a version; the report is published with them, if there is one.
@@ -50,8 +47,8 @@ class Publication:
         but not made current.
     version : str or None
         Name of the version.
-    directory : Path
-        Its directory; ``output.dir`` if the status is ``held``.
+    directory : Path or Location
+        Its directory or prefix; ``output.dir`` if the status is ``held``.
     reasons : tuple of str
         Reasons for ``held``, ``unchanged`` or ``superseded``.
     checks : tuple of Check
@@ -64,7 +61,7 @@ class Publication:
 
     status: Literal["published", "unchanged", "held", "superseded"]
     version: str | None
-    directory: Path
+    directory: Place
     reasons: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -73,27 +70,49 @@ class Publication:
     @property
     def verdict(self) -> str:
         """What the evaluation found of the map."""
-        return in_words(read_json(self.directory / EVALUATION.file))
+        try:
+            found = json.loads(read_place(self.directory / EVALUATION.file))
+        except (OSError, ValueError):
+            found = None
+        return in_words(found if isinstance(found, dict) else {})
 
     def summary(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
         return {**asdict(self), "directory": str(self.directory), "verdict": self.verdict}
 
 
-def publish_dir(config: Config) -> Path:
-    """Return the directory of a map's versions.
+def publish_dir(config: Config) -> Place:
+    """Return the directory of a map's versions, or their prefix on an object store."""
+    storage = config.storage.open()
+    if config.publish.dir is not None:
+        return storage.place(config.publish.dir)
+    if config.output.url is not None:
+        return storage.place(config.output.url) / "published"
+    return config.shared_dir / "published"
+
+
+def publish_problems(config: Config) -> list[Problem]:
+    """Return what is wrong with the place of a map's versions, found without a finished run.
 
     Raises
     ------
-    InputError
-        If results are on an object store, and ``publish.dir`` is not set.
+    StorageUnreachableError
+        If it is on an object store that cannot be reached.
     """
-    if config.publish.dir is not None:
-        return config.publish.dir
-    if config.output.url is not None:
-        found = f"not set, but output.dir is {config.output.url}"
-        raise InputError(Problem("publish.dir", found, "set a local directory for versions"))
-    return config.shared_dir / "published"
+    place = publish_dir(config)
+    wrong = None
+    if isinstance(place, Location):
+        wrong = conditional_write_problem(place, "publish.dir")
+    # A store that denies access says nothing of an owner either.
+    wrong = wrong or owner_problem(place, config, "publish.dir")
+    return [] if wrong is None else [wrong]
+
+
+def check_publishable(config: Config) -> None:
+    """Raise InputError if there is anything wrong: before hours of work, and before publishing."""
+    problems = publish_problems(config)
+    if problems:
+        raise InputError(problems)
 
 
 def publish(
@@ -112,85 +131,105 @@ def publish(
     Raises
     ------
     InputError
-        If no run has finished there, or its outputs are of several runs.
+        If no run has finished there, or its outputs are of several runs; if ``publish.dir`` is
+        another map's, or on a store that honours no conditional writes.
     """
-    out, directory = config.output.dir, publish_dir(config)
+    check_publishable(config)
+    versions = open_versions(publish_dir(config))
     with owned(config):
         files = _published_files(config)
         fingerprint = _fingerprint(config, files)
-        with versions_locked(directory):
-            versions, current = list_versions(directory), current_version(directory)
-            if current is None and (directory / "current").is_symlink():
-                found = "the current version is damaged"
-                remedy = f"disagg rollback {config.source or 'CONFIG'} --to another, then publish"
-                raise InputError(Problem(str(directory / "current"), found, remedy))
-            backfilled = current is not None and _later(current.period, config.period)
-            withdrawn = read_withdrawn(directory)
-            equal = [v for v in versions if v.fingerprint == fingerprint]
-            if current in equal:
-                return Publication("unchanged", current.name, current.path)
-            for same in equal:
-                if backfilled:
-                    return Publication("unchanged", same.name, same.path)
-                if (
-                    current is not None
-                    and same.number > current.number
-                    and not (fingerprint in withdrawn or same.about.get("superseded"))
-                ):  # complete, but a crash prevented the link
-                    make_current(directory, same)
-                    return Publication("published", same.name, same.path)
-                if fingerprint in withdrawn and not force:
-                    why = (
-                        f"{same.name} is this map and was rolled back; to restore it, run "
-                        f"`disagg rollback {config.source or 'CONFIG'} --to {same.name}`"
-                    )
-                    return Publication("unchanged", same.name, same.path, (why,))
-            base = _predecessor(config.period, versions, current)
-            checks = tuple(check_gates(config, None if base is None else base.path))
-            reasons = tuple(check.reason for check in checks if not check.passed)
-            if reasons and not force:
-                return Publication("held", None, out, reasons, checks)
-            about = {
-                "name": config.name,
-                "period": config.period,
-                "rate_per": config.output.rate_per,
-                "published": datetime.now(UTC).isoformat(timespec="seconds"),
-                "verdict": in_words(read_json(out / EVALUATION.file)),
-                "forced": bool(reasons),
-                "superseded": backfilled,  # of an earlier period: never current
-                "gates": [asdict(check) for check in checks],
-                "compared_with": None if base is None else base.name,
-            }
-            version, comparison = _add(config, directory, files, about, fingerprint, base, progress)
-            if current is not None and backfilled:
-                why = f"{current.name} is of the later period {current.period} and stays current"
-                dropped = tuple(remove_old_versions(directory, config.publish.keep))
-                return Publication(
-                    "superseded", version.name, version.path, (why,), checks, dropped, comparison
-                )
-            make_current(directory, version)
-            dropped = tuple(remove_old_versions(directory, config.publish.keep))
-    return Publication("published", version.name, version.path, (), checks, dropped, comparison)
+        change = partial(_publish, config, versions, files, fingerprint, force, progress)
+        return versions.changed(change)
+
+
+def _publish(
+    config: Config,
+    store: VersionStore,
+    files: dict[str, Path],
+    fingerprint: str,
+    force: bool,
+    progress: Progress | None,
+) -> Publication:
+    """Publish what has been found in ``output.dir``, by one state of the versions."""
+    out, versions, current = config.output.dir, store.list(), store.current()
+    lost = store.current_name()
+    if current is None and lost is not None and (versions or not force):
+        found = "the current version is damaged"
+        remedy = f"disagg rollback {config.source or 'CONFIG'} --to another, then publish"
+        if not versions:  # nor can any other be read
+            again = f"`disagg publish {config.source or 'CONFIG'} --force`"
+            remedy = f"restore it from a back-up, or {again}"
+        raise InputError(Problem(f"{store.place}, current version {lost}", found, remedy))
+    backfilled = current is not None and _later(current.period, config.period)
+    withdrawn = store.withdrawn()
+    equal = [v for v in versions if v.fingerprint == fingerprint]
+    if current in equal:
+        return Publication("unchanged", current.name, current.path)
+    for same in equal:
+        if backfilled:
+            return Publication("unchanged", same.name, same.path)
+        if (
+            current is not None
+            and same.number > current.number
+            and not (fingerprint in withdrawn or same.about.get("superseded"))
+        ):  # complete, but a crash prevented the link
+            store.commit(same)
+            return Publication("published", same.name, same.path)
+        if fingerprint in withdrawn and not force:
+            why = (
+                f"{same.name} is this map and was rolled back; to restore it, run "
+                f"`disagg rollback {config.source or 'CONFIG'} --to {same.name}`"
+            )
+            return Publication("unchanged", same.name, same.path, (why,))
+    base = _predecessor(config.period, versions, current)
+    needed = config.gates.max_change is not None or config.publish.compare is not False
+    before = None if base is None or not needed else store.copy(base)
+    checks = tuple(check_gates(config, before))
+    reasons = tuple(check.reason for check in checks if not check.passed)
+    if reasons and not force:
+        return Publication("held", None, out, reasons, checks)
+    about = {
+        "name": config.name,
+        "period": config.period,
+        "rate_per": config.output.rate_per,
+        "published": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": in_words(read_json(out / EVALUATION.file)),
+        "forced": bool(reasons),
+        "superseded": backfilled,  # of an earlier period: never current
+        "gates": [asdict(check) for check in checks],
+        "compared_with": None if base is None else base.name,
+    }
+    claim(store.place, config, "publish.dir")
+    version, comparison = _add(config, store, files, about, fingerprint, before, progress)
+    store.commit(None if backfilled else version)
+    dropped: tuple[str, ...] = ()
+    with suppress(MovedError, StorageUnreachableError):  # it is published; the next one clears up
+        dropped = store.remove_old(config.publish.keep)
+    done = Publication("published", version.name, version.path, (), checks, dropped, comparison)
+    if current is None or not backfilled:
+        return done
+    because = f"{current.name} is of the later period {current.period} and stays current"
+    return replace(done, status="superseded", reasons=(because,))
 
 
 def _add(
     config: Config,
-    directory: Path,
+    store: VersionStore,
     files: dict[str, Path],
     about: dict[str, Any],
     fingerprint: str,
-    base: Version | None,
+    before: Path | None,
     progress: Progress | None,
 ) -> tuple[Version, dict[str, Any] | None]:
     """Write a version with its model and its comparison with the version before."""
-    claim(directory, config, "publish.dir")
     model, basis = kept_model(config)
     comparison: dict[str, Any] | None = None
     with temporary_directory(".compare.partial-", config.output.dir) as made:
         change: dict[str, Path] = {}
-        if base is not None and config.publish.compare is not False:
+        if before is not None and config.publish.compare is not False:
             to = made / "change"
-            change, comparison = compare_with_last(config, base.path, to, progress or Silent())
+            change, comparison = compare_with_last(config, before, to, progress or Silent())
         kept = {**files, **model, **change}
         about = {
             **about,
@@ -198,7 +237,7 @@ def _add(
             "comparison": comparison,
             "files": {name: file_digest(path) for name, path in sorted(kept.items())},
         }
-        return add_version(directory, kept, about, fingerprint), comparison
+        return store.add(store.new_name(), kept, about, fingerprint), comparison
 
 
 def _published_files(config: Config) -> dict[str, Path]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
-from pathlib import Path
+import os
 from urllib.parse import quote
 
-from geo.text_safety import markdown_text
+from geo.core.text_safety import markdown_text
 from pipeline.comparison.outputs import FILES as CHANGE
 from pipeline.config.schema import Config
 from pipeline.evaluation.report import cell, evaluation_table, markdown_table
-from pipeline.prediction.products import PREVIEW, is_product
+from pipeline.products.products import PREVIEW, is_product
 from pipeline.publishing.publish import Publication, publish_dir
+from pipeline.storage.location import Location
 
 WIDTH_PX = 900
 
@@ -74,13 +75,13 @@ def outputs_list(config: Config, publication: Publication) -> str:
     """Return a Markdown list of the results; with links if ``publish.url`` is set."""
     place, url = publication.directory, config.publish.url
     lines = []
-    for path in sorted(place.glob("*")):
-        if is_product(path.name) or (path.name in CHANGE and path.suffix != ".qml"):
+    names = place.children() if isinstance(place, Location) else os.listdir(place)
+    for name in sorted(names):
+        if is_product(name) or (name in CHANGE and not name.endswith(".qml")):
             if url is not None and publication.version is not None:
-                address = _address(url, publication, path)
-                lines.append(f"* [{path.name}]({address})")
+                lines.append(f"* [{name}]({link(config, publication)}{quote(name)})")
             else:
-                lines.append(f"* `{path}`")
+                lines.append(f"* `{place / name}`")
     return "\n".join(lines)
 
 
@@ -88,7 +89,7 @@ def link(config: Config, publication: Publication) -> str | None:
     """Return the web address of the version; None without ``publish.url``."""
     if config.publish.url is None or publication.version is None:
         return None
-    return f"{config.publish.url.rstrip('/')}/versions/{publication.version}/"
+    return f"{config.publish.url.rstrip('/')}/versions/{publication.directory.name}/"
 
 
 def headline(config: Config, publication: Publication) -> str:
@@ -107,7 +108,3 @@ def headline(config: Config, publication: Publication) -> str:
         more += f"; from {change['with']}: {change['headline']}"
     done = f"{words[publication.status]} {publication.version} in {where}{more}"
     return f"{name}: {done}; {publication.verdict}"
-
-
-def _address(url: str, publication: Publication, path: Path) -> str:
-    return f"{url.rstrip('/')}/versions/{publication.version}/{quote(path.name)}"

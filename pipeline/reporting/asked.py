@@ -8,13 +8,12 @@ from typing import Any
 
 import yaml
 
-from geo.addresses import redacted, redacted_values
+from geo.core.addresses import redacted, redacted_values
 from pipeline.config.level_schema import COUNTS
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.core.code import code_hashes, installed_version, library_versions
-from pipeline.prediction.products import rate_unit
+from pipeline.core.code import installed_version, library_versions
 from pipeline.reporting.words import number, percent
+from pipeline.storage.fingerprint import fingerprint_value
 
 _PLACES = ("path", "like", "dir", "url", "ca", "cert", "key", "textfile")
 # They change no number, and some name servers and people.
@@ -30,14 +29,13 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     sizes : mapping
         ``n_areas`` and ``n_pixels`` of the fit, ``grid`` (rows, columns, CRS) as far as known.
     """
-    words = ResponseWords.of(config)
+    words = config.response_kind
     source = config.response
     given = file_name(source.path or config.areas.path)
     period = f", period {config.period}" if config.period else ""
-    unit = "" if config.labels is not None else f", in {rate_unit(config)}"
     surface = "people" if config.population is None else file_name(config.population.path)
     found = [
-        ("Mapped", f"the {words.quantity} of each pixel{unit}"),
+        ("Mapped", f"the {words.quantity} of each pixel{words.in_unit(', in {}')}"),
         (
             "From",
             f"the {words.totals} of {sizes['n_areas']:,} areas: column “{source.value}” of "
@@ -52,7 +50,7 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
         ("Grid", _grid(config, sizes)),
         ("Model", _model(config)),
     ]
-    if config.labels is None:
+    if words.drawn:
         found.append(
             (
                 "Intervals",
@@ -61,7 +59,7 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
             )
         )
     above = ", ".join(number(each) for each in config.output.exceedance)
-    if above and config.labels is None:
+    if above and words.drawn:
         found.append(("Thresholds", f"probability that the {words.quantity} is above {above}"))
     totals = reconciled_to(config)
     if totals is not None:
@@ -75,10 +73,10 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
 def reconciled_to(config: Config) -> str | None:
     """Return the totals that reconciled maps add up to; None if there are no such maps."""
     spec = config.output.reconcile
-    if spec is None or config.labels is not None:
+    if spec is None:
         return None
-    words = ResponseWords.of(config)
-    what = f"the reported {words.totals}" if spec.to == COUNTS else f"column “{spec.to}”"
+    own = f"the reported {config.response_kind.totals}"
+    what = own if spec.to == COUNTS else f"column “{spec.to}”"
     many = "level" if len(spec.levels) == 1 else "levels"
     return f"{what} of the {many} {' and '.join(spec.levels)}"
 
@@ -104,7 +102,7 @@ def _grid(config: Config, sizes: Mapping[str, Any]) -> str:
 def _model(config: Config) -> str:
     model = config.model
     text = model.kind
-    if config.labels is None:
+    if config.response_kind.given.likelihood is not None:
         text += f", {model.likelihood.replace('_', ' ')} likelihood, {model.link} link"
         text += ", with an effect of each area" if model.has_area_effect else ""
     return f"{text}; seed {config.fit.seed}"
@@ -149,12 +147,9 @@ def versions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         for key, value in used.items()
         if key.startswith("library.")
     } or library_versions()
-    code = {
-        f"code of {key.removeprefix('code.')}": value
-        for key, value in used.items()
-        if key.startswith("code.") and value != "none"
-    } or {f"code of {key}": value for key, value in code_hashes().items()}
-    return [("disagg", installed_version("disagg")), *code.items(), *libraries.items()]
+    code = {key: value for key, value in used.items() if key.startswith("code.")}
+    told = [("code of the fit", fingerprint_value(code)[:16])] if code else []
+    return [("disagg", installed_version("disagg")), *told, *libraries.items()]
 
 
 def command(config: Config) -> str:
@@ -163,11 +158,12 @@ def command(config: Config) -> str:
     return f"disagg run {name}" + (f" --period {config.period}" if config.period else "")
 
 
-def citation(config: Config, n_areas: int, unit: str) -> str:
+def citation(config: Config, n_areas: int) -> str:
     """Return how to cite the map."""
     period = f", {config.period}" if config.period else ""
-    what = ResponseWords.of(config).quantity
+    response = config.response_kind
+    what = response.quantity + response.in_unit(", {},")
     return (
-        f"{config.name}{period}: map of the {what}{unit} from {n_areas:,} areas, made with "
+        f"{config.name}{period}: map of the {what} from {n_areas:,} areas, made with "
         f"disagg {installed_version('disagg')} ({config.model.kind}, seed {config.fit.seed})."
     )

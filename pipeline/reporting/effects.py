@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.config.response_words import ResponseWords
 from pipeline.reporting.words import MINUS, Row, number, percent, signed
+from pipeline.responses.response import Response
 
 Z90 = 1.6448536269514722
 PLACES = ("east", "north", "up")
@@ -14,7 +14,7 @@ VARIES, LEAST_VARIES = 0.1, 0.02  # of the effect, and of the rate, from which i
 LIKELY = 0.9  # probability from which the middle of a covariate is said to differ from both ends
 
 
-def effects(fit: Mapping[str, Any], words: ResponseWords, rate_per: float) -> list[Row]:
+def effects(fit: Mapping[str, Any], words: Response) -> list[Row]:
     """Return slope and whole effect of each covariate.
 
     Parameters
@@ -22,9 +22,7 @@ def effects(fit: Mapping[str, Any], words: ResponseWords, rate_per: float) -> li
     fit : mapping
         Summary of the fit stage: ``coefficients``, and ``effects`` as
         :func:`pipeline.training.effects.told_effects` gives them.
-    words : ResponseWords
-    rate_per : float
-        Of the unit of rates.
+    words : Response
 
     Returns
     -------
@@ -40,19 +38,19 @@ def effects(fit: Mapping[str, Any], words: ResponseWords, rate_per: float) -> li
             estimate = number(mean)
             interval = f"{number(mean - Z90 * sd)} to {number(mean + Z90 * sd)}"
         if name in told:
-            meaning = _meaning(name, told[name], words, rate_per)
+            meaning = _meaning(name, told[name], words)
         elif name in PLACES:
             meaning = "A straight trend over places; other parts of the kernel may follow them too."
         rows.append(Row(name, estimate, interval, meaning))
     return rows
 
 
-def _meaning(name: str, told: Mapping[str, Any], words: ResponseWords, rate_per: float) -> str:
+def _meaning(name: str, told: Mapping[str, Any], words: Response) -> str:
     """Return what the rate does between two values of a covariate, with its interval."""
     low, mid, high = (told[key] for key in ("lower", "median", "upper"))
     if mid is None:
         return ""
-    unit = words.rate_unit(rate_per)
+    unit, rate_per = words.rate_unit, words.rate_per
     scale = 1.0 if told["relative"] else rate_per
     size = percent(abs(mid)) if told["relative"] else f"{number(scale * abs(mid))} {unit}"
     ends = [

@@ -17,22 +17,20 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from geo.colours import Scale
+from geo.writers.colours import Scale
 from pipeline.config.level_schema import PIXELS
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.reporting.preview import (
     BLUE,
+    FIT_PICTURES,
     INK,
     MUTED,
     RED,
     Overview,
     Panel,
-    draw_labels,
     draw_legend,
     draw_map,
-    draw_responses,
     draw_scale_bar,
     outlines,
     prepare_plot,
@@ -88,21 +86,13 @@ def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, 
 
 
 def draw_fit(config: Config, areas: Any) -> Drawn:
-    """Draw observed responses against fitted ones; of labels, the probabilities in order."""
+    """Draw what was observed beside what was fitted."""
     figure = _figure(6.2, 5.8)
     axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
-    words = ResponseWords.of(config)
-    if config.labels is not None:
-        draw_labels(axes, areas, config.output.interval)
-        alt = "Probability of each area to be positive, from the least to the most probable."
-        return Drawn("fit", "Observed label and probability", alt, figure)
-    counts = config.model.response.counts
-    draw_responses(axes, areas, config.output.interval, words, counts=counts)
-    alt = (
-        f"Scatter plot: observed {words.total} of each area against the fitted {words.total}, with "
-        "predictive intervals. The table of areas has the numbers."
-    )
-    return Drawn("fit", "Observed against predicted", alt, figure)
+    response = config.response_kind
+    picture = FIT_PICTURES[response.fit_picture]
+    picture.draw(axes, areas, response)
+    return Drawn("fit", picture.title, response.fill(picture.alt), figure)
 
 
 def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
@@ -138,8 +128,8 @@ def draw_targeting(config: Config, out: Path, verdict: str) -> Drawn | None:
     table = targeting_curve(out / TARGETING)
     if table is None:
         return None
-    words = ResponseWords.of(config)
-    unit = words.weight_unit or "people"
+    words = config.response_kind
+    unit = words.weight_unit
     figure = _figure(6.2, 6.0)
     axes = figure.add_axes((0.13, 0.1, 0.84, 0.79))
     x_label = f"{unit} taken, highest mean {words.quantity} first (%)"

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from geo.colours import Scale
-from geo.text_safety import one_line_text
-from pipeline.config.response_words import ResponseWords
+from geo.core.text_safety import one_line_text
+from geo.writers.colours import Scale
 from pipeline.config.schema import Config
-from pipeline.prediction.colours import level_product, raster_scale
-from pipeline.prediction.products import PROBABILITY_SD, RATE_RELATIVE_SD, RATE_SD, rate_unit
+from pipeline.products.colours import level_product, raster_scale
 from pipeline.reporting.figures import RESIDUALS
 from pipeline.reporting.plane import WIDTH, Plane, rings
 from pipeline.reporting.rasters import area_colours, legend, pictures
@@ -58,9 +56,8 @@ def map_data(
     ]
     fills = area_layers(config, out, areas)
     shown = [each["name"] for each in rasters] + [each["name"] for each in fills]
-    labels = config.labels is not None
-    left = level_product(config).file.removesuffix(".tif")
-    spreads = (PROBABILITY_SD,) if labels else (RATE_RELATIVE_SD, RATE_SD)
+    response = config.response_kind
+    left = response.mean_map
     return {
         "width": WIDTH,
         "height": round(plane.height, 3),
@@ -73,28 +70,16 @@ def map_data(
             for name, shape in zip(names, shapes, strict=True)
         ],
         "left": left if left in shown else fills[0]["name"],
-        "right": next(
-            (n for p in spreads if (n := p.file.removesuffix(".tif")) in shown), fills[-1]["name"]
-        ),
+        "right": next((n for n in response.spread_maps if n in shown), fills[-1]["name"]),
     }
 
 
 def area_layers(config: Config, out: Path, areas: Any) -> list[dict[str, Any]]:
     """Return the layers that colour areas: what was observed, what was fitted, what is left."""
     product = level_product(config)
-    words = ResponseWords.of(config)
-    if config.labels is not None:
-        columns = [
-            ("probability", "Areas: probability to be positive"),
-            ("observed", "Areas: observed label"),
-        ]
-        unit = ""
-    else:
-        columns = [
-            ("fitted_rate", f"Areas: fitted {words.quantity}"),
-            ("observed_rate", f"Areas: observed {words.quantity}"),
-        ]
-        unit = rate_unit(config)
+    response = config.response_kind
+    columns = [(name, response.fill(title)) for name, title in response.layers.items()]
+    unit = response.in_unit("{}")
     scale = raster_scale(config, out, product)
     if scale is None:
         values = areas[columns[0][0]].to_numpy(np.float64)
@@ -119,8 +104,7 @@ def _fill(name: str, title: str, unit: str, values: Any, scale: Scale) -> dict[s
 
 def facts_of(config: Config, areas: Any) -> dict[str, list[Any]]:
     """Return the numbers of areas in words: ``labels``, and for each area as many texts."""
-    words = ResponseWords.of(config)
-    unit = words.weight_unit or "people"
+    response = config.response_kind
     level = percent(config.output.interval)
 
     def ends(name: str, low: str, high: str) -> list[str]:
@@ -131,24 +115,12 @@ def facts_of(config: Config, areas: Any) -> dict[str, list[Any]]:
             for value, a, b in areas[[name, low, high]].to_numpy(np.float64)
         ]
 
-    if config.labels is not None:
-        columns = {
-            "Probability to be positive": ends(
-                "probability", "probability_lower", "probability_upper"
-            ),
-            "Observed label": _texts(areas["observed"]),
-        }
-    else:
-        per = rate_unit(config)
-        columns = {
-            f"Fitted {words.quantity}, {per}": ends(
-                "fitted_rate", "fitted_rate_lower", "fitted_rate_upper"
-            ),
-            f"Observed {words.quantity}, {per}": _texts(areas["observed_rate"]),
-            f"Fitted {words.area_total}": ends("fitted", "fitted_lower", "fitted_upper"),
-            f"Observed {words.area_total}": _texts(areas["observed"]),
-        }
+    columns = {
+        response.fill(title): ends(*names) if len(names) > 1 else _texts(areas[names[0]])
+        for title, names in response.facts.items()
+    }
     if "people" in areas:
+        unit = response.weight_unit
         columns[unit[:1].upper() + unit[1:]] = _texts(areas["people"])
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return {"labels": list(columns), "rows": rows}

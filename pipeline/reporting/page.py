@@ -10,15 +10,14 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
+from pipeline.evaluation.forecasts import tell_forecasts
 from pipeline.evaluation.report import area_table, label_table, label_truth_table, truth_table
 from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY as VERDICT
 from pipeline.evaluation.verdict import without_figures
-from pipeline.prediction.products import rate_unit
 from pipeline.reporting import asked
 from pipeline.reporting.effects import effects
 from pipeline.reporting.tables import Cell, Sheet, balance_sheet, cell, name_column
@@ -68,16 +67,17 @@ class Found:
     others: dict[str, list[Sheet]]
 
 
+def _forecasts(evaluation: Mapping[str, Any] | None) -> list[str]:
+    """Return what forecasts of the past were worth, a sentence for each number of periods."""
+    return tell_forecasts((evaluation or {}).get("forecasts") or {})
+
+
 def page_content(found: Found) -> dict[str, Any]:
     """Return what the template of the page names."""
     config, evaluation = found.config, found.evaluation
-    words = ResponseWords.of(config)
-    labels = config.labels is not None
-    one = "one probability" if labels else "one rate"
-    totals = "labels" if labels else words.totals
+    words = config.response_kind
+    one = words.against
     fit = found.record.get("fit", {}).get("summary", {})
-    link = None if labels else _link(config)
-    unit = "" if labels else f", {rate_unit(config)},"
     warnings = cautions(evaluation, fit, found.balance, one)
     scaled = found.record.get("predict", {}).get("summary", {}).get("reconciled") or {}
     warnings += [sentence(f"totals contradict: {each}") for each in scaled.get("conflicts", [])]
@@ -85,11 +85,10 @@ def page_content(found: Found) -> dict[str, Any]:
     return {
         "name": config.name,
         "period": config.period,
-        "labels": labels,
         "words": words,
-        "subtitle": _subtitle(found, words),
+        "subtitle": _subtitle(found),
         "one": one,
-        "answers": answers(evaluation, totals, one),
+        "answers": answers(evaluation, words.totals, one),
         "verdict": None if evaluation is None else sentence(evaluation[VERDICT]["sentence"]),
         "told": sentence(
             without_figures(evaluation)
@@ -110,18 +109,19 @@ def page_content(found: Found) -> dict[str, Any]:
         "areas": areas_sheet(found),
         "others": found.others,
         "coverage": coverage_sentence(found),
+        "forecasts": [sentence(each) for each in _forecasts(evaluation)],
         "scores": [] if evaluation is None else score_sheets(evaluation),
         "checks": []
         if evaluation is None
         else [sentence(each) for each in trust_lines(evaluation)],
         "calibration": calibration_words(evaluation),
         "limit": sentence(LIMIT),
-        "effects": effects(fit, words, config.output.rate_per),
+        "effects": effects(fit, words),
         "overdispersion": (fit.get(OVERDISPERSION) or {}).get("sentence"),
-        "hyperparameters": hyperparameters(fit, link),
+        "hyperparameters": hyperparameters(fit, _link(config)),
         "influence": influenced,
         "groups": groups,
-        "citation": asked.citation(config, found.sizes["n_areas"], unit),
+        "citation": asked.citation(config, found.sizes["n_areas"]),
         "command": asked.command(config),
         "versions": asked.versions(found.record),
         "fingerprints": asked.fingerprints(found.record, config),
@@ -129,10 +129,12 @@ def page_content(found: Found) -> dict[str, Any]:
     }
 
 
-def _link(config: Config) -> str:
-    """Return the link, ``auto`` resolved."""
-    given = config.model.link
-    return config.model.response.links[0] if given == "auto" else given
+def _link(config: Config) -> str | None:
+    """Return the link, ``auto`` resolved; None without a likelihood."""
+    likelihood, given = config.response_kind.given.likelihood, config.model.link
+    if likelihood is None:
+        return None
+    return likelihood.links[0] if given == "auto" else given
 
 
 def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:
@@ -161,13 +163,12 @@ def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _subtitle(found: Found, words: ResponseWords) -> str:
-    config = found.config
-    what = words.quantity[:1].upper() + words.quantity[1:]
-    per = "" if config.labels is not None else f" in {rate_unit(config)}"
+def _subtitle(found: Found) -> str:
+    words = found.config.response_kind
     fitted = found.areas["in_training"].astype(bool)
-    text = f"{what}{per}, from the {words.totals} of {int(fitted.sum()):,} areas"
-    if config.labels is None and config.model.response.counts:
+    text = words.quantity.capitalize() + words.in_unit(" in {}")
+    text += f", from the {words.totals} of {int(fitted.sum()):,} areas"
+    if words.countable:
         text += f" ({number(float(found.areas.loc[fitted, 'observed'].sum()))} {words.total})"
     n_other = int((~fitted).sum())
     return text + (f"; {n_other:,} more areas are predicted" if n_other else "") + "."
@@ -203,41 +204,17 @@ def areas_sheet(found: Found) -> Sheet:
     config, areas = found.config, found.areas
     # The first column has the ids; its name is not always the user's.
     key, level = str(areas.columns[0]), percent(config.output.interval)
-    words = ResponseWords.of(config)
-    if config.labels is not None:
-        wanted = {
-            "observed": "observed label",
-            "probability": "probability",
-            "probability_lower": "from",
-            "probability_upper": "to",
-        }
-        note = f"From, to: {level} interval of the probability to be positive."
-    else:
-        wanted = {
-            "people": words.weight_unit or "people",
-            "tested": "tested",
-            "observed": f"observed {words.area_total}",
-            "fitted": f"fitted {words.area_total}",
-            "observed_rate": f"observed {words.quantity}",
-            "fitted_rate": f"fitted {words.quantity}",
-            "fitted_rate_lower": "from",
-            "fitted_rate_upper": "to",
-            "residual": "residual",
-        }
-        note = (
-            f"{words.rates.capitalize()} are {rate_unit(config)}; from, to: {level} interval of "
-            f"the fitted {words.quantity}; residual: observed less fitted, in predictive standard "
-            "deviations."
-        )
+    response = config.response_kind
+    note = response.fill(response.sheet_note, level=level, Rates=response.rates.capitalize())
     named = name_column(areas, key)
     columns, numeric, cells = ["area"], [False], [[Cell(n, n) for n in found.names]]
     if named != key:
         columns, numeric = [*columns, key], [*numeric, False]
         cells.append([cell(str(value)) for value in areas[key]])
-    for name, heading in wanted.items():
+    for name, heading in response.sheet_columns.items():
         if name not in areas:
             continue
-        columns.append(heading)
+        columns.append(response.fill(heading))
         numeric.append(True)
         cells.append([cell(float(value)) for value in areas[name].to_numpy(np.float64)])
     if not areas["in_training"].all():

@@ -16,8 +16,8 @@ import numpy as np
 import rasterio
 import shapely
 
-from geo.raster import raster_source
-from geo.reproject import reproject
+from geo.grids.reproject import reproject
+from geo.sources.registry import source_of
 
 WIDTH = 2000.0
 #: Tolerance of simplified borders, units: half a unit is a quarter of a pixel of a wide screen.
@@ -97,7 +97,7 @@ def areas_on_plane(areas: gpd.GeoDataFrame, raster: Path | None) -> tuple[Plane,
         moved = areas.geometry
         plane = Plane.of(tuple(moved.total_bounds), areas.crs)
     else:
-        moved = reproject(areas.geometry, raster_source(raster).grid)
+        moved = reproject(areas.geometry, source_of(raster).grid)
         with rasterio.open(raster) as source:
             plane = Plane.of(tuple(source.bounds), source.crs)
     placed = shapely.transform(shapely.force_2d(np.asarray(moved.array)), plane.place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,22 +18,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
-from geo.colours import Scale, number_text
-from geo.raster import raster_source
-from geo.reproject import reproject
-from pipeline.config.response_words import ResponseWords
+from geo.grids.reproject import reproject
+from geo.sources.registry import source_of
+from geo.writers.colours import Scale, number_text
 from pipeline.config.schema import Config
-from pipeline.prediction.colours import raster_scale
-from pipeline.prediction.products import (
+from pipeline.products.colours import raster_scale
+from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
-    PROBABILITY_MEAN,
-    PROBABILITY_SD,
-    RATE_MEAN,
-    RATE_RELATIVE_SD,
-    RATE_SD,
-    rate_unit,
+    raster,
 )
+from pipeline.responses.response import Response
 
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
 BLUE, RED = "#2c5f8a", "#c8553d"
@@ -113,37 +109,24 @@ def draw_preview(config: Config, directory: Path, verdict: str) -> Figure | None
     verdict : str
         What the evaluation says of the map, in a line.
     """
-    labels, words = config.labels is not None, ResponseWords.of(config)
-    # Only what is positive throughout has a deviation in per cent.
-    relative = not labels and config.model.response.positive
-    of_rate = RATE_MEAN, RATE_RELATIVE_SD if relative else RATE_SD
-    mean_map, sd_map = (PROBABILITY_MEAN, PROBABILITY_SD) if labels else of_rate
+    words = config.response_kind
+    mean_map, sd_map = (raster(name) for name in (words.mean_map, words.spread_maps[0]))
     scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
     if scale is None or colours is None:
         return None
     mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
-    moved = reproject(areas.geometry, raster_source(directory / mean_map.file).grid)
+    moved = reproject(areas.geometry, source_of(directory / mean_map.file).grid)
     rings = outlines(moved, mean.extent)
-    fitted = areas["probability" if labels else "fitted_rate"].notna()
-    absent = outlines(moved[areas["observed"].isna() & fitted], mean.extent)
+    absent = outlines(moved[areas["observed"].isna() & areas[words.level].notna()], mean.extent)
     figure, (left, middle, right) = _figure(titled(config), verdict, mean)
-    unit, label = rate_unit(config), "standard deviation"
-    if labels:
-        first = Panel("Probability to be positive", "mean of the posterior", scale)
-    else:
-        first = Panel(f"Mean {words.quantity}", unit, scale)
-        label += ", % of the mean" if relative else f", {unit}"
-    draw_map(left, mean, rings, first)
-    draw_map(middle, sd, rings, Panel(f"Uncertainty of the {words.quantity}", label, colours))
-    mark_absent(left, absent, "label" if labels else "count")
-    mark_absent(middle, absent, "label" if labels else "count")
+    draw_map(left, mean, rings, Panel(words.map_title, words.map_label, scale))
+    spread = Panel(f"Uncertainty of the {words.quantity}", words.spread_label, colours)
+    draw_map(middle, sd, rings, spread)
+    mark_absent(left, absent, words.noun)
+    mark_absent(middle, absent, words.noun)
     draw_scale_bar(left, mean)
-    if labels:
-        draw_labels(right, areas, config.output.interval)
-    else:
-        counts = config.model.response.counts
-        draw_responses(right, areas, config.output.interval, words, counts=counts)
+    FIT_PICTURES[words.fit_picture].draw(right, areas, words)
     return figure
 
 
@@ -264,24 +247,21 @@ def draw_scale_bar(axes: Axes, shown: Overview) -> None:
     axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
 
 
-def draw_responses(
-    axes: Axes, areas: Any, interval: float, words: ResponseWords, *, counts: bool
-) -> None:
+def draw_responses(axes: Axes, areas: Any, words: Response) -> None:
     """Draw observed responses against fitted ones, with the predictive interval of each."""
     known = areas[np.isfinite(areas["fitted"]) & np.isfinite(areas["observed"])]
     columns = ["observed", "fitted", "count_lower", "count_upper"]
     table = known[columns].to_numpy(np.float64)
-    averages = words.quantity == "value"
-    if averages:  # as they were given
+    if not words.adds_up:  # as they were given
         people = known["people"].to_numpy(np.float64)
         table = table / np.where(people > 0, people, np.nan)[:, None]
     observed, fitted, lower, upper = table.T
-    title = f"Areas: observed and fitted {words.rates if averages else words.totals}"
+    title = f"Areas: observed and fitted {words.totals if words.adds_up else words.rates}"
     prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
     if known.empty:
         return
     # A logarithmic axis has no zero: zero counts and bounds are drawn at half a case.
-    floor = 0.5 if counts else None
+    floor = 0.5 if words.countable else None
     x, y = np.clip(fitted, floor, None), np.clip(observed, floor, None)
     low, high = np.clip(lower, floor, None), np.clip(upper, floor, None)
     inside = (lower <= observed) & (observed <= upper)
@@ -292,7 +272,7 @@ def draw_responses(
     axes.scatter(x[inside], y[inside], color=BLUE, label="inside", **style)
     axes.scatter(x[~inside], y[~inside], color=RED, label="outside", **style)
     ends = [min(x.min(), y.min()), max(x.max(), y.max())]
-    if counts:
+    if words.countable:
         ends = [ends[0] / 1.4, ends[1] * 1.4]
         _logarithmic(axes, ends)
     else:
@@ -300,7 +280,9 @@ def draw_responses(
         ends = [ends[0] - margin, ends[1] + margin]
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
     axes.set(xlim=ends, ylim=ends)
-    share = f"{interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
+    share = (
+        f"{words.given.interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
+    )
     draw_legend(axes, share, "upper left")
 
 
@@ -317,7 +299,7 @@ def _logarithmic(axes: Axes, ends: list[float]) -> None:
         axis.set_minor_formatter("")
 
 
-def draw_labels(axes: Axes, areas: Any, interval: float) -> None:
+def draw_labels(axes: Axes, areas: Any, words: Response) -> None:
     """Draw areas from the least to the most probable, coloured by what was observed."""
     areas = areas[np.isfinite(areas["probability"])].sort_values("probability")
     rank = np.arange(1, len(areas) + 1)
@@ -340,7 +322,32 @@ def draw_labels(axes: Axes, areas: Any, interval: float) -> None:
             rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
             edgecolors="white", zorder=3, label=f"{word} ({int(chosen.sum())})",
         )  # fmt: skip
-    draw_legend(axes, f"bars: central {interval:.0%} of the posterior", "best")
+    draw_legend(axes, f"bars: central {words.given.interval:.0%} of the posterior", "best")
+
+
+@dataclass(frozen=True)
+class FitPicture:
+    """A picture of the fit: how it is drawn, its title, and a text for who cannot see it."""
+
+    draw: Callable[[Axes, Any, Response], None]
+    title: str
+    alt: str
+
+
+#: By :attr:`pipeline.responses.response.Response.fit_picture`.
+FIT_PICTURES = {
+    "scatter": FitPicture(
+        draw_responses,
+        "Observed against predicted",
+        "Scatter plot: observed {total} of each area against the fitted {total}, with predictive "
+        "intervals. The table of areas has the numbers.",
+    ),
+    "ranked": FitPicture(
+        draw_labels,
+        "Observed label and probability",
+        "Probability of each area to be positive, from the least to the most probable.",
+    ),
+}
 
 
 def prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:

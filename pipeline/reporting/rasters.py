@@ -13,10 +13,10 @@ import rasterio
 from PIL import Image
 from rasterio.enums import Resampling
 
-from geo.colours import Scale
+from geo.writers.colours import Scale
 from pipeline.config.schema import Config
-from pipeline.prediction.colours import level_product, scales
-from pipeline.prediction.products import layers
+from pipeline.products.colours import level_product, scales
+from pipeline.products.products import layers
 from pipeline.reporting.words import number
 
 #: Pixels of all pictures together: even if nothing could be compressed, the page has 16 MB.

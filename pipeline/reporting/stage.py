@@ -11,28 +11,23 @@ import numpy as np
 import pyogrio
 import rasterio
 
-import models
-from geo.raster import raster_source
-from geo.reproject import reproject
+from geo.grids.reproject import reproject
+from geo.sources.registry import source_of
 from pipeline.catalogue.write import write_catalogue
 from pipeline.config.context import StageContext
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import sized
 from pipeline.evaluation.verdict import in_words, without_figures
-from pipeline.prediction.colours import level_product, raster_scale
-from pipeline.prediction.level_files import write_joint_files
-from pipeline.prediction.level_products import TARGETING_PNG
-from pipeline.prediction.products import (
+from pipeline.levels.level_files import write_joint_files
+from pipeline.products.colours import level_product, raster_scale
+from pipeline.products.level_products import TARGETING_PNG
+from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
     EVALUATION,
     PREVIEW,
-    PROBABILITY_SD,
-    RATE_SD,
     REPORT,
     REPORT_PICTURES,
-    rate_unit,
+    raster,
 )
 from pipeline.reporting.figures import (
     Drawn,
@@ -49,11 +44,12 @@ from pipeline.reporting.plane import areas_on_plane
 from pipeline.reporting.preview import Panel, draw_preview, titled
 from pipeline.reporting.rasters import comparison_of
 from pipeline.reporting.render import render
+from pipeline.reporting.series_figures import draw_series
 from pipeline.reporting.tables import name_column, other_tables
 from pipeline.storage.files import atomic_write
 from pipeline.storage.fingerprint import fingerprint_value
-from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
+from pipeline.training.series import open_map
 
 
 def report_stage(context: StageContext) -> dict[str, Any]:
@@ -79,8 +75,9 @@ def report_stage(context: StageContext) -> dict[str, Any]:
     """
     config, progress = context.config, context.progress
     out = Path(config.output.dir)
-    store = BagStore.open(context.place("work/bags.zarr"))
-    config = sized(config, store.sizes)
+    found_map = open_map(context)
+    config, whole, model = found_map.config, found_map.areas, found_map.model
+    store = whole.training
     evaluation = read_evaluation(out, context.record, context.config)
     if evaluation is None and (out / EVALUATION.file).is_file():
         progress.log(
@@ -98,6 +95,10 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         data = map_data(config, out, areas, names, plane, shapes)
         task.advance()
         drawn = _draw(config, out, areas, evaluation, shapes, said)
+        over_time = draw_series(
+            config, out, dict(zip(areas.iloc[:, 0].astype(str), names, strict=True))
+        )
+        drawn += [] if over_time is None else [over_time]
         _write_pictures(config, out, drawn, said)
         write_joint_files(config, out, said)
         task.advance()
@@ -105,11 +106,11 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             config=config,
             record=context.record,
             evaluation=evaluation,
-            balance=read_balance(out, store),
+            balance=read_balance(out, whole),
             areas=areas.drop(columns="geometry"),
             names=names,
             sizes=_sizes(store, raster),
-            others=other_tables(out, comparison_of(config, out), rate_unit(config)),
+            others=other_tables(out, comparison_of(config, out), config.response_kind.rate_unit),
         )
         page = render(page_content(found), drawn, data)
         with atomic_write(out / REPORT_PICTURES.file) as file:
@@ -118,7 +119,6 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             file.write(page)
         task.advance()
     # Last: the catalogue has the checksum of every other file.
-    model = models.load(out / "work" / "model")
     catalogue = write_catalogue(config, out, model, progress, verdict)
     progress.log(f"report: {out / REPORT.file}, {len(page) / 1e6:.1f} MB")
     return {
@@ -181,10 +181,9 @@ def _draw(
 ) -> list[Drawn]:
     """Draw the static pictures that the run has."""
     drawn = []
-    labels = config.labels is not None
-    words = ResponseWords.of(config)
-    level, spread = level_product(config), PROBABILITY_SD if labels else RATE_SD
-    unit = "mean of the posterior" if labels else rate_unit(config)
+    words = config.response_kind
+    level, spread = level_product(config), raster(words.spread_maps[-1])
+    unit = words.map_label
     kinds = (
         (level, "rate", f"Mean {words.quantity}", unit),
         (spread, "spread", f"Uncertainty of the {words.quantity}", f"standard deviation, {unit}"),
@@ -193,7 +192,7 @@ def _draw(
         scale = raster_scale(config, out, product)
         if scale is None:
             continue
-        moved = reproject(areas.geometry, raster_source(out / product.file).grid)
+        moved = reproject(areas.geometry, source_of(out / product.file).grid)
         alt = f"Map: {title.lower()}, {label}. Dark is high."
         panel = Panel(title, label, scale)
         drawn.append(draw_raster(config, out / product.file, panel, moved, key, alt))

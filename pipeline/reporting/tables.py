@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from geo.text_safety import one_line_text
+from geo.core.text_safety import one_line_text
 from pipeline.reporting.rasters import COMPARISON
 from pipeline.reporting.words import number
 

@@ -17,7 +17,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 
 HERE = Path(__file__).parent / "static" / "leaflet"
 SOURCE = HERE / "SOURCE.json"

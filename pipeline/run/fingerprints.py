@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from geo.trust import trusting
+from geo.core.trust import trusting
 from pipeline.config.schema import Config
-from pipeline.prediction.products import EDITABLE
+from pipeline.products.products import EDITABLE
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage
 

@@ -9,39 +9,53 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.schema import Config
 from pipeline.storage.files import write_json
+from pipeline.storage.location import (
+    Location,
+    Place,
+    StorageError,
+    is_object_address,
+)
 from pipeline.storage.lock import exclusive
+from pipeline.storage.place import read_place
 
 OWNER = ".map.json"
 
 
-def owner_problem(directory: Path, config: Config, key: str) -> Problem | None:
+def owner_problem(directory: Place, config: Config, key: str) -> Problem | None:
     """Return what is wrong if a directory is another configuration's; None if it is free, or ours.
 
     Parameters
     ----------
-    directory : Path
+    directory : Path or Location
     config : Config
         One that was not read from a file owns every directory.
     key : str
         Of the configuration, that names the directory: ``output.dir`` or ``publish.dir``.
     """
     try:
-        owner = json.loads((directory / OWNER).read_text(encoding="utf-8"))
+        owner = json.loads(read_place(directory / OWNER))
         name, source = str(owner["name"]), str(owner["configuration"])
+    except StorageError:
+        raise
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if config.source is None or _from(directory, config) == source:
+    if config.source is None:
         return None
-    there = Path(os.path.normpath(directory / source))
-    if there.is_file():
-        if isinstance(config.source, Path) and config.source.samefile(there):
+    there, same = _place_from(directory, source), _from(directory, config) == source
+    # The file of this path may be another one on the machine that published there.
+    anywhere = isinstance(directory, Location) and isinstance(config.source, Path)
+    if same and (name == config.name or not anywhere):
+        return None
+    if _exists(there) and not (same and anywhere):
+        if _is_same(config.source, there):
             return None
         remedy = f"give one of the two {key} of its own"
     elif name == config.name:
@@ -52,13 +66,46 @@ def owner_problem(directory: Path, config: Config, key: str) -> Problem | None:
     return Problem(key, found, remedy)
 
 
-def _from(directory: Path, config: Config) -> str:
+def _from(directory: Place, config: Config) -> str:
     """Return the place of the configuration as seen from a directory: both may be copied."""
     source = config.source
-    return os.path.relpath(source, directory) if isinstance(source, Path) else str(source)
+    if isinstance(source, Path) and isinstance(directory, Path):
+        return os.path.relpath(source, directory)
+    text, above = str(source), str(directory)
+    if isinstance(source, Location) and _bucket(text) == _bucket(above):
+        return posixpath.relpath(text, above)
+    return text
 
 
-def claim(directory: Path, config: Config, key: str) -> None:
+def _bucket(address: str) -> str:
+    return "/".join(address.split("/")[:3])
+
+
+def _place_from(directory: Place, source: str) -> Place:
+    """Return the place that :func:`_from` has told."""
+    if isinstance(directory, Path):
+        return Path(os.path.normpath(directory / source))
+    if is_object_address(source):
+        return Location(source, directory.storage)
+    if os.path.isabs(source):
+        return Path(source)
+    scheme, _, key = directory.url.partition("://")
+    return Location(
+        f"{scheme}://{posixpath.normpath(posixpath.join(key, source))}", directory.storage
+    )
+
+
+def _exists(there: Place) -> bool:
+    return there.is_file() if isinstance(there, Path) else there.info() is not None
+
+
+def _is_same(source: Place, there: Place) -> bool:
+    if isinstance(source, Path) and isinstance(there, Path):
+        return source.samefile(there)
+    return str(source) == str(there)
+
+
+def claim(directory: Place, config: Config, key: str) -> None:
     """Take a directory for a configuration; the caller holds its lock.
 
     Raises
@@ -66,14 +113,28 @@ def claim(directory: Path, config: Config, key: str) -> None:
     InputError
         If it is another configuration's.
     """
+    tag = ""
+    if isinstance(directory, Location):  # which has no lock: another may claim it now
+        found = (directory / OWNER).info()
+        tag = "" if found is None else found.tag
     problem = owner_problem(directory, config, key)
     if problem is not None:
         raise InputError(problem)
-    if config.source is not None:
+    if config.source is None:
+        return
+    owner = {"name": config.name, "configuration": _from(directory, config)}
+    if isinstance(directory, Path):
         directory.mkdir(parents=True, exist_ok=True)
-        write_json(
-            directory / OWNER, {"name": config.name, "configuration": _from(directory, config)}
-        )
+        write_json(directory / OWNER, owner)
+        return
+    text = (json.dumps(owner, indent=1, ensure_ascii=False) + "\n").encode()
+    with suppress(FileNotFoundError):
+        if (directory / OWNER).read() == text:
+            return
+    try:
+        (directory / OWNER).write(text, if_tag=tag, required=True)
+    except FileExistsError:  # another was quicker, or an answer was lost
+        claim(directory, config, key)
 
 
 @contextmanager

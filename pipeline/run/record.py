@@ -12,17 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from geo.addresses import redacted_values
-from geo.errors import InputError, Problem
+from geo.core.addresses import redacted_values
+from geo.core.errors import InputError, Problem
 from pipeline.config.schema import Config
-from pipeline.core.code import (
-    code_hashes,
-    code_inputs,
-    describe_changes,
-    run_versions,
-)
+from pipeline.core.code import code_inputs, describe_changes, run_versions
+from pipeline.core.sources import code_hashes
 from pipeline.run.fingerprints import Fingerprints
-from pipeline.run.stages import STAGES, Stage
+from pipeline.run.stages import RESPONSE, STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 
@@ -46,8 +42,8 @@ def stage_inputs(
         Code, libraries, configuration keys, files by key, and outputs of earlier stages.
     """
     fingerprints = fingerprints or Fingerprints(config)
-    inputs = code_inputs(stage.registered)
-    dump = config.model_dump(mode="json")
+    inputs = code_inputs(stage.module, stage.registered(config))
+    dump = {**config.model_dump(mode="json"), RESPONSE: _told_response(config)}
     for key in stage.config:
         if key.startswith("-"):
             _drop(dump, key[1:])
@@ -195,8 +191,15 @@ def stage_key(name: str, config: Config, fingerprints: Fingerprints) -> tuple[st
     return key, current
 
 
+def _told_response(config: Config) -> dict[str, Any]:
+    """Return what a stage asks the likelihood, instead of its code: formulas are not in it."""
+    response = config.model.response
+    asked = ("counts", "averages", "needs_trials", "responses")
+    return {**{name: getattr(response, name) for name in asked}, "of": config.response_kind.name}
+
+
 def _at(dump: Any, key: str) -> Any:
-    for part in key.split("."):
+    for part in (key,) if key in dump else key.split("."):
         dump = None if dump is None else dump[part]  # of a section that is not given
     return dump
 

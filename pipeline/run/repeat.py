@@ -16,15 +16,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from geo.addresses import HIDDEN
-from geo.errors import InputError, Problem
+from geo.core.addresses import HIDDEN
+from geo.core.errors import InputError, Problem
 from pipeline.config.document import Document, merged
 from pipeline.config.explain import explain_errors
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.reader import missing_files
 from pipeline.config.schema import Config
-from pipeline.core.code import code_hashes, run_versions
+from pipeline.core.code import run_versions
 from pipeline.core.plugins import load_plugins
+from pipeline.core.sources import code_hashes
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage, is_remote

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
+from pipeline.cluster.cluster import check_scheduler
 from pipeline.config.context import StageContext
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
@@ -29,9 +30,7 @@ from pipeline.run.record import (
 from pipeline.run.stages import STAGE_OF, STAGES, Stage
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
-from pipeline.storage.location import Location
 from pipeline.storage.mirror import mirrored
-from pipeline.storage.object_commit import MARKER
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +54,7 @@ def run_stage(
     fingerprints: Fingerprints,
     *,
     force: bool = False,
+    keeps: Sequence[str] = (),
 ) -> StageResult:
     """Run a stage unless it is up to date; record its inputs and outputs.
 
@@ -71,7 +71,9 @@ def run_stage(
     fingerprints : Fingerprints
         Those of the run.
     force : bool, optional
-        Run even if up to date.
+        Run even if up to date, and from the beginning.
+    keeps : sequence of str, optional
+        Directories of what an interrupted run of it goes on from.
 
     Returns
     -------
@@ -84,7 +86,8 @@ def run_stage(
     if record is not None and not reason:
         return StageResult(name, True, record["seconds"], "", record["summary"])
     _LOG.info("%s runs: %s", name, reason)
-    _remove_damaged(record, inputs, fingerprints)
+    for kept in keeps if force else ():
+        shutil.rmtree(directory / kept, ignore_errors=True)
     fingerprints.forget(outputs)
     started = datetime.now(UTC)
     clock = time.perf_counter()
@@ -109,6 +112,7 @@ def run_stages(
     progress: Progress,
     *,
     force: bool = False,
+    update: bool = False,
     on_start: Callable[[str], None] | None = None,
     on_done: Callable[[StageResult], None] | None = None,
     fingerprints: Fingerprints | None = None,
@@ -125,6 +129,8 @@ def run_stages(
         Receiver of their progress.
     force : bool, optional
         Run even what is up to date.
+    update : bool, optional
+        Let a fitted model take in what is new, instead of a new fit.
     on_start : callable, optional
         Called with each stage's name before it.
     on_done : callable, optional
@@ -139,7 +145,7 @@ def run_stages(
 
     Raises
     ------
-    geo.errors.InputError
+    geo.core.errors.InputError
         If another run writes to the directory, or outputs of an earlier stage are missing.
     """
     results = []
@@ -157,7 +163,10 @@ def run_stages(
                 on_start(name)
             _check_needs(stage, config)
             check_period(config, [n for n in stage.makers if n not in names], name)
-            result = _run_one(stage, local, progress, fingerprints, force=force)
+            clustered = name == "ingest" and "fit" in names  # told before hours of ingest
+            result = _run_one(
+                stage, local, progress, fingerprints, clustered, force=force, update=update
+            )
             claim(config.output.dir, config, "output.dir")
             if mirror is not None:
                 mirror.push()
@@ -174,6 +183,8 @@ def run_stages(
 def _tell_replaced(config: Config, progress: Progress) -> None:
     """Say that the map of another period in the directory gives way to this run's."""
     there = period_there(config.output.dir)
+    if config.series is not None:  # the maps of a series go on
+        return
     if there is not None and there != config.period:
         keep = f"{config.output.dir.name}/{{period}}"
         progress.log(
@@ -183,15 +194,28 @@ def _tell_replaced(config: Config, progress: Progress) -> None:
 
 
 def _run_one(
-    stage: Stage, config: Config, progress: Progress, fingerprints: Fingerprints, *, force: bool
+    stage: Stage,
+    config: Config,
+    progress: Progress,
+    fingerprints: Fingerprints,
+    clustered: bool,
+    *,
+    force: bool,
+    update: bool,
 ) -> StageResult:
     inputs = stage_inputs(stage, config, fingerprints)
 
     def work() -> dict[str, Any]:
+        if clustered:
+            check_scheduler(config.compute)
         record = read_record(config.output.dir)
-        return stage.load()(StageContext(config, progress, fingerprint_value(inputs), record))
+        return stage.load()(
+            StageContext(config, progress, fingerprint_value(inputs), record, inputs, update)
+        )
 
-    return run_stage(stage.name, inputs, stage.outputs, work, fingerprints, force=force)
+    return run_stage(
+        stage.name, inputs, stage.outputs, work, fingerprints, force=force, keeps=stage.keeps
+    )
 
 
 def stale_stages(config: Config, name: str, fingerprints: Fingerprints | None = None) -> list[str]:
@@ -207,23 +231,6 @@ def stale_stages(config: Config, name: str, fingerprints: Fingerprints | None = 
         ):
             stale.append(stage.name)
     return stale
-
-
-def _remove_damaged(record: Any, inputs: Mapping[str, str], fingerprints: Fingerprints) -> None:
-    """Remove damaged stores of the same inputs.
-
-    Their markers are still valid (names and sizes of files), so the stage would reuse them.
-    """
-    if record is None or record["inputs"] != dict(inputs):
-        return
-    for name, fingerprint in record["outputs"].items():
-        path = fingerprints.directory / name
-        if path.is_dir() and fingerprints.output(name) != fingerprint:
-            place = fingerprints.storage.place(path)
-            if isinstance(place, Location):  # keep the link, or the new store would be local
-                place.remove([MARKER])
-            else:
-                shutil.rmtree(path)
 
 
 def _check_needs(stage: Stage, config: Config) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.config.catalogue import model_class
 from pipeline.config.context import StageContext
-from pipeline.prediction.products import output_patterns, product_functions
+from pipeline.config.schema import Config
+from pipeline.products.products import output_patterns, product_functions
+from pipeline.responses.registry import RESPONSES
 
 StageFunction = Callable[[StageContext], dict[str, Any]]
 
@@ -37,6 +40,8 @@ class Stage:
         Earlier stages whose outputs for users the stage reads, as far as they are there.
     also : tuple of str
         Glob patterns of files in the output directory that it reads where they are.
+    keeps : tuple of str
+        Directories, in the output directory, of what an interrupted run of it goes on from.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Stage:
     may_leave: tuple[str, ...] = ()
     products_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
 
     @property
     def makers(self) -> tuple[str, ...]:
@@ -71,22 +77,30 @@ class Stage:
         """Glob patterns of the outputs for users, in the output directory."""
         return output_patterns(self.name)
 
+    def registered(self, config: Config) -> list[Callable[..., Any]]:
+        """Return what the stage takes from registries: products, responses, class of the model."""
+        models = [model_class(config.model.kind)] if _MODEL in (*self.needs, *self.leaves) else []
+        return [*product_functions(self.name), *RESPONSES.values(), *models]
+
     @property
-    def registered(self) -> list[Callable[..., Any]]:
-        """Functions of its products, which users may register."""
-        return product_functions(self.name)
+    def module(self) -> str:
+        """Name of the module of its function."""
+        return self.function.partition(":")[0]
 
     def load(self) -> StageFunction:
         """Import the stage's function."""
-        module, _, function = self.function.partition(":")
-        loaded: StageFunction = getattr(importlib.import_module(module), function)
+        function = self.function.partition(":")[2]
+        loaded: StageFunction = getattr(importlib.import_module(self.module), function)
         return loaded
 
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
-_WITHOUT_COUNTS = "work/areas_without_counts.zarr"
+_SERIES = "work/series.json"
+
+#: Key of what the likelihood says of a response: whether it is a count, or a value, and its range.
+RESPONSE = "model.likelihood (response)"
 
 # What `disagg compare` leaves, and a page shows.
 _COMPARISON = ("compare.json", "difference_mean.tif", "change_probability.tif")
@@ -109,17 +123,19 @@ STAGES = {
                 "-counts.unit",  # for texts alone: a new unit is no reason to fit again
                 "-areas.name",
                 "period",
+                "time",
                 "labels",
                 "population",
                 "covariates",
                 "grid",
                 "fit.seed",
                 "output.mask",
+                RESPONSE,
             ),
             files=("areas", "counts", "labels", "population", "covariates", "grid"),
             needs=(),
             leaves=(_CUBE, _BAGS),
-            may_leave=(_WITHOUT_COUNTS,),
+            may_leave=(_SERIES,),
         ),
         Stage(
             "fit",
@@ -127,17 +143,28 @@ STAGES = {
             config=("model", "fit"),
             files=(),
             needs=(_BAGS,),
+            may_need=(_SERIES,),
             leaves=(_MODEL,),
+            keeps=("work/checkpoint", "work/thinned-fit.zarr"),
         ),
         Stage(
             "predict",
             "pipeline.prediction.stage:predict_stage",
-            config=("name", "period", "areas", "counts.unit", "population", "fit.seed", "output"),
+            config=(
+                "name",
+                "period",
+                "time",
+                "areas",
+                "counts.unit",
+                "population",
+                "fit.seed",
+                "output",
+            ),
             files=("areas", "population", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
+            may_need=(_SERIES,),
             leaves=(_BALANCE,),
-            may_need=(_WITHOUT_COUNTS,),
-            may_leave=(_SUPPORT,),
+            may_leave=(_SUPPORT, "periods", "rates.zarr"),
         ),
         Stage(
             "evaluate",
@@ -155,7 +182,8 @@ STAGES = {
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
-            may_need=(_BALANCE, _SUPPORT),
+            may_need=(_BALANCE, _SUPPORT, _SERIES),
+            keeps=("work/evaluate", "work/thinned-evaluate.zarr", "work/thinned-calibration.zarr"),
         ),
         Stage(
             "report",

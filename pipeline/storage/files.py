@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,6 +40,18 @@ def atomic_write(path: Path, *, unique: bool = False) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that other users may not look into; one that exists stays as it is.
+
+    Members of its group may where the umask lets them write: they share the map.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(0o770)
+        if not path.stat().st_mode & 0o020:
+            path.chmod(0o700)
 
 
 def write_text(path: Path, text: str, *, unique: bool = False) -> None:

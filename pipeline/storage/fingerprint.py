@@ -12,14 +12,15 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from geo.gdal_paths import file_of
-from geo.input_files import input_files, side_cars
-from geo.trust import current_trust
+from geo.core.trust import current_trust
+from geo.sources.gdal_paths import file_of
+from geo.sources.input_files import input_files, side_cars
 from pipeline.storage.files import text_digest
-from pipeline.storage.input_cache import local_copy
-from pipeline.storage.location import Location, Storage, is_object_address, is_remote
+from pipeline.storage.input_cache import is_cached, local_copy
+from pipeline.storage.location import Location, Storage, is_remote
 from pipeline.storage.object_commit import fingerprint_objects
 from pipeline.storage.web_state import web_state
+from pipeline.storage.windows import copied_state
 
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
@@ -33,6 +34,7 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     path : path
         A file or a directory (a Zarr store), local or on an object store; an http(s) URL, of
         which :func:`web_state` is hashed; a file in an archive, of which the archive is hashed.
+        Of a copy by windows (:mod:`pipeline.storage.windows`), the state of its address is.
     storage : Storage, optional
         Connection settings of object stores.
 
@@ -48,7 +50,7 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
         If a server or store cannot be reached.
     """
     storage = storage or Storage()
-    if is_object_address(path):
+    if is_cached(str(path)):
         copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
     if is_remote(str(path)) or str(path).lower().endswith(".vrt"):
@@ -61,8 +63,12 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
         return _hash_directory(path)
     if not path.is_file():
         return "absent"
-    digest = _new()
-    for part in [path, *map(Path, side_cars(str(path)))]:
+    digest, parts = _new(), [path, *map(Path, side_cars(str(path)))]
+    state = copied_state(path)
+    if state is not None:  # not all bytes are here, and need not be
+        digest.update(json.dumps(["state", state]).encode())
+        parts = parts[1:]
+    for part in parts:
         _feed(digest, part, part.name[len(path.stem) :])
     return digest.hexdigest()
 

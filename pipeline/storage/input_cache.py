@@ -1,19 +1,35 @@
-"""Local copies of inputs on object stores: one download for each content.
+"""Local copies of inputs at addresses: each byte that is read comes once.
 
-A fingerprint needs every byte anyway, and a local copy cannot change or become unreachable while a
-raster is read by windows. ``<scratch>/inputs`` keeps copies of earlier contents for a week.
+A local copy holds one state of its file, whatever becomes of the address during a run.
+``<scratch>/inputs`` keeps copies of earlier contents for a week.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
-from pipeline.storage.location import Location, ObjectInfo, Storage, StorageError
+from geo.core.trust import is_web_address
+from pipeline.storage.location import (
+    Location,
+    ObjectInfo,
+    Storage,
+    StorageError,
+    changed_while_read,
+    is_object_address,
+)
 from pipeline.storage.lock import SHORT_S, Lock
 from pipeline.storage.object_commit import GRACE
+from pipeline.storage.web_state import NoPartsError, web_download, web_said, web_state
+from pipeline.storage.windows import HEAD_BYTES, WHOLE_BYTES, RemoteFile, begin, open_copy
+
+_LOG = logging.getLogger(__name__)
 
 #: Sidecar files that change the content of a file for its reader.
 SIDECARS = {
@@ -30,63 +46,115 @@ SIDECARS = {
     ".jp2": (".j2w", ".wld", ".prj"),
     ".sdat": (".sgrd", ".prj"),
 }
-_RASTERS = (*tuple(suffix for suffix in SIDECARS if suffix != ".shp"), ".nc", ".grib", ".grb2")
+_RASTERS = (
+    *(suffix for suffix in SIDECARS if suffix != ".shp"),
+    *(".nc", ".nc4", ".h5", ".hdf", ".hdf5", ".grib", ".grb", ".grib2", ".grb2", ".jpeg", ".hgt"),
+)
+_TIFF = (".tif", ".tiff")
 _RASTER_SIDECARS = (".msk", ".aux.xml")
 
 
+def is_cached(address: str) -> bool:
+    """Return whether an input is read from a local copy: objects, and rasters at http(s)."""
+    if is_object_address(address):
+        return True
+    suffix = PurePosixPath(urlsplit(address).path).suffix.lower()
+    return is_web_address(address) and suffix in _RASTERS
+
+
 def local_copy(url: str, storage: Storage) -> Path | None:
-    """Return a local copy of an object and of its sidecar objects.
+    """Return a local copy of a file at an address and of its sidecar objects.
+
+    Of a large GeoTIFF it has the header, and then the windows that a raster source reads.
 
     Parameters
     ----------
     url : str
-        ``s3://bucket/key``.
+        ``s3://bucket/key``, or a raster at ``https://``.
     storage : Storage
         The copy is in its ``scratch_dir``.
 
     Returns
     -------
     Path or None
-        None if there is no such object.
+        None if there is no such file.
 
     Raises
     ------
     StorageError
-        If the store fails.
+        If the store or server fails.
     """
-    place = Location(url, storage)
-    found = _objects(place)
-    if place.name not in found:
-        return None
-    text = "".join(f"{name} {each.size} {each.tag} " for name, each in sorted(found.items()))
     above = storage.scratch_dir / "inputs" / _short(url)
-    folder = above / _short(text)
+    if is_object_address(url):
+        place = Location(url, storage)
+        found, name = _objects(place), place.name
+        if name not in found:
+            return None
+        text = "".join(f"{key} {each.size} {each.tag} " for key, each in sorted(found.items()))
+        size, state = found[name].size, found[name].tag
+    else:
+        said = web_said(url, storage)
+        if said is None:
+            return None
+        found, name = {}, PurePosixPath(unquote(urlsplit(url).path)).name
+        state, size = said
+        text = state = state or web_state(url, storage)
+    remote = RemoteFile(url, size, state, storage)
     # Another run may download the same raster.
     with Lock(above / ".lock").hold("a download", wait_s=SHORT_S):
+        if size > WHOLE_BYTES and name.lower().endswith(_TIFF) and not state.startswith("bytes"):
+            folder = above / _short(f"{text}by windows")
+            if folder.is_dir() or _begin(remote, found, folder, name):
+                return open_copy(folder / name, remote).path
+        folder = above / _short(text)
         if not folder.is_dir():
-            _download(place, found, folder)
-    return folder / place.name
+            _download(remote, found, folder, name)
+    return folder / name
 
 
-def _download(place: Location, found: dict[str, ObjectInfo], folder: Path) -> None:
-    above = folder.parent
-    partial = above / f".{folder.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
+def _begin(remote: RemoteFile, found: dict[str, ObjectInfo], folder: Path, name: str) -> bool:
+    """Make a copy with the head of a file alone; return False if its server sends no parts."""
+    try:
+        head = remote.read(0, HEAD_BYTES)
+    except NoPartsError:
+        _LOG.info("%s: its server sends no parts of files: copied whole", remote.url)
+        return False
+    with _new_folder(folder) as partial:
+        begin(partial / name, remote, head)
+        _save_objects(remote, {k: each for k, each in found.items() if k != name}, partial)
+    return True
+
+
+def _download(remote: RemoteFile, found: dict[str, ObjectInfo], folder: Path, name: str) -> None:
+    with _new_folder(folder) as partial:
+        if found:
+            _save_objects(remote, found, partial)
+        else:
+            web_download(remote.url, partial / name, remote.state, remote.storage)
+
+
+def _save_objects(remote: RemoteFile, found: dict[str, ObjectInfo], folder: Path) -> None:
+    above = Location(remote.url, remote.storage).parent
     for name, each in found.items():
-        got = (place.parent / name).download(partial / name)
-        if got.tag != each.tag:
-            shutil.rmtree(partial, ignore_errors=True)
-            message = (
-                f"{place.url}: changed during the download; wait until its writer has finished"
-            )
-            raise StorageError(message)
+        if (above / name).download(folder / name).tag != each.tag:
+            raise StorageError(changed_while_read(remote.url))
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that takes its name if the block succeeds; remove old ones beside it."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     partial.rename(folder)
-    for old in above.iterdir():  # earlier contents, which a run may still read
-        if (
-            old.is_dir()
-            and old != folder
-            and time.time() - old.stat().st_mtime > GRACE.total_seconds()
-        ):
+    for old in folder.parent.iterdir():  # earlier contents, which a run may still read
+        age = time.time() - old.stat().st_mtime
+        if old.is_dir() and old != folder and age > GRACE.total_seconds():
             shutil.rmtree(old, ignore_errors=True)
 
 
@@ -96,8 +164,12 @@ def _objects(place: Location) -> dict[str, ObjectInfo]:
     beside = [stem + other for other in SIDECARS.get(suffix.lower(), ())]
     if suffix.lower() in _RASTERS:
         beside += [place.name + other for other in _RASTER_SIDECARS]
-    found = {name: (place.parent / name).info() for name in (place.name, *beside)}
-    return {name: each for name, each in found.items() if each is not None}
+    main = place.info()
+    if main is None:
+        return {}
+    # One listing: to look each name up would be ten requests.
+    found = {**(place.parent.list(stem) if beside else {}), place.name: main}
+    return {name: found[name] for name in (place.name, *beside) if name in found}
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Marker:
     files : dict of str to int
         Size in bytes of each file, by path relative to the store.
     metadata : dict of str to str
-        SHA-256 of each ``zarr.json``, by path relative to the store.
+        SHA-256 of each ``zarr.json``, and of ``version.json``, by path relative to the store.
     data : str
         On an object store, the prefix of these files in the store.
     """
@@ -63,7 +63,11 @@ class Marker:
 
 @contextlib.contextmanager
 def staged(
-    path: str | os.PathLike[str] | Location, kind: str, version: int, fingerprint: str
+    path: str | os.PathLike[str] | Location,
+    kind: str,
+    version: int,
+    fingerprint: str,
+    beside: tuple[str, ...] = (),
 ) -> Iterator[Place]:
     """Yield a hidden directory; commit it to ``path`` if the block succeeds.
 
@@ -75,6 +79,8 @@ def staged(
         Final path; the commit replaces an existing store.
     kind, version, fingerprint : str, int, str
         Content of the marker.
+    beside : tuple of str
+        Files and folders of the store that change by themselves later: not in the marker.
 
     Yields
     ------
@@ -83,7 +89,7 @@ def staged(
     """
     final = place_of(path)
     if isinstance(final, Location):
-        with staged_objects(final, kind, version, fingerprint) as data:
+        with staged_objects(final, kind, version, fingerprint, beside) as data:
             yield data
         return
     made = [parent for parent in final.parents if not parent.exists()]
@@ -93,7 +99,7 @@ def staged(
     partial.mkdir()
     try:
         yield partial
-        _write_marker(partial, kind, version, fingerprint)
+        _write_marker(partial, kind, version, fingerprint, beside)
         _replace(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -130,26 +136,53 @@ def read_marker(
         found = f"{store}: no store here; run the ingest stage first"
         raise StoreError(found)
     try:
-        marker = Marker(**json.loads((store / MARKER).read_text(encoding="utf-8")))
+        text = (store / MARKER).read_bytes()
     except FileNotFoundError as error:
         found = f"{store}: the store was never finished (no {MARKER}); {remedy}"
         raise StoreError(found) from error
+    marker = checked_marker(store, text, _size_in(store), kind, version, free=free, remedy=remedy)
+    for name, digest in marker.metadata.items():
+        if file_digest(store / name) != digest:
+            found = f"{store}: {name} is damaged; {remedy}"
+            raise StoreError(found)
+    return marker
+
+
+def _size_in(store: Path) -> Callable[[str], int | None]:
+    def size_of(name: str) -> int | None:
+        try:
+            return (store / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    return size_of
+
+
+def checked_marker(
+    store: Place,
+    text: bytes,
+    size_of: Callable[[str], int | None],
+    kind: str,
+    version: int | tuple[int, ...],
+    *,
+    free: str | tuple[str, ...],
+    remedy: str,
+) -> Marker:
+    """Parse a marker, and check it against the sizes of the files; see `read_marker`.
+
+    ``size_of`` gives the size in bytes of a file; None if there is none.
+    """
+    try:
+        marker = Marker(**json.loads(text))
     except (ValueError, TypeError) as error:
         found = f"{store}: {MARKER} is damaged; {remedy}"
         raise StoreError(found) from error
     _check_version(store, marker, kind, version)
     for name, size in marker.files.items():
-        try:
-            now = (store / name).stat().st_size
-        except FileNotFoundError:
-            now = -1
-        if now != size and not (now >= 0 and name.endswith(free)):
-            state = "is missing" if now < 0 else f"has {now} bytes instead of {size}"
+        now = size_of(name)
+        if now != size and (now is None or not name.endswith(free)):
+            state = "is missing" if now is None else f"has {now} bytes instead of {size}"
             found = f"{store}: {name} {state}; {remedy}"
-            raise StoreError(found)
-    for name, digest in marker.metadata.items():
-        if file_digest(store / name) != digest:
-            found = f"{store}: {name} is damaged; {remedy}"
             raise StoreError(found)
     return marker
 
@@ -198,15 +231,19 @@ def _stem(final: Path) -> str:
     return f".{final.name}.partial-{socket.gethostname()}-"
 
 
-def _write_marker(store: Path, kind: str, version: int, fingerprint: str) -> None:
+def _write_marker(
+    store: Path, kind: str, version: int, fingerprint: str, beside: tuple[str, ...]
+) -> None:
     files: dict[str, int] = {}
     metadata: dict[str, str] = {}
     for file in sorted(p for p in store.rglob("*") if p.is_file()):
         name = file.relative_to(store).as_posix()
-        files[name] = file.stat().st_size
-        if file.name == "zarr.json":
-            metadata[name] = file_digest(file)
         fsync(file)
+        if name.split("/", 1)[0] in beside:
+            continue
+        files[name] = file.stat().st_size
+        if file.name in ("zarr.json", "version.json"):  # what the rest is read by
+            metadata[name] = file_digest(file)
     marker: dict[str, Any] = {
         "format": kind,
         "version": version,

@@ -7,6 +7,7 @@ StorageError. Credentials come from the environment (``AWS_ACCESS_KEY_ID``, a pr
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import logging
@@ -17,12 +18,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pipeline.core.errors import StoreError
+from pipeline.core.sources import cache_dir
 from pipeline.storage.files import atomic_write
+from pipeline.storage.object_info import ObjectInfo, object_info
 
 Result = TypeVar("Result")
 
@@ -31,9 +34,11 @@ SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "memory")
 _ADDRESS = re.compile(rf"^({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 20.0  # seconds
 _CONNECT_SECONDS = 10.0
-_PART_BYTES = 16 << 20
+PART_BYTES, _BYTES_AT_ONCE = 16 << 20, 32 << 20
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, NotImplementedError)
+#: What a store answers if an object has another ETag than asked for, or has become shorter.
+_CHANGED = ("PreconditionFailed", "412", "InvalidRange", "416")
 _LOG = logging.getLogger(__name__)
 
 
@@ -45,8 +50,13 @@ class StorageUnreachableError(StorageError):
     """All attempts failed: the object store may be available later."""
 
 
-class _ChangedError(Exception):
+class ChangedError(Exception):
     """An object changed while it was read."""
+
+
+def changed_while_read(address: str) -> str:
+    """Return the message of an address whose content changed between two of its parts."""
+    return f"{address}: changed while it was read; wait until its writer has finished, then repeat"
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class Storage:
         """Directory of local copies."""
         if self.scratch:
             return Path(self.scratch)
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "disagg"
+        return cache_dir()
 
     def place(self, path: str | os.PathLike[str] | Location) -> Place:
         """Resolve an address, a link file, or a local path."""
@@ -104,15 +114,6 @@ def is_object_address(path: object) -> bool:
 def absolute(path: str | Path) -> str:
     """Return the absolute path of a file, or an address as it is: others have another directory."""
     return str(Location(str(path))) if is_object_address(path) else str(Path(path).resolve())
-
-
-@dataclass(frozen=True)
-class ObjectInfo:
-    """An object: size in bytes, ETag (changes with the content), and time of writing."""
-
-    size: int
-    tag: str
-    written: datetime | None
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,41 @@ class Location:
 
         return self._try("read", read)
 
-    def write(self, data: bytes, *, if_tag: str | None = None) -> None:
+    def read_of(self, tag: str, start: int, stop: int) -> bytes:
+        """Return the bytes ``start:stop`` of the object that has an ETag.
+
+        Raises
+        ------
+        StorageError
+            If it has another one by now, or is gone.
+        """
+        from fsspec.asyn import sync
+
+        def read() -> bytes:
+            fs = self._fs()
+            if not self.url.startswith("s3"):  # no conditions
+                data, now = fs.cat_file(self._key, start=start, end=stop), self.info()
+                found = "" if now is None else now.tag
+            else:
+                try:
+                    data, found = sync(fs.loop, _s3_part, fs, self._key, tag, start, stop)
+                except Exception as error:
+                    if _code(error) in _CHANGED:
+                        raise FileNotFoundError(self.url) from error
+                    raise
+            if found != tag:
+                raise FileNotFoundError(self.url)
+            if len(data) != stop - start:
+                message = f"received {len(data)} bytes instead of {stop - start}"
+                raise OSError(message)
+            return bytes(data)
+
+        try:
+            return self._try("read", read)
+        except FileNotFoundError as error:
+            raise StorageError(changed_while_read(self.url)) from error
+
+    def write(self, data: bytes, *, if_tag: str | None = None, required: bool = False) -> None:
         """Put an object atomically.
 
         Parameters
@@ -183,33 +218,48 @@ class Location:
         data : bytes
         if_tag : str, optional
             Put only if the object has this ETag ("": if it is absent), if the store can check it.
+        required : bool
+            Raise StorageError if the store cannot check it.
 
         Raises
         ------
         FileExistsError
-            If the object has another ETag.
+            If the object has another ETag, or is gone.
         """
         condition: dict[str, str] = {}
         if if_tag is not None and self.url.startswith("s3"):
             condition = {"IfMatch": if_tag} if if_tag else {"IfNoneMatch": "*"}
+        unable = f"{self.url}: the store refuses conditional writes; {CONDITIONS}"
+        if required and not condition:
+            raise StorageError(unable)
 
         def write() -> None:
             try:
                 self._fs().pipe_file(self._key, data, **condition)
             except Exception as error:
-                if condition and _code(error) in ("NotImplemented", "InvalidArgument", "501"):
+                code = _code(error)
+                if condition and code in ("NotImplemented", "InvalidArgument", "501"):
+                    if required:
+                        raise StorageError(unable) from error
                     condition.clear()  # the store does not support conditions
                     self._fs().pipe_file(self._key, data)
                     return
-                if _code(error) in ("PreconditionFailed", "ConditionalRequestConflict"):
+                if code in ("PreconditionFailed", "ConditionalRequestConflict") or (
+                    if_tag and isinstance(error, FileNotFoundError)
+                ):
                     raise FileExistsError(str(error)) from error
                 raise
 
         self._try("written", write)
 
-    def upload(self, path: Path) -> None:
-        """Put a file atomically, in parts if it is large."""
-        self._try("written", lambda: self._fs(parts=True).put_file(str(path), self._key))
+    def put(self, path: Path) -> int:
+        """Put a file atomically, in parts if it is large; return its size in bytes."""
+        size = path.stat().st_size
+        if size <= _BYTES_AT_ONCE:
+            self.write(path.read_bytes())
+        else:
+            self._try("written", lambda: self._fs(parts=True).put_file(str(path), self._key))
+        return size
 
     def download(self, path: Path) -> ObjectInfo:
         """Download an object atomically, in parts if it is large.
@@ -223,40 +273,51 @@ class Location:
             before = self.info()
             if before is None:
                 raise FileNotFoundError(self.url)
-            with suppress(_ChangedError), atomic_write(path, unique=True) as file:
-                for start in range(0, before.size, _PART_BYTES):
-                    stop = min(start + _PART_BYTES, before.size)
+            with suppress(ChangedError), atomic_write(path, unique=True) as file:
+                for start in range(0, before.size, PART_BYTES):
+                    stop = min(start + PART_BYTES, before.size)
                     file.write(self.read(start, stop))
                 if not self._same(before):  # do not mix parts of two versions
-                    raise _ChangedError
+                    raise ChangedError
                 return before
-        found = f"{self.url}: changed during the download; wait until its writer has finished"
-        raise StorageError(found)
+        raise StorageError(changed_while_read(self.url))
 
     def info(self) -> ObjectInfo | None:
         """Return size, ETag and time; None if there is no such object."""
+
+        def look() -> Any:
+            try:
+                return self._fs().info(self._key)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    # An answer without a body tells no reason, such as an expired credential.
+                    self._fs().cat_file(self._key, start=0, end=1)
+                raise
+
         try:
-            found = self._try("looked up", lambda: self._fs().info(self._key))
+            found = self._try("looked up", look)
         except FileNotFoundError:
             return None
-        return _info(found) if found["type"] == "file" else None
+        return object_info(found) if found["type"] == "file" else None
 
-    def list(self) -> dict[str, ObjectInfo]:
-        """Return all objects under this prefix, by relative name."""
+    def list(self, start: str = "") -> dict[str, ObjectInfo]:
+        """Return all objects under this prefix whose relative name has a start, by this name."""
 
         def find() -> dict[str, Any]:
             # Without the slash, "map" would find the objects of "map-2".
             try:
-                return dict(self._fs().find(f"{self._key}/", detail=True))
+                return dict(self._fs().find(f"{self._key}/", detail=True, prefix=start))
             except FileNotFoundError:
                 return {}
 
         found = self._try("listed", find)
         base = len(self._key.strip("/")) + 1
         return {
-            name.strip("/")[base:]: _info(each)
+            name.strip("/")[base:]: object_info(each)
             for name, each in sorted(found.items())
-            if each["type"] == "file" and len(name.strip("/")) > base
+            if each["type"] == "file"
+            and len(name.strip("/")) > base
+            and name.strip("/")[base:].startswith(start)
         }
 
     def children(self) -> tuple[str, ...]:
@@ -294,11 +355,18 @@ class Location:
     def _key(self) -> str:
         return self.url.partition("://")[2]
 
-    def _fs(self, *, parts: bool = False) -> Any:
+    @property
+    def _server(self) -> str | None:
         # Read at each call: the environment may change after the first file system was made.
-        server = self.storage.endpoint or os.environ.get("AWS_ENDPOINT_URL")
+        return self.storage.endpoint or os.environ.get("AWS_ENDPOINT_URL") or None
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._server or "").netloc.rpartition("@")[2]
+
+    def _fs(self, *, parts: bool = False) -> Any:
         scheme = self.url.partition("://")[0]
-        return _filesystem(scheme, replace(self.storage, endpoint=server or None), parts)
+        return _filesystem(scheme, replace(self.storage, endpoint=self._server), parts)
 
     def _try(self, done: str, call: Callable[[], Result]) -> Result:
         """Call until it succeeds or fails for good; full jitter spreads the workers' retries."""
@@ -308,7 +376,9 @@ class Location:
                 return call()
             except _FINAL as error:
                 if isinstance(error, PermissionError):
-                    found = f"{self.url}: access denied ({_cause(error)}); {_GRANT}"
+                    at = f" by {self._host}" if self._host else ""
+                    remedy = _GRANT if "expired" not in str(error) else _RENEW
+                    found = f"{self.url}: access denied{at} ({_cause(error)}); {remedy}"
                     raise StorageError(found) from error
                 if done == "written" and isinstance(error, FileNotFoundError):
                     found = f"{self.url}: no such bucket; create it, or correct the address"
@@ -347,6 +417,11 @@ class Location:
 Place = Path | Location
 
 _GRANT = "set credentials with read and write access (AWS_ACCESS_KEY_ID, a profile or a role)"
+_RENEW = "renew the credentials (log in again, or ask for a new token), then repeat the command"
+CONDITIONS = (
+    "give a local directory, or an s3:// address of a store that honours If-Match and "
+    "If-None-Match of PUT (Amazon S3, MinIO, Ceph, R2)"
+)
 _RETRY = (
     "check the object store and the network, then repeat the command: finished results are kept"
 )
@@ -367,12 +442,13 @@ def _code(error: BaseException) -> str:
     return ""
 
 
-def _info(found: dict[str, Any]) -> ObjectInfo:
-    written = found.get("LastModified") or found.get("updated") or found.get("created")
-    tag = str(found.get("ETag") or found.get("etag") or written or "")
-    return ObjectInfo(
-        int(found["size"]), tag.strip('"'), written if isinstance(written, datetime) else None
+async def _s3_part(fs: Any, key: str, tag: str, start: int, stop: int) -> tuple[bytes, str]:
+    bucket, name, _ = fs.split_path(key)
+    found = await fs._call_s3(
+        "get_object", Bucket=bucket, Key=name, Range=f"bytes={start}-{stop - 1}", IfMatch=f'"{tag}"'
     )
+    async with found["Body"] as body:
+        return await body.read(), str(found["ETag"]).strip('"')
 
 
 @functools.cache

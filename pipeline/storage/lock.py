@@ -25,8 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.core.errors import PipelineError
+from pipeline.storage.files import make_private
 
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 POLL_S = 1.0
@@ -209,6 +210,7 @@ def hold_map(
     with ExitStack() as stack:
         try:
             with writable(directory, "output.dir"):
+                make_private(directory / "work")
                 held = _map_lock(directory).hold(owner, wait_s=wait_s, on_wait=on_wait)
                 stack.enter_context(held)
         except LockedError as locked:
@@ -247,6 +249,7 @@ def exclusive(directory: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             with writable(directory, "output.dir"):
+                make_private(directory / "work")
                 stack.enter_context(_map_lock(directory).hold())
         except LockedError as locked:
             raise DirectoryBusyError(

@@ -8,10 +8,10 @@ folds are put as soon as they are written, outside the manifest: each has its ow
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from pipeline.core.errors import StoreError
 from pipeline.storage.files import file_digest
 from pipeline.storage.location import LINK, Location, Storage, StorageError
 from pipeline.storage.object_commit import GRACE, new_version, write_link
+from pipeline.storage.pointer import MovedError, move_pointer, read_pointer
 
 MANIFEST, VERSIONS = "manifest.json", ".versions"
 FORMAT, VERSION = "disagg-output", 1
 MARK = ".disagg-copy"  # in the local folder: the address of the run
 #: Stages write these stores directly on the object store; the local folder has a link.
-STORES = ("work/bags.zarr", "work/areas_without_counts.zarr", "work/grid.zarr")
+STORES = ("work/bags.zarr", "work/grid.zarr")
 #: Folders whose files are uploaded as soon as they are written.
 KEPT = ("work/checkpoint", "work/evaluate")
-_BYTES_AT_ONCE = 32 << 20
+# What the manifest never has: published versions and the watch's state belong to this machine.
+_APART = (*(f"{name}/" for name in (*STORES, *KEPT)), "published/", "work/seen.json")
 
 _open: dict[Path, Mirror] = {}
 
@@ -76,6 +78,9 @@ class Mirror:
         self._kept = {}
         for folder in KEPT:
             for name, each in (self.place / folder).list().items():
+                if not _inside(name):
+                    found = f"{self.place / folder}: has an object {name}; remove it there"
+                    raise StorageError(found)
                 path = self.local / folder / name
                 if not path.is_file() or path.stat().st_size != each.size:
                     (self.place / folder / name).download(path)
@@ -99,7 +104,7 @@ class Mirror:
                 continue
             files[name] = {
                 "object": f"{VERSIONS}/{version}/{name}",
-                "size": self._put(name, f"{VERSIONS}/{version}/{name}"),
+                "size": (self.place / VERSIONS / version / name).put(self.local / name),
                 "sha256": digest,
             }
         if files != old:
@@ -119,7 +124,7 @@ class Mirror:
         }
         for name, stamp in here.items():
             if self._kept.get(name) != stamp:  # new or rewritten
-                self._put(name, name)
+                (self.place / name).put(self.local / name)
                 self._kept[name] = stamp
         gone = [name for name in self._kept if name.startswith(f"{head}/") and name not in here]
         self.place.remove(gone)
@@ -143,17 +148,10 @@ class Mirror:
 
     def _read_manifest(self) -> tuple[dict[str, Any], str]:
         where = self.place / MANIFEST
-        for _ in range(5):
-            before = where.info()
-            if before is None:
-                return {"id": "", "files": {}, "dropped": []}, ""
-            with contextlib.suppress(FileNotFoundError):
-                text = where.read()
-                after = where.info()
-                if after is not None and after.tag == before.tag:
-                    return _parse(where, text), before.tag
-        found = f"{where}: changed while it was read; wait until its writer has finished"
-        raise StorageError(found)
+        text, tag = read_pointer(where)
+        return (
+            {"id": "", "files": {}, "dropped": []} if text is None else _parse(where, text)
+        ), tag
 
     def _fetch(self, name: str, each: dict[str, Any]) -> None:
         path = self.local / name
@@ -181,24 +179,8 @@ class Mirror:
 
     def _names(self) -> list[str]:
         """List the local files that belong in the manifest."""
-        # Published versions and the watch's state belong to this machine.
-        apart = (*(f"{name}/" for name in (*STORES, *KEPT)), "published/", "work/seen.json")
-        names = (p.relative_to(self.local) for p in self.local.rglob("*") if p.is_file())
-        return sorted(
-            name.as_posix()
-            for name in names
-            if not name.as_posix().startswith(apart)
-            and not any(part.startswith(".") for part in name.parts)
-        )
-
-    def _put(self, name: str, key: str) -> int:
-        path = self.local / name
-        size = path.stat().st_size
-        if size <= _BYTES_AT_ONCE:
-            (self.place / key).write(path.read_bytes())
-        else:
-            (self.place / key).upload(path)
-        return size
+        paths = (path for path in self.local.rglob("*") if path.is_file())
+        return sorted(filter(_listed, (path.relative_to(self.local).as_posix() for path in paths)))
 
     def _commit(self, files: dict[str, Any], version: str) -> None:
         old = self._manifest
@@ -210,17 +192,14 @@ class Mirror:
             "files": files,
             "dropped": sorted({*old["files"], *old["dropped"]} - set(files)),
         }
-        where = self.place / MANIFEST
         try:
-            where.write(json.dumps(manifest, indent=1).encode(), if_tag=self._tag)
-        except FileExistsError as error:
-            # An earlier attempt may have succeeded although its response was lost.
-            if self._read_manifest()[0]["id"] != version:
-                found = (
-                    f"{self.place}: another run has written here meanwhile; set another "
-                    "output.dir, or repeat the run to continue from there"
-                )
-                raise StorageError(found) from error
+            move_pointer(self.place / MANIFEST, manifest, self._tag)
+        except MovedError as error:
+            found = (
+                f"{self.place}: another run has written here meanwhile; set another "
+                "output.dir, or repeat the run to continue from there"
+            )
+            raise StorageError(found) from error
         self._previous = old["files"]
         self._manifest, self._tag = self._read_manifest()
 
@@ -255,7 +234,7 @@ class Mirror:
         )
 
 
-@contextlib.contextmanager
+@contextmanager
 def mirrored(local: Path, url: str | None, storage: Storage) -> Iterator[Mirror | None]:
     """Synchronise a folder with an address during a run; without an address, do nothing."""
     if url is None:
@@ -283,10 +262,27 @@ def _parse(where: Location, text: bytes) -> dict[str, Any]:
         if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
             found = f"{where}: not a manifest that this version can read; set another output.dir"
             raise StoreError(found)
-    except (ValueError, TypeError, KeyError) as error:
+        manifest["id"], manifest["dropped"]
+        strange = [name for name in manifest["files"] if not _listed(name)]
+        for each in manifest["files"].values():
+            each["object"] + each["sha256"]  # texts, both
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         found = f"{where}: damaged; {_AGAIN}"
         raise StorageError(found) from error
+    if strange:
+        found = f"{where}: names {strange[0]}, which is no file of a run; {_AGAIN}"
+        raise StorageError(found)
     return manifest
+
+
+def _inside(name: str) -> bool:
+    """Return whether a name leads to a visible file of the folder that it is relative to."""
+    return not any(part.startswith(".") or not part for part in name.split("/"))
+
+
+def _listed(name: str) -> bool:
+    """Return whether a local file belongs in the manifest."""
+    return _inside(name) and not name.startswith(_APART)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,13 +24,15 @@ import zarr
 
 from pipeline.core.errors import StoreError
 from pipeline.storage.files import text_digest, write_json
-from pipeline.storage.location import LINK, Location, ObjectInfo, Place, Storage, StorageError
+from pipeline.storage.location import LINK, Location, Place, Storage, StorageError
+from pipeline.storage.object_info import ObjectInfo
 from pipeline.storage.zarr_store import ObjectStore
 
 MARKER = "complete.json"
 #: Time for which unreferenced objects are kept, for running readers and slow writers.
 GRACE = timedelta(days=7)
 _DEAD_GRACE = timedelta(hours=1)
+_VERSION = re.compile(r"v\d*-")
 
 
 def place_of(path: str | os.PathLike[str] | Location) -> Place:
@@ -47,18 +50,16 @@ def zarr_at(place: Place, *, read_only: bool = False) -> Any:
     return place if isinstance(place, Path) else ObjectStore(place, read_only=read_only)
 
 
-def open_finished(path: str | os.PathLike[str] | Location) -> zarr.Group:
-    """Open the group of a complete store for reading.
-
-    Raises
-    ------
-    StoreError
-        If an object store has none.
-    """
+def finished_data(path: str | os.PathLike[str] | Location) -> Place:
+    """Return where the files of a complete store lie; StoreError if an object store has none."""
     place = place_of(path)
-    if isinstance(place, Location):
-        place = place / str(read_object_marker(place)["data"])
-    return zarr.open_group(zarr_at(place, read_only=True), mode="r", zarr_format=3)
+    return place / str(read_object_marker(place)["data"]) if isinstance(place, Location) else place
+
+
+def open_finished(path: str | os.PathLike[str] | Location) -> zarr.Group:
+    """Open the group of a complete store for reading; StoreError if an object store has none."""
+    at = zarr_at(finished_data(path), read_only=True)
+    return zarr.open_group(at, mode="r", zarr_format=3)
 
 
 def new_version() -> str:
@@ -69,7 +70,7 @@ def new_version() -> str:
 
 @contextlib.contextmanager
 def staged_objects(
-    place: Location, kind: str, version: int, fingerprint: str
+    place: Location, kind: str, version: int, fingerprint: str, beside: tuple[str, ...] = ()
 ) -> Iterator[Location]:
     """Yield a new prefix; make it the store at ``place`` if the block succeeds.
 
@@ -79,7 +80,8 @@ def staged_objects(
     data, before = place / new_version(), ""
     try:
         yield data
-        found = data.list()
+        written = data.list()
+        found = {n: each for n, each in written.items() if n.split("/", 1)[0] not in beside}
         metadata = {
             name: hashlib.sha256((data / name).read()).hexdigest()
             for name in found
@@ -136,20 +138,25 @@ def fingerprint_objects(place: Location) -> str:
         raise
     except StoreError:
         return "absent"
-    if {name: each.size for name, each in found.items()} != marker["files"]:
+    # What changes by itself is in the list, and not in the marker.
+    sizes = {name: each.size for name, each in found.items() if name in marker["files"]}
+    if sizes != marker["files"]:
         return "absent"
     text = json.dumps([marker, {name: each.tag for name, each in found.items()}], sort_keys=True)
     return text_digest(text)
 
 
 def remove_superseded(place: Location, current: set[str]) -> None:
-    """Remove unreferenced versions under a prefix: old ones, and those of dead writers."""
+    """Remove unreferenced versions under a prefix: old ones, and those of dead writers.
+
+    A version is a prefix ``v-...`` (:func:`new_version`) or ``v0008-...`` (of a map).
+    """
     found = place.list()
     host = f"-{socket.gethostname()}-"
     gone = []
     for name, each in found.items():
         version = name.split("/", 1)[0]
-        if not version.startswith("v-") or version in current:
+        if not _VERSION.match(version) or version in current:
             continue
         pid = version.rpartition(host)[2].split("-")[0] if host in version else ""
         # A dead writer's pointer may still have been put: keep its objects for an hour.

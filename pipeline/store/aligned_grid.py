@@ -17,12 +17,13 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
-from geo.align import TRANSFORMS, aligned
-from geo.errors import InputError, Problem
-from geo.grid import Grid, Tile
-from geo.membership import Membership, summed_fractions
-from geo.positions import Positions, positions_about
-from geo.raster import RasterSource, bounded_cache
+from geo.core.errors import InputError, Problem
+from geo.grids.grid import Grid, Tile
+from geo.grids.membership import Membership, summed_fractions
+from geo.grids.positions import Positions, positions_about
+from geo.sources.align import TRANSFORMS, aligned
+from geo.sources.raster import bounded_cache
+from geo.sources.source import Source
 from pipeline.core.errors import StoreError
 from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import read_marker
@@ -52,15 +53,15 @@ class Layer:
     ----------
     place : str
         Configuration key and file, for messages.
-    source : RasterSource
+    source : Source
     resampling, transform : str
-        See :mod:`geo.align`.
+        See :mod:`geo.sources.align`.
     density : bool
         Whether values are per km2, to be converted to amounts per pixel.
     """
 
     place: str
-    source: RasterSource
+    source: Source
     resampling: str
     transform: str = "none"
     density: bool = False
@@ -202,7 +203,7 @@ def write_aligned_grid(
             "coords_crs": positions_about(grid, _pixels_of(members)).crs.to_wkt(),
         }
     )
-    units = [layer.source.unit or "" for layer in covariates.values()]
+    units = [layer.source.describe().unit for layer in covariates.values()]
     label_group(group, grid_coordinates(grid, names, units), grid)
     summary = GridSummary(
         path,

@@ -1,46 +1,71 @@
-"""The Zarr bag store: pixels sorted by bag, bags in random order, blocks of whole bags.
+"""Bags: the pixels of areas with the responses of one period, in blocks of whole areas.
 
-``docs/bag-store.md`` specifies the format; :mod:`pipeline.store.bag_writer` writes it.
+Pixels (:mod:`pipeline.store.pixel_store`) and responses (:mod:`pipeline.store.responses`) are kept
+apart; here they meet. ``docs/bag-store.md`` specifies both.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from models.core.block import BagBlock
-from pipeline.core.errors import StoreError
-from pipeline.storage.local_commit import read_marker
-from pipeline.storage.location import Location, Place, StorageError
-from pipeline.storage.object_commit import place_of, zarr_at
-from pipeline.store.bag_writer import (
-    FORMAT,
-    READABLE,
-    NewBags,
-    PixelRows,
-    StoreLayout,
-    scaling_of,
-    write_bags,
-)
+from pipeline.storage.location import Location, Place
+from pipeline.storage.object_commit import place_of
+from pipeline.store.bag_writer import NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.earlier_store import earlier_responses
+from pipeline.store.moments import scaling_of
+from pipeline.store.pixel_store import CACHE_MB, PixelStore
+from pipeline.store.responses import Responses, read_responses, responses_of
 
 if TYPE_CHECKING:
-    from geo.grid import Grid
+    from geo.grids.grid import Grid
 
 __all__ = ["BagStore", "NewBags", "PixelRows", "StoreLayout", "write_bags"]
 
-_CACHE_MB = 256
-_ARRAYS = (
-    *("x", "weight", "coords", "pixel"),
-    *("offsets", "block_offsets", "y", "bag_weight", "moments", "id_bytes", "id_offsets"),
-)
+
+@dataclass(frozen=True)
+class StoreReference:
+    """A bag store by its path, as it travels to workers: to unpickle it opens no file.
+
+    Attributes
+    ----------
+    path : Place
+    cache_mb : float
+    period : str or None
+    responses : Responses or None
+        Other responses than those on disk, of all areas of the pixel store.
+    bags : (n_bag,) int64 array or None
+        Areas of the pixel store; None for all.
+    scaled : StoreReference or None
+        The store by whose pixels the covariates are scaled; None for its own.
+    numbers : (n_bag,) int64 array or None
+        Number of each area of the pixel store, which is the last column of the inputs then.
+    like : tuple of str
+        Periods whose mean stands for what moves in the period.
+    """
+
+    path: Place
+    cache_mb: float = CACHE_MB
+    period: str | None = None
+    responses: Responses | None = None
+    bags: np.ndarray | None = None
+    scaled: StoreReference | None = None
+    numbers: np.ndarray | None = None
+    like: tuple[str, ...] = ()
+
+    def open(self) -> BagStore:
+        """Open the store."""
+        pixels = PixelStore(self.path, self.cache_mb, self.period, self.like)
+        responses = self.responses
+        if responses is None:
+            responses = read_pixel_responses(pixels, self.period)
+        return BagStore.joined(pixels, responses, self)
 
 
 class BagStore:
@@ -56,11 +81,15 @@ class BagStore:
         The store's directory, or its address on an object store (``s3://bucket/bags.zarr``).
     cache_mb : float
         Memory for decoded pixels, MB; two pieces are always cached.
+    period : str, optional
+        Of the responses, and of what moves among covariates and weights; not needed where the
+        responses have one period.
 
     Raises
     ------
     StoreError
-        If the store is absent, unfinished, damaged or of another format.
+        If the store is absent, unfinished, damaged or of another format, or has several periods of
+        which none is chosen.
 
     Attributes
     ----------
@@ -69,15 +98,19 @@ class BagStore:
     covariates, units : tuple of str
         Name and unit of each covariate.
     y : (n_bag,) float64 array
-        Response of each bag.
+        Response of each bag; NaN where there is none. Of averages, the total over the bag.
+    in_training : (n_bag,) bool array
+        Whether a model may be fitted to the bag.
     offsets : (n_bag + 1,) int64 array
         Pixels of bag ``a`` are ``offsets[a]:offsets[a + 1]``.
     block_offsets : (n_block + 1,) int64 array
         Bags of block ``i`` are ``block_offsets[i]:block_offsets[i + 1]``.
     bag_weight : (n_bag,) float64 array
-        Sum of the weights of each bag's pixels.
+        Exposure of each bag: the sum of its pixels' weights.
     trials : (n_bag,) float64 array or None
-        Number tested in each bag, if ``y`` counts the positives among them.
+        Number tested in each bag, if ``y`` counts the positives among them; NaN where unknown.
+    responses : Responses
+        As they were given.
     fingerprint : str
         Of the store's inputs.
     attrs : dict
@@ -85,41 +118,57 @@ class BagStore:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | Location, cache_mb: float = _CACHE_MB
+        self,
+        path: str | os.PathLike[str] | Location,
+        cache_mb: float = CACHE_MB,
+        period: str | None = None,
     ) -> None:
-        self.path: Place = place_of(path)
-        self.cache_mb = cache_mb
-        marker = read_marker(self.path, FORMAT, READABLE)
-        self.fingerprint = marker.fingerprint
-        self._data = self.path / marker.data
-        group = zarr_at(self._data, read_only=True)
-        self._group = zarr.open_group(group, mode="r", zarr_format=3)
-        named = (*_ARRAYS, *(["trials"] if "trials" in self._group else []))
-        self._arrays: dict[str, Any] = {name: self._group[name] for name in named}
-        self.attrs: dict[str, Any] = dict(self._group.attrs)
-        self.covariates: tuple[str, ...] = tuple(self.attrs["covariates"])
-        self.units: tuple[str, ...] = tuple(self.attrs["units"])
-        self.n_pix, self.n_feat = (int(n) for n in self._arrays["x"].shape)
-        self.offsets = self._table("offsets")
-        self.block_offsets = self._table("block_offsets")
-        self.y = self._table("y")
-        self.bag_weight = self._table("bag_weight")
-        self.trials = self._table("trials") if "trials" in self._arrays else None
-        thinned = self.attrs.get("thinned") or {}  # where pixels stand for more: of all of them
-        whole = thinned.get("squares"), thinned.get("sizes")
-        self.squares, self.all_sizes = (None if w is None else np.asarray(w) for w in whole)
-        self.n_bag = int(self.y.shape[0])
-        self.n_block = int(self.block_offsets.shape[0]) - 1
-        shards = self._arrays["x"].shards
-        self._shard_pixels = int(shards[0])
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[tuple[int, int], PixelRows] = OrderedDict()
-        self._held = 0  # bytes in the cache
+        pixels = PixelStore(place_of(path), cache_mb, period)
+        reference = StoreReference(pixels.path, cache_mb, period)
+        self._set(pixels, read_pixel_responses(pixels, period), reference)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | Location, cache_mb: float = _CACHE_MB) -> BagStore:
+    def open(
+        cls,
+        path: str | os.PathLike[str] | Location,
+        cache_mb: float = CACHE_MB,
+        period: str | None = None,
+    ) -> BagStore:
         """Open a finished store; see the class for parameters and errors."""
-        return cls(path, cache_mb)
+        return cls(path, cache_mb, period)
+
+    @classmethod
+    def ahead(
+        cls,
+        path: str | os.PathLike[str] | Location,
+        period: str,
+        like: Sequence[str] = (),
+        cache_mb: float = CACHE_MB,
+    ) -> BagStore:
+        """Open the pixels of a period of which no response is known.
+
+        Parameters
+        ----------
+        path, cache_mb
+            As of the class.
+        period : str
+        like : sequence of str
+            Periods whose mean stands for what moves among covariates and weights, where nothing is
+            known of the period's own.
+        """
+        place = place_of(path)
+        pixels = PixelStore(place, cache_mb, period, like)
+        frame, about = read_responses(pixels.data)
+        unknown = np.full(pixels.n_bag, np.nan)
+        none = Responses(
+            unknown,
+            np.zeros(pixels.n_bag, bool),
+            tested=unknown if frame["tested"].notna().any() else None,
+            averaged=bool(about["averages"]),
+            fingerprint=pixels.fingerprint,
+        )
+        reference = StoreReference(pixels.path, cache_mb, period, responses=none, like=tuple(like))
+        return cls.joined(pixels, none, reference)
 
     @staticmethod
     def create(path: str | os.PathLike[str] | Location, bags: NewBags, **options: Any) -> BagStore:
@@ -127,8 +176,56 @@ class BagStore:
         write_bags(path, bags, **options)
         return BagStore(path)
 
+    @classmethod
+    def joined(
+        cls, pixels: PixelStore, responses: Responses, reference: StoreReference
+    ) -> BagStore:
+        """Join open pixels to the responses of all of them; the reference chooses areas."""
+        store = cls.__new__(cls)
+        store._set(pixels, responses, reference)
+        return store
+
+    def _set(self, pixels: PixelStore, responses: Responses, reference: StoreReference) -> None:
+        self.pixels, self.reference, self._everywhere = pixels, reference, responses
+        self.path, self.attrs = pixels.path, pixels.attrs
+        self.covariates, self.units, self.n_feat = pixels.covariates, pixels.units, pixels.n_feat
+        own = reference.bags is None
+        bags = np.arange(pixels.n_bag) if reference.bags is None else reference.bags
+        self._bags = bags
+        self.responses = responses if own else responses.at(bags)
+        # Blocks of the pixels that hold a chosen area.
+        held = np.diff(np.searchsorted(bags, pixels.block_offsets))
+        self._blocks = np.flatnonzero(held)
+        self.block_offsets = _frozen(np.concatenate([[0], np.cumsum(held[self._blocks])]))
+        self.n_bag, self.n_block = bags.size, self._blocks.size
+        self.sizes = np.diff(pixels.offsets)[bags]
+        self.offsets = _frozen(np.concatenate([[0], np.cumsum(self.sizes)]))
+        self.n_pix = int(self.offsets[-1])
+        weight = self.responses.weight
+        self.known_exposure = np.ones(self.n_bag, bool) if weight is None else np.isfinite(weight)
+        self.bag_weight = pixels.bag_weight if own else pixels.bag_weight[bags]
+        self._factor: np.ndarray | None = None  # of the pixels' weights
+        if weight is not None and not self.responses.scaled:
+            given = np.where(self.known_exposure, weight, self.bag_weight)
+            self._factor, self.bag_weight = given / self.bag_weight, given
+        value = self.responses.value
+        self.y = _frozen(value * self.bag_weight if self.responses.averaged else value)
+        self.in_training = _frozen(self.responses.training)
+        self.trials = self.responses.tested
+        self.known_trials = np.ones(self.n_bag, bool) if self.trials is None else self.trials > 0
+        thinned = self.attrs.get("thinned") or {}  # where pixels stand for more: of all of them
+        whole = thinned.get("squares"), thinned.get("sizes")
+        self.squares, self.all_sizes = (None if w is None else np.asarray(w)[bags] for w in whole)
+        same = responses.fingerprint == pixels.fingerprint
+        self.fingerprint = pixels.fingerprint
+        if not same:
+            self.fingerprint += f"/{responses.fingerprint}"
+        if reference.period is not None:  # another month has other responses, of one table
+            self.fingerprint += f"/period {reference.period}{pixels.moving}"
+        self._scaled_by: BagStore | StoreReference | None = reference.scaled
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return BagStore, (self.path, self.cache_mb)
+        return StoreReference.open, (self.reference,)
 
     def __repr__(self) -> str:
         return (
@@ -137,19 +234,67 @@ class BagStore:
         )
 
     @cached_property
-    def ids(self) -> tuple[str, ...]:
-        """Identifier of each bag, in the store's order."""
-        raw = self._table("id_bytes").tobytes()
-        ends = self._table("id_offsets").tolist()
-        return tuple(raw[a:b].decode("utf-8") for a, b in itertools.pairwise(ends))
+    def training(self) -> BagStore:
+        """The bags that a model may be fitted to: the store itself where all are."""
+        return self if self.in_training.all() else self.select(self.in_training)
+
+    def select(self, keep: np.ndarray) -> BagStore:
+        """Return the bags where ``keep`` (n_bag,) bool is true, of the same pixels."""
+        reference = replace(self.reference, bags=self._bags[keep])
+        return self.joined(self.pixels, self._everywhere, reference)
+
+    def with_responses(self, y: np.ndarray) -> BagStore:
+        """Return the same bags with other responses: nothing is rewritten.
+
+        Parameters
+        ----------
+        y : (n_bag,) float64 array
+
+        Raises
+        ------
+        ValueError
+            If ``y`` has another shape, or a value that is not finite.
+        """
+        responses = self._everywhere.with_values(self._bags, y)
+        return self.joined(self.pixels, responses, replace(self.reference, responses=responses))
+
+    def scaled_by(self, other: BagStore) -> BagStore:
+        """Return this store with the covariates' scaling of another of the same bags."""
+        reference = replace(self.reference, scaled=other.reference)
+        found = self.joined(self.pixels, self._everywhere, reference)
+        found._scaled_by = other
+        return found
+
+    def numbered(self, ids: Sequence[str]) -> BagStore:
+        """Return this store with the number of each area as the last column of its blocks' inputs.
+
+        Models with effects of areas ask for it: see ``numbers_areas``. ``covariates``, ``n_feat``
+        and the scaling do not count it.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Areas in the order of the model's numbers.
+        """
+        at = {name: number for number, name in enumerate(ids)}
+        numbers = np.array([at.get(name, -1) for name in self.pixels.ids], dtype=np.int64)
+        return self.joined(self.pixels, self._everywhere, replace(self.reference, numbers=numbers))
+
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """Number of each bag's area in its model: (n_bag,) int64; None unless numbered."""
+        numbers = self.reference.numbers
+        return None if numbers is None else numbers[self._bags]
 
     @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Identifier of each bag, in the store's order."""
+        return tuple(self.pixels.ids[k] for k in self._bags.tolist())
+
+    @property
     def grid(self) -> Grid | None:
         """Grid that the pixel indices refer to; None for bags without a grid."""
-        from geo.grid import Grid
-
-        described = self.attrs["grid"]
-        return None if described is None else Grid.from_dict(described)
+        return self.pixels.grid
 
     @property
     def has_coords(self) -> bool:
@@ -159,12 +304,7 @@ class BagStore:
     @property
     def n_axis(self) -> int:
         """Number of coordinates of a position: three, or two in a store of an earlier version."""
-        return int(self._arrays["coords"].shape[1])
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of pixels of each bag, (n_bag,) int64."""
-        return np.diff(self.offsets)
+        return self.pixels.n_axis
 
     def scaling(self, bags: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each covariate over the pixels of some bags.
@@ -191,7 +331,27 @@ class BagStore:
         if chosen.shape != (self.n_bag,) or chosen.dtype != bool:
             found = f"bags has shape {chosen.shape} of {chosen.dtype}; give ({self.n_bag},) bool"
             raise ValueError(found)
-        return scaling_of(self.sizes[chosen], self._moments[chosen])
+        return scaling_of(*self.moments(chosen))
+
+    def moments(self, bags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pixels and the moments of the covariates of the bags where ``bags`` is true.
+
+        Parameters
+        ----------
+        bags : (n_bag,) bool array
+
+        Returns
+        -------
+        count : (n_chosen,) int64 array
+        moments : (n_chosen, 2, n_feat) float64 array
+            Mean, and sum of squared deviations: of all pixels of a bag, where few stand for them.
+        """
+        if isinstance(self._scaled_by, StoreReference):
+            self._scaled_by = self._scaled_by.open()
+        if self._scaled_by is not None:
+            return self._scaled_by.moments(bags)
+        own = self._bags[bags]
+        return np.diff(self.pixels.offsets)[own], self.pixels.moments[own]
 
     def read_block(self, block: int, *, whole_shards: bool = True) -> BagBlock:
         """Read one block of whole bags into read-only arrays.
@@ -211,21 +371,29 @@ class BagStore:
         StoreError
             If a chunk is damaged.
         """
-        first, last = self._bags_of(block)
-        start, stop = int(self.offsets[first]), int(self.offsets[last])
+        first, last, start, stop = self._span(block)
         if whole_shards:
-            rows = self.read_rows(start, stop)
+            rows = self.pixels.rows(start, stop)
             x, weight, coords = rows.x, rows.weight, rows.coords
         else:
-            x, weight, coords = self._pixels(("x", "weight", "coords"), start, stop)
+            x, weight, coords = self.pixels.read(("x", "weight", "coords"), start, stop)
+        kept = self._kept(block)
+        if kept is not None:
+            x, weight, coords = x[kept], weight[kept], coords[kept]
+        if self.numbers is not None:
+            area = np.repeat(self.numbers[first:last], self.sizes[first:last])
+            x = _frozen(np.column_stack([x, area.astype(x.dtype)]))
+        trials = self.trials
+        if trials is not None:  # of a bag to predict it may be unknown
+            trials = np.where(self.in_training | (trials > 0), trials, 1.0)[first:last]
         return BagBlock(
             x,
-            weight,
+            self._scaled(weight, first, last),
             coords if self.has_coords else None,
-            self.offsets[first : last + 1] - start,
+            self.offsets[first : last + 1] - self.offsets[first],
             self.y[first:last],
             np.arange(first, last, dtype=np.int64),
-            None if self.trials is None else self.trials[first:last],
+            trials,
             None if self.squares is None else self.squares[first:last],
         )
 
@@ -235,96 +403,61 @@ class BagStore:
 
     def read_pixel(self, block: int) -> np.ndarray:
         """Grid index (row * n_col + column) of a block's pixels, (n_pix,) int64; -1 off grids."""
-        first, last = self._bags_of(block)
-        return self.read_rows(int(self.offsets[first]), int(self.offsets[last])).pixel
+        return self.block_rows(block).pixel
+
+    def block_rows(self, block: int) -> PixelRows:
+        """Return the pixels of a block; see :meth:`read_block` for errors."""
+        first, last, start, stop = self._span(block)
+        rows, kept = self.pixels.rows(start, stop), self._kept(block)
+        if kept is not None:
+            rows = PixelRows(rows.x[kept], rows.weight[kept], rows.coords[kept], rows.pixel[kept])
+        return replace(rows, weight=self._scaled(rows.weight, first, last))
 
     def read_rows(self, start: int, stop: int) -> PixelRows:
-        """Read pixels ``start:stop`` in the store's order.
+        """Read pixels ``start:stop`` in the store's order; see :meth:`read_block` for errors."""
+        edges = self.offsets[self.block_offsets]
+        first = int(np.searchsorted(edges, start, side="right")) - 1
+        last = int(np.searchsorted(edges, stop, side="left"))
+        rows = PixelRows.join([self.block_rows(k) for k in range(first, last)])
+        return rows.cut(start - int(edges[first]), stop - int(edges[first]))
 
-        Raises
-        ------
-        StoreError
-            If a chunk is damaged.
-        """
-        if self.n_pix * self._pixel_bytes > self.cache_mb * 1e6:
-            # Blocks are read in random order: whole shards would be read 16 times.
-            return self._rows(start, stop)
-        step = self._shard_pixels
-        parts = []
-        for shard in range(start // step, max(start // step + 1, -(-stop // step))):
-            base = shard * step
-            rows = self._rows(base, min(base + step, self.n_pix))
-            parts.append(rows.cut(max(start - base, 0), min(stop - base, step)))
-        return parts[0] if len(parts) == 1 else PixelRows.join(parts)
-
-    @cached_property
-    def _moments(self) -> np.ndarray:
-        return self._table("moments")
-
-    def _bags_of(self, block: int) -> tuple[int, int]:
+    def _span(self, block: int) -> tuple[int, int, int, int]:
+        """Return the first bag of a block and the end, and the same of its rows on disk."""
         if not 0 <= block < self.n_block:
             found = f"block {block} of a store of {self.n_block}"
             raise IndexError(found)
-        return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
+        first, last = (int(k) for k in self.block_offsets[block : block + 2])
+        own, offsets = self._bags[first], self.pixels.offsets
+        return first, last, int(offsets[own]), int(offsets[self._bags[last - 1] + 1])
 
-    def _table(self, name: str) -> np.ndarray:
-        array = self._read(name, 0, int(self._arrays[name].shape[0]))
+    def _kept(self, block: int) -> np.ndarray | None:
+        """Return the rows of a block's span that are of chosen areas; None if all are."""
+        first, last = (int(k) for k in self.block_offsets[block : block + 2])
+        bags = self._bags[first:last]
+        if bags[-1] - bags[0] == bags.size - 1:
+            return None
+        chosen = np.zeros(bags[-1] - bags[0] + 1, bool)
+        chosen[bags - bags[0]] = True
+        return np.flatnonzero(
+            np.repeat(chosen, np.diff(self.pixels.offsets[bags[0] : bags[-1] + 2]))
+        )
+
+    def _scaled(self, weight: np.ndarray, first: int, last: int) -> np.ndarray:
+        """Return weights that add up to the exposure of each bag."""
+        if self._factor is None:
+            return weight
+        return _frozen(weight * np.repeat(self._factor[first:last], self.sizes[first:last]))
+
+
+def read_pixel_responses(pixels: PixelStore, period: str | None) -> Responses:
+    """Return the responses beside the pixels; of an earlier version, those among their arrays."""
+    if pixels.version < 3:
+        return earlier_responses(pixels)
+    frame, about = read_responses(pixels.data)
+    return responses_of(frame, about, pixels.ids, period, pixels.path)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    if array.flags.writeable:
         array.setflags(write=False)
-        return array
-
-    @property
-    def _pixel_bytes(self) -> int:
-        return 4 * self.n_feat + 8 * self.n_axis + 16
-
-    def _rows(self, start: int, stop: int) -> PixelRows:
-        """Read pixels ``start:stop`` as one piece, and cache it."""
-        with self._lock:
-            if (start, stop) in self._cache:
-                self._cache.move_to_end((start, stop))
-                return self._cache[start, stop]
-        rows = PixelRows(*self._pixels(("x", "weight", "coords", "pixel"), start, stop))
-        with self._lock:
-            self._held += 0 if (start, stop) in self._cache else rows.n_byte
-            self._cache[start, stop] = rows
-            while self._held > self.cache_mb * 1e6 and len(self._cache) > 2:
-                self._held -= self._cache.popitem(last=False)[1].n_byte
-        return rows
-
-    def _pixels(self, names: tuple[str, ...], start: int, stop: int) -> list[np.ndarray]:
-        arrays = [self._read(name, start, stop) for name in names]
-        if not np.isfinite(arrays[names.index("weight")]).all():
-            # Zarr reads an absent chunk as the fill value: here NaN.
-            found = f"{self.path}: array weight lacks a chunk in pixels {start}:{stop}; {_AGAIN}"
-            raise StoreError(found)
-        for array in arrays:
-            array.setflags(write=False)
-        return arrays
-
-    def _read(self, name: str, start: int, stop: int, retries: int = 2) -> np.ndarray:
-        array = self._arrays[name]
-        try:
-            return np.asarray(array[start:stop])
-        except StorageError:  # the read failed: the chunk itself may be intact
-            raise
-        except Exception as error:  # zarr raises whatever its codecs raise
-            if retries and isinstance(self.path, Location):  # perhaps damaged in transfer
-                return self._read(name, start, stop, retries - 1)
-            found = self._damage(name, start, stop, error)
-            raise StoreError(found) from error
-
-    def _damage(self, name: str, start: int, stop: int, error: Exception) -> str:
-        """Return a message that names the damaged chunk, found by reading them one by one."""
-        array = self._arrays[name]
-        step = int(array.chunks[0])
-        for at in range(start - start % step, stop, step):
-            try:
-                array[at : min(at + step, int(array.shape[0]))]
-            except Exception:
-                return (
-                    f"{self.path}: array {name}, chunk {at // step} (rows {at}:{at + step}) is "
-                    f"damaged ({error}); {_AGAIN}"
-                )
-        return f"{self.path}: array {name}, rows {start}:{stop} cannot be read ({error}); {_AGAIN}"
-
-
-_AGAIN = "delete the store and ingest again"
+    return array

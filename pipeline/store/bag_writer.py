@@ -16,14 +16,19 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
 from pipeline.core.errors import StoreInputError
 from pipeline.core.threads import run_tasks
-from pipeline.storage.local_commit import is_current, staged
+from pipeline.storage.local_commit import staged
 from pipeline.storage.location import Location
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.labels import BAG_DIMENSIONS, bag_attributes, bag_coordinates, label_group
+from pipeline.store.moments import merge_moments, moments_of, scaling_of
+from pipeline.store.responses import FILE, Responses, write_responses
 
 FORMAT = "disagg-bags"
-VERSION = 2
-READABLE = (1, VERSION)  # version 1 differs in `coords` alone: two columns
+VERSION = 3
+#: Versions 1 and 2 have responses among the arrays, and no area without one; in version 1 `coords`
+#: has two columns.
+READABLE = (1, 2, VERSION)
+PERIODS = "periods"
 CHUNK_PIXELS = 4096
 SHARD_PIXELS = 65536
 
@@ -78,60 +83,26 @@ class PixelRows:
 Rows = Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]
 
 
-def bag_order(n_bag: int, seed: int) -> np.ndarray:
-    """Return the random order of the store: entry ``k`` is the input's number of bag ``k``."""
-    return np.random.default_rng(seed).permutation(n_bag)
+def bag_order(training: np.ndarray, seed: int) -> np.ndarray:
+    """Return the order of the store: entry ``k`` is the input's number of bag ``k``.
+
+    Bags to train on come first, in random order, then the others: a fit reads what it would read of
+    a store without the others.
+
+    Parameters
+    ----------
+    training : (n_bag,) bool array
+    seed : int
+    """
+    parts = np.flatnonzero(training), np.flatnonzero(~training)
+    return np.concatenate(
+        [part[np.random.default_rng(seed).permutation(part.size)] for part in parts]
+    )
 
 
 def shard_ranges(n_pix: int, shard_pixels: int = SHARD_PIXELS) -> list[tuple[int, int]]:
     """Return the pixels of each shard; one task writes one shard."""
     return [(s, min(s + shard_pixels, n_pix)) for s in range(0, n_pix, shard_pixels)]
-
-
-def moments_of(x: np.ndarray) -> np.ndarray:
-    """Return mean and sum of squared deviations of each column, (2, n_feat) float64.
-
-    Columns are shifted by their first value, so that columns far from zero lose no digits and the
-    deviation of a constant column is exactly zero.
-    """
-    shifted = x.astype(np.float64)
-    shift = shifted[0].copy()
-    shifted -= shift
-    mean = shifted.mean(axis=0)
-    shifted -= mean
-    return np.stack([shift + mean, np.einsum("ij,ij->j", shifted, shifted)])
-
-
-def merge_moments(count: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """Merge the moments of disjoint sets of pixels (Chan, Golub & LeVeque 1983, eq. 2.1).
-
-    Parameters
-    ----------
-    count : (n_set,) int array
-        Pixels of each set.
-    moments : (n_set, 2, n_feat) float64 array
-        Mean and sum of squared deviations of each set.
-
-    Returns
-    -------
-    (2, n_feat) float64 array
-    """
-    share = count.astype(np.float64)[:, None]
-    shift = moments[0, 0]
-    centred = moments[:, 0] - shift
-    mean = (share * centred).sum(axis=0) / share.sum()
-    spread = (moments[:, 1] + share * (centred - mean) ** 2).sum(axis=0)
-    return np.stack([shift + mean, spread])
-
-
-def scaling_of(count: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation over sets of pixels; 1 for a deviation of zero."""
-    if count.shape[0] == 0:
-        found = "no bag is chosen, so that the scaling is undefined; choose at least one"
-        raise ValueError(found)
-    mean, spread = merge_moments(count, moments)
-    sd = np.sqrt(spread / count.sum())
-    return mean, np.where(sd > 0, sd, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +118,17 @@ class NewBags:
         (numbers of the input's order), one after the other; called from several threads.
     y, ids : (n_bag,) float array, (n_bag,) sequence of str
         Response and identifier of each bag.
+    training : (n_bag,) bool array, optional
+        Whether models are fitted to a bag, all if not given; the others are predicted only, and
+        ``y`` may be NaN there.
     trials : (n_bag,) array, optional
         Number tested in each bag, if ``y`` counts the positives among them.
+    exposure : (n_bag,) array, optional
+        What the weights of each bag's pixels are scaled to add up to; NaN where unknown.
+    averaged : bool
+        Whether ``y`` are averages over the exposure; models then have their totals.
+    period, source : str
+        Of the responses.
     covariates, units : sequences of str
         Name and unit of each covariate.
     grid : mapping, optional
@@ -159,8 +139,6 @@ class NewBags:
         Axes of the coordinates: 3, or 2 in a plane.
     has_coords : bool
         False if pixels have no positions (NaN in ``coords``): the instances of a table.
-    has_responses : bool
-        False if the responses are unknown (NaN in ``y``): areas that are predicted only.
     attrs : mapping
         Further attributes (JSON), such as what was left out.
     """
@@ -170,14 +148,34 @@ class NewBags:
     y: np.ndarray
     ids: Sequence[str]
     covariates: Sequence[str]
+    training: np.ndarray | None = None
     trials: np.ndarray | None = None
+    exposure: np.ndarray | None = None
+    averaged: bool = False
+    period: str = ""
+    source: str = ""
     units: Sequence[str] | None = None
     grid: Mapping[str, Any] | None = None
     coords_crs: str | None = None
     n_axis: int = 2
     has_coords: bool = True
-    has_responses: bool = True
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_training(self) -> np.ndarray:
+        """Which bags models are fitted to, (n_bag,) bool."""
+        n_bag = np.asarray(self.sizes).size
+        return np.ones(n_bag, bool) if self.training is None else np.asarray(self.training, bool)
+
+    @property
+    def responses(self) -> Responses:
+        """What is known of each bag."""
+        tested, weight = (
+            None if each is None else np.asarray(each, np.float64)
+            for each in (self.trials, self.exposure)
+        )
+        value = np.asarray(self.y, np.float64)
+        return Responses(value, self.is_training, tested, weight, self.averaged)
 
     def check(self) -> None:
         """Raise StoreInputError if the arrays are inconsistent or have invalid values."""
@@ -191,8 +189,10 @@ class NewBags:
             found = f"bag {int(np.argmax(sizes < 1))} has no pixel; leave empty bags out"
         elif y.shape != sizes.shape or len(ids) != n_bag:
             found = f"{n_bag} sizes, {y.shape} responses, {len(ids)} ids; give one for each bag"
-        elif self.has_responses and not np.isfinite(y).all():
-            found = f"y of bag {int(np.argmax(~np.isfinite(y)))} is not finite; leave that bag out"
+        elif self.is_training.shape != (n_bag,) or not self.is_training.any():
+            found = "no bag to train on; give training, with one at least that is true"
+        elif (bad := self.is_training & ~np.isfinite(y)).any():
+            found = f"y of bag {int(np.argmax(bad))} is not finite; leave that bag out"
         elif len(set(ids)) != n_bag:
             found = "two bags have the same id; make ids unique"
         elif not all(ids):
@@ -236,28 +236,26 @@ def write_bags(
     layout: StoreLayout | None = None,
     workers: int | None = None,
     advance: Callable[[int], object] | None = None,
-) -> bool:
+    order: np.ndarray | None = None,
+) -> None:
     """Write bags in random order to a store, which appears when complete.
 
     Parameters
     ----------
     path : path-like, or address
-        Path or URL (``s3://``) of the store; a store of another fingerprint is replaced.
+        Path or URL (``s3://``) of the store; what is there is replaced.
     bags : NewBags
     seed : int
         Seed of the order.
     fingerprint : str
-        Of all inputs; a finished store with the same fingerprint is not written again.
+        Of all inputs, for who reads the store.
     layout : StoreLayout, optional
     workers : int, optional
         Threads; Dask's default if not given. The result does not depend on it.
     advance : callable, optional
         Called with the number of pixels after each shard.
-
-    Returns
-    -------
-    bool
-        False if a finished store of this fingerprint already exists.
+    order : (n_bag,) int array, optional
+        The store's order, bags to train on first; :func:`bag_order` if not given.
 
     Raises
     ------
@@ -267,47 +265,36 @@ def write_bags(
     layout = layout or StoreLayout()
     bags.check()
     sizes, covariates = np.asarray(bags.sizes, dtype=np.int64), bags.covariates
-    if fingerprint and is_current(path, FORMAT, VERSION, fingerprint):
-        return False
     chunk_pixels, shard_pixels = layout.chunk_pixels, layout.shard_pixels
-    order = bag_order(len(sizes), seed)
-    stored = _StoredOrder(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
+    training = bags.is_training
+    order = bag_order(training, seed) if order is None else np.asarray(order)
+    stored = StoredOrder(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
     n_pix, n_feat = int(stored.offsets[-1]), len(covariates)
-    with staged(path, FORMAT, VERSION, fingerprint) as staging:
+    cut = partial(cut_blocks, block_pixels=layout.block_pixels, block_bags=layout.block_bags)
+    n_training = int(training.sum())
+    # A block of both would train on a part of itself.
+    blocks = cut(sizes[order[:n_training]])
+    if n_training < len(sizes):
+        blocks = np.concatenate([blocks, n_training + cut(sizes[order[n_training:]])[1:]])
+    with staged(path, FORMAT, VERSION, fingerprint, beside=(FILE, PERIODS)) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
-        widths = {"x": (n_feat,), "coords": (bags.n_axis,)}
         unit = str(bags.attrs.get("weight_unit", "people"))
-        arrays: dict[str, Any] = {}
-        for name, (dtype, fill) in _PIXEL_ARRAYS.items():
-            width = widths.get(name, ())
-            arrays[name] = group.create_array(
-                name,
-                shape=(n_pix, *width),
-                dtype=dtype,
-                chunks=(chunk_pixels, *width),
-                shards=(shard_pixels, *width),
-                serializer=BytesCodec(endian="little"),
-                compressors=[Crc32cCodec()],
-                fill_value=fill,
-                # Chunks that equal the fill value are written, too, so that an absent shard
-                # is always damage. The setting is not in the file: tasks use these arrays.
-                config={"write_empty_chunks": True},
-                dimension_names=BAG_DIMENSIONS[name],
-                attributes=bag_attributes(name, unit),
-            )
+        widths = {"x": n_feat, "coords": bags.n_axis}
+        chunks = chunk_pixels, shard_pixels
+        arrays = {
+            name: new_pixel_array(group, name, n_pix, widths.get(name), chunks, unit)
+            for name in _PIXEL_ARRAYS
+        }
         write = partial(_write_shard, arrays, stored, bags.rows, advance)
         parts = run_tasks(write, shard_ranges(n_pix, shard_pixels), workers)
-        weight, moments = _merge_pieces(parts, len(sizes), n_feat)
-        mean, sd = scaling_of(sizes[order], moments)
-        trials = {} if bags.trials is None else {"trials": np.asarray(bags.trials, float)[order]}
+        weight, moments = merge_pieces(parts, len(sizes), n_feat)
+        mean, sd = scaling_of(sizes[order[:n_training]], moments[:n_training])
         ids = [bags.ids[k] for k in order]
-        _write_tables(
+        write_tables(
             group,
             unit,
             offsets=stored.offsets,
-            block_offsets=cut_blocks(sizes[order], layout.block_pixels, layout.block_bags),
-            y=np.asarray(bags.y, dtype=np.float64)[order],
-            **trials,
+            block_offsets=blocks,
             bag_weight=weight,
             moments=moments,
             **_encode_ids(ids),
@@ -323,7 +310,6 @@ def write_bags(
                 "grid": None if bags.grid is None else dict(bags.grid),
                 "coords_crs": bags.coords_crs,
                 "has_coords": bags.has_coords,
-                "has_responses": bags.has_responses,
                 "seed": seed,
                 "block_pixels": layout.block_pixels,
                 "block_bags": layout.block_bags,
@@ -335,11 +321,53 @@ def write_bags(
             ids, covariates, units, bags.grid, bags.coords_crs, bags.n_axis
         )
         label_group(group, coordinates)
-    return True
+        frame = bags.responses.frame(bags.ids, bags.period, bags.source)
+        write_responses(staging, frame, averages=bags.averaged, fingerprint=fingerprint)
+
+
+def new_pixel_array(
+    group: zarr.Group,
+    name: str,
+    n_pix: int,
+    n_column: int | None,
+    chunks: tuple[int, int],
+    unit: str,
+) -> Any:
+    """Create an array of pixels in a group.
+
+    Parameters
+    ----------
+    group : zarr.Group
+    name : str
+        A name of :class:`PixelRows`.
+    n_pix, n_column : int
+        Pixels, and columns; None for an array without any.
+    chunks : (int, int)
+        Pixels of a chunk, and of a shard.
+    unit : str
+        Of the weights.
+    """
+    dtype, fill = _PIXEL_ARRAYS[name]
+    width = () if n_column is None else (n_column,)
+    return group.create_array(
+        name,
+        shape=(n_pix, *width),
+        dtype=dtype,
+        chunks=(chunks[0], *width),
+        shards=(chunks[1], *width),
+        serializer=BytesCodec(endian="little"),
+        compressors=[Crc32cCodec()],
+        fill_value=fill,
+        # Chunks that equal the fill value are written, too, so that an absent shard is always
+        # damage. The setting is not in the file: tasks use these arrays.
+        config={"write_empty_chunks": True},
+        dimension_names=BAG_DIMENSIONS[name],
+        attributes=bag_attributes(name, unit),
+    )
 
 
 @dataclass(frozen=True)
-class _StoredOrder:
+class StoredOrder:
     """Order of the bags in the store: the input's number of each, and CSR offsets."""
 
     order: np.ndarray
@@ -360,7 +388,7 @@ _Part = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def _write_shard(
     arrays: Mapping[str, Any],
-    order: _StoredOrder,
+    order: StoredOrder,
     rows: Rows,
     advance: Callable[[int], object] | None,
     start: int,
@@ -382,8 +410,8 @@ def _write_shard(
     return bag, count, weight, moments
 
 
-def _merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
-    """Merge the pieces of bags that straddle shards, in the order of the shards."""
+def merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return weight and moments of each bag: pieces that straddle shards, merged in their order."""
     pieces: list[list[tuple[int, float, np.ndarray]]] = [[] for _ in range(n_bag)]
     for bag, count, weight, moments in parts:
         for k, number in enumerate(bag):
@@ -398,7 +426,8 @@ def _merge_pieces(parts: Sequence[_Part], n_bag: int, n_feat: int) -> tuple[np.n
     return total, merged
 
 
-def _write_tables(group: zarr.Group, unit: str, **tables: np.ndarray) -> None:
+def write_tables(group: zarr.Group, unit: str, **tables: np.ndarray) -> None:
+    """Write the small arrays of a store, whose names are keys of :data:`BAG_DIMENSIONS`."""
     for name, value in tables.items():
         group.create_array(
             name,

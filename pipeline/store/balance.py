@@ -62,12 +62,13 @@ def balance_of(store: Any) -> Balance | None:
     counted = people["inside_areas"] + people["counted_twice"] - people["no_covariate"]
     # Weights that are given by area are of another unit: then bags hold what areas do.
     same = store.attrs.get("weight_unit") == unit
-    people["in_bags"] = float(store.bag_weight.sum()) if same else counted
-    people["without_counts"] = store.attrs.get("exposure_without_counts", 0.0) if same else 0.0
+    in_training, weight = store.in_training, store.bag_weight
+    people["in_bags"] = float(weight[in_training].sum()) if same else counted
+    people["without_counts"] = float(weight[~in_training].sum()) if same else 0.0
     rest = counted - people["in_bags"] - people["without_counts"]
     # Fractions are single precision.
     people["other_areas"] = rest if rest > 1e-5 * max(counted, 1.0) else 0.0
-    cases = {**begun["cases"], "in_bags": float(store.y.sum())}
+    cases = {**begun["cases"], "in_bags": float(store.y[in_training].sum())}
     if cases["given"] is not None:
         cases["left_out"] = _rounded_off(cases["given"] - cases["in_bags"], cases["given"])
     return {"unit": unit, "people": people, "cases": cases, "areas": dict(begun["areas"])}

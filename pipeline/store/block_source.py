@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from models.core.block import BagBlock
 from models.core.protocol import Summary
 from models.training.executor import N_SAMPLE
-from pipeline.store.bag_store import BagStore
+from pipeline.storage.location import Place
+from pipeline.store.bag_store import BagStore, StoreReference
 from pipeline.store.block_cache import BlockCache
 
 KEEP_MB = 1024.0  # default size of the cache of decoded blocks
 _SAMPLE_BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class BlockReference:
+    """A source by its store's path, as it travels to workers: to unpickle it opens no file.
+
+    Attributes
+    ----------
+    store : StoreReference
+    bags : (n_bag,) bool array
+    """
+
+    store: StoreReference
+    bags: np.ndarray
+
+    def open(self, keep_mb: float = KEEP_MB) -> StoreBlockSource:
+        """Open the store."""
+        return StoreBlockSource(self.store.open(), self.bags, keep_mb)
 
 
 class StoreBlockSource:
@@ -25,7 +46,7 @@ class StoreBlockSource:
     ----------
     store : BagStore
     bags : (n_bag,) bool array, optional
-        Training bags; all where not given.
+        Training bags; all that have a response where not given.
     keep_mb : float
         Memory for decoded blocks, MB; blocks that do not fit are read again in each epoch.
 
@@ -40,12 +61,16 @@ class StoreBlockSource:
         self, store: BagStore, bags: np.ndarray | None = None, keep_mb: float = KEEP_MB
     ) -> None:
         self.store = store
-        self.bags = np.ones(store.n_bag, bool) if bags is None else np.asarray(bags, bool)
+        self.bags = store.in_training if bags is None else np.asarray(bags, bool)
         if self.bags.shape != (store.n_bag,) or not self.bags.any():
             found = (
                 f"bags has shape {self.bags.shape} and chooses {int(self.bags.sum())} bags; "
                 f"give ({store.n_bag},) with at least one true"
             )
+            raise ValueError(found)
+        if (lacking := self.bags & ~store.in_training).any():
+            first = store.ids[int(np.argmax(lacking))]
+            found = f"bags chooses {int(lacking.sum())} bags without a response, first {first}"
             raise ValueError(found)
         self.block_bags = np.add.reduceat(self.bags.astype(np.int64), store.block_offsets[:-1])
         self.cache = BlockCache(partial(_load, store, self.bags), keep_mb * 1e6)
@@ -55,7 +80,34 @@ class StoreBlockSource:
         """Number of training bags."""
         return int(self.bags.sum())
 
-    def summary(self, rng: np.random.Generator) -> Summary:
+    @property
+    def place(self) -> Place:
+        """Where the store is."""
+        return self.store.path
+
+    @property
+    def n_pix(self) -> int:
+        """Number of their pixels."""
+        return int(self.store.sizes[self.bags].sum())
+
+    @property
+    def bag_weight(self) -> np.ndarray:
+        """Exposure of each training bag: (n_bag,)."""
+        return self.store.bag_weight[self.bags]
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels of each training bag, and the moments of their covariates."""
+        return self.store.moments(self.bags)
+
+    @property
+    def reference(self) -> BlockReference:
+        """What travels to workers."""
+        store, path = self.store.reference, self.store.path
+        absolute = path.resolve() if isinstance(path, Path) else path
+        return BlockReference(replace(store, path=absolute), self.bags)
+
+    def summary(self, rng: np.random.Generator, n_sample: int = N_SAMPLE) -> Summary:
         """Summarise the training bags; the sample of pixels is from a few random blocks."""
         store = self.store
         mean, sd = store.scaling(self.bags)
@@ -66,7 +118,7 @@ class StoreBlockSource:
             blocks = np.sort(rng.permutation(blocks)[:_SAMPLE_BLOCKS])
         sizes = np.add.reduceat(store.sizes * self.bags, store.block_offsets[:-1])[blocks]
         ends = np.cumsum(sizes)
-        rows = np.sort(rng.permutation(int(ends[-1]))[:N_SAMPLE])
+        rows = np.sort(rng.permutation(int(ends[-1]))[:n_sample])
         # Block by block, so that memory has only the rows of the sample.
         parts = []
         for number, start, stop in zip(blocks.tolist(), ends - sizes, ends, strict=True):
@@ -85,7 +137,7 @@ class StoreBlockSource:
             y=store.y[self.bags],
             weight=store.bag_weight[self.bags],
             trials=None if store.trials is None else store.trials[self.bags],
-            n_pix=int(store.sizes[self.bags].sum()),
+            n_pix=self.n_pix,
             bag_y=np.concatenate(bag_y),
             bag=np.concatenate(bag),
             pixel_weight=np.concatenate(weight),
@@ -95,6 +147,10 @@ class StoreBlockSource:
     def read(self, number: int) -> BagBlock:
         """Return the training bags of a block."""
         return self.cache.get(number)
+
+    def load(self, number: int) -> BagBlock:
+        """Read the training bags of a block from the store, whatever is in memory."""
+        return _load(self.store, self.bags, number)
 
     def read_ahead(self, numbers: Sequence[int]) -> None:
         """Start reading blocks that will be requested next."""

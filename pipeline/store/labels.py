@@ -18,11 +18,12 @@ import zarr
 from pyproj import CRS
 from zarr.codecs import Crc32cCodec
 
-from geo.conventions import GRID_MAPPING, axis_attributes, geozarr_attributes, grid_mapping
-from geo.grid import Grid
+from geo.grids.conventions import GRID_MAPPING, axis_attributes, geozarr_attributes, grid_mapping
+from geo.grids.grid import Grid
 from pipeline.core.errors import StoreError
 from pipeline.storage.location import Location
-from pipeline.storage.object_commit import open_finished
+from pipeline.storage.object_commit import finished_data, open_finished
+from pipeline.store.responses import read_responses
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,8 +46,6 @@ BAG_DIMENSIONS: dict[str, tuple[str, ...]] = {
     "pixel": ("row",),
     "offsets": ("bag_edge",),
     "block_offsets": ("block_edge",),
-    "y": ("bag",),
-    "trials": ("bag",),
     "bag_weight": ("bag",),
     "moments": ("bag", "moment", "covariate"),
     "id_bytes": ("id_byte",),
@@ -82,8 +81,6 @@ def bag_attributes(name: str, weight_unit: str) -> dict[str, Any]:
         "pixel": {"long_name": "index on the grid: row * n_col + column"},
         "offsets": {"long_name": "first row of each bag, and the end"},
         "block_offsets": {"long_name": "first bag of each block, and the end"},
-        "y": {"long_name": "response of the bag"},
-        "trials": {"long_name": "people tested", "units": "people"},
         "bag_weight": {"long_name": "exposure of the bag", "units": weight_unit},
         "moments": {"long_name": "mean, and sum of squared deviations, of each covariate"},
         "id_bytes": {"long_name": "identifiers of the bags, UTF-8"},
@@ -219,6 +216,7 @@ def open_labelled(path: str | os.PathLike[str] | Location) -> xr.Dataset:
     attrs: dict[str, Any] = dict(group.attrs)
     known = {"disagg-grid": GRID_DIMENSIONS, "disagg-bags": BAG_DIMENSIONS}
     dimensions = known.get(str(attrs.get("format")))
+    responses: dict[str, xr.Variable] = {}
     if dimensions is None:
         found = f"{path}: format {attrs.get('format')!r}; give a bag store or an aligned grid"
         raise StoreError(found)
@@ -242,11 +240,39 @@ def open_labelled(path: str | os.PathLike[str] | Location) -> xr.Dataset:
         )
         unit = attrs.get("weight_unit", "people")
         about = {name: bag_attributes(name, unit) for name in names}
+        responses = _responses(path, group, ids)
     variables = {
         name: xr.Variable(dimensions[name], da.from_zarr(group[name]), about[name])
         for name in names
     }
-    return xr.Dataset(variables, coordinates, attrs)
+    return xr.Dataset({**variables, **responses}, coordinates, attrs)
+
+
+def _responses(
+    path: str | os.PathLike[str] | Location, group: zarr.Group, ids: Sequence[str]
+) -> dict[str, xr.Variable]:
+    """Return the columns of the responses as variables (bag), or (period, bag) of several."""
+    import xarray as xr
+
+    attrs: dict[str, Any] = dict(group.attrs)
+    if attrs["version"] < 3:
+        names = [name for name in ("y", "trials") if name in group]
+        return {name: xr.Variable("bag", np.asarray(group[name])) for name in names}
+    frame, _ = read_responses(finished_data(path))
+    found = {}
+    for name, about in (
+        ("value", {"long_name": "response of the area"}),
+        ("tested", {"long_name": "people tested", "units": "people"}),
+    ):
+        if name == "tested" and not frame[name].notna().any():
+            continue
+        table = frame.pivot(index="period", columns="area", values=name).reindex(columns=list(ids))
+        values, dims = table.to_numpy(np.float64), ("period", "bag")
+        found[name] = xr.Variable(dims[1:], values[0], about)
+        if len(table) > 1:
+            found[name] = xr.Variable(dims, values, about)
+            found["period"] = xr.Variable("period", _texts(list(table.index)))
+    return found
 
 
 def _covariate_coordinates(

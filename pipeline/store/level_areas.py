@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import shapely
 
-from geo.boundary import read_areas
-from geo.columns import AREA_ID, attribute_columns, has_column
-from geo.columns import name_column as usual_name
-from geo.errors import GridError, InputError, Problem, name_first
-from geo.grid import Grid
-from geo.membership import Membership, membership
-from geo.overlaps import name_overlaps
-from geo.repair import Repairs
-from geo.reproject import reproject
+from geo.core.columns import AREA_ID, attribute_columns, has_column
+from geo.core.columns import name_column as usual_name
+from geo.core.errors import GridError, InputError, Problem, name_first
+from geo.grids.grid import Grid
+from geo.grids.membership import Membership, membership
+from geo.grids.overlaps import name_overlaps
+from geo.grids.reproject import reproject
+from geo.sources.boundary import read_areas
+from geo.sources.repair import Repairs
 from pipeline.config.level_schema import COUNTRY, COUNTS, TRAINING
 from pipeline.config.schema import Config
 
@@ -100,8 +100,8 @@ def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.
     ----------
     config : Config
     problems : list of Problem
-        Appended to: what :func:`geo.boundary.read_areas` finds, a column that is not there, totals
-        that are no numbers.
+        Appended to: what :func:`geo.sources.boundary.read_areas` finds, a column that is not
+        there, totals that are no numbers.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def make_level(
     ----------
     name : str
     frame : GeoDataFrame
-        From :func:`geo.boundary.read_areas`.
+        From :func:`geo.sources.boundary.read_areas`.
     grid : Grid
     name_column : str or None
         A usual one, such as ``name``, if not given.

@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from models.core.thinning import features_of, thin
+from pipeline.core.sources import code_hash
 from pipeline.core.threads import map_in_order
 from pipeline.storage.local_commit import is_current
 from pipeline.storage.location import Location
@@ -16,26 +17,8 @@ from pipeline.store.bag_writer import (
     VERSION,
     NewBags,
     PixelRows,
-    bag_order,
     write_bags,
 )
-
-METHOD = 2  # part of the fingerprint of a thinned store
-
-
-class ThinnedStore(BagStore):
-    """A store of some pixels of another's areas, scaled as all of the other's pixels are.
-
-    Workers read it as any store: the scaling of the covariates is the driver's affair.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | Location, full: BagStore) -> None:
-        super().__init__(path)
-        self._full = full
-
-    def scaling(self, bags: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each covariate over all pixels of some bags."""
-        return self._full.scaling(bags)
 
 
 def thinned_store(
@@ -59,27 +42,25 @@ def thinned_store(
     """
     if cap == "all" or int(store.sizes.max()) <= int(cap):
         return store
-    fingerprint = f"{store.fingerprint}/thinned {METHOD} {cap} {seed}"
-    order = bag_order(store.n_bag, seed)
-    to_store = np.empty_like(order)  # the writer shuffles: hand it the bags so that none moves
-    to_store[order] = np.arange(store.n_bag)
+    fingerprint = f"{store.fingerprint}/thinned {code_hash(__name__)} {cap} {seed}"
     if not is_current(path, FORMAT, VERSION, fingerprint):
         kept, offsets, squares = _choose(store, int(cap), seed)
 
         def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-            first = offsets[to_store[bag]]
-            spans = zip((first + start).tolist(), (first + stop).tolist(), strict=True)
+            spans = zip(
+                (offsets[bag] + start).tolist(), (offsets[bag] + stop).tolist(), strict=True
+            )
             at = np.concatenate([np.arange(a, b) for a, b in spans])
             return PixelRows(kept.x[at], kept.weight[at], kept.coords[at], kept.pixel[at])
 
         write_bags(
             path,
             NewBags(
-                sizes=np.diff(offsets)[to_store],
+                sizes=np.diff(offsets),
                 rows=rows,
-                y=store.y[to_store],
-                ids=[store.ids[k] for k in to_store],
-                trials=None if store.trials is None else store.trials[to_store],
+                y=store.y,
+                ids=store.ids,
+                trials=store.trials,
                 covariates=store.covariates,
                 units=store.units,
                 grid=store.attrs["grid"],
@@ -98,8 +79,10 @@ def thinned_store(
             ),
             seed=seed,
             fingerprint=fingerprint,
+            order=np.arange(store.n_bag),
         )
-    return ThinnedStore(path, store)
+    # Workers scale nothing: the scaling of the covariates is the driver's affair.
+    return BagStore.open(path).scaled_by(store)
 
 
 def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray, np.ndarray]:
@@ -108,9 +91,8 @@ def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray
 
     def choose(number: int) -> tuple[PixelRows, np.ndarray, np.ndarray]:
         first, last = (int(k) for k in store.block_offsets[number : number + 2])
-        begin = int(store.offsets[first])
-        rows = store.read_rows(begin, int(store.offsets[last]))
-        offsets = store.offsets[first : last + 1] - begin
+        rows, offsets = store.block_rows(number), store.offsets[first : last + 1]
+        offsets = offsets - offsets[0]
         coords = rows.coords if store.has_coords else None
         features = features_of(rows.x, coords, offsets, mean, sd)
         rng = np.random.default_rng([seed, 5, number])

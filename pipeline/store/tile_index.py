@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from geo.grid import Grid, Tile
-from geo.membership import runs_of_bags
+from geo.grids.grid import Grid, Tile
+from geo.grids.membership import runs_of_bags
 
 
 class AreaPixels(Protocol):

@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
-from geo.errors import InputError, Problem
-from geo.temporary import temporary_directory
+from geo.core.errors import InputError, Problem
+from geo.core.temporary import temporary_directory
 from pipeline.config.catalogue import (
     constructor_names,
     model_class,
@@ -30,8 +30,9 @@ from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import LabelTask, compare_held_out
 from pipeline.evaluation.verdict import KEY, verdict
-from pipeline.prediction.csv_table import write_csv
 from pipeline.prediction.labels import LabelPredictions, tabulate_labels
+from pipeline.products.csv_table import write_csv
+from pipeline.responses.labels import Labels
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import read_column
 from pipeline.training.fit import fit as fit_model
@@ -138,9 +139,7 @@ def fit_bags(
         if held is not None:
             ids = [store.ids[bag] for bag in held.bag]
             table["held_out_probability"] = pd.Series(held.probability, ids)
-    report[KEY] = verdict(
-        report["held_out"], ("bag",), evaluation.against, "all bags", "give --folds"
-    )
+    report[KEY] = verdict(report["held_out"], ("bag",), Labels.against, "all bags", "give --folds")
     with temporary_directory(".bags-", out) as staging:
         model.save(staging / "model")
         write_csv(table, staging / "bags.csv", index=True)
@@ -199,9 +198,9 @@ def _hold_out(
     fold = stratified_folds(store.y, n_fold, seed)
     n_fold = int(fold.max()) + 1
 
-    def fit(train: np.ndarray, checkpoint: Path) -> Any:
+    def fit(train: np.ndarray, checkpoint: Path, told: Progress) -> Any:
         fresh = type(model)(**model.get_params())
-        fit_model(fresh, store, bags=train, checkpoint=checkpoint)
+        fit_model(fresh, store, bags=train, checkpoint=checkpoint, progress=told)
         return fresh
 
     if any(np.unique(store.y[fold != k]).size < 2 for k in range(n_fold)):

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geo.columns import LABELS, has_column, id_text
-from geo.errors import InputError, Problem, name_first
-from geo.table_format import TableFormat
-from geo.tables import find_table, table_errors
-from geo.temporary import temporary_directory
+from geo.core.columns import LABELS, has_column, id_text
+from geo.core.errors import InputError, Problem, name_first
+from geo.core.temporary import temporary_directory
+from geo.tables.registry import find_table, table_errors
+from geo.tables.table_format import TableFormat
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Location
 from pipeline.storage.object_commit import place_of
@@ -95,7 +95,7 @@ def import_table(
     Parameters
     ----------
     path : path
-        Table, one row an instance; see :data:`geo.tables.TABLES`.
+        Table, one row an instance; see :data:`geo.tables.registry.TABLES`.
     store : path, or address
         Where the store will stand, here or on an object store; it appears when complete.
     columns : InstanceColumns

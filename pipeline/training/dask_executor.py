@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -31,7 +30,7 @@ from models.training.executor import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.block_source import StoreBlockSource
-from pipeline.store.other_responses import OtherResponses
+from pipeline.store.series_source import SeriesSource
 from pipeline.training.half_matrices import halved, whole_sums
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
 
@@ -60,8 +59,8 @@ class DaskExecutor:
     ----------
     model : Estimator
         Only its constructor's arguments are sent.
-    source : StoreBlockSource
-        Workers open the store by its path, which must be valid on all of them.
+    source : StoreBlockSource or SeriesSource
+        Workers open the stores by their paths, which must be valid on all of them.
     client : distributed.Client
     device : {"cpu", "gpu", "auto"}
         What computes the blocks of a worker.
@@ -74,13 +73,12 @@ class DaskExecutor:
     def __init__(
         self,
         model: Estimator,
-        source: StoreBlockSource,
+        source: StoreBlockSource | SeriesSource,
         client: Client,
         device: Wanted = "cpu",
         device_memory: int | None = None,
         wait: float = WAIT_SECONDS,
     ) -> None:
-        store = source.store
         keep_freed_memory()  # each step allocates sums and matrices anew
         self._client = client
         self._wait = wait
@@ -90,13 +88,11 @@ class DaskExecutor:
         self._direct = True  # until a worker cannot be reached except through the scheduler
         self.job = Job(
             model=type(model)(**model.get_params()),
-            path=store.path.resolve() if isinstance(store.path, Path) else store.path,
-            fingerprint=store.fingerprint,
-            bags=source.bags,
+            source=source.reference,
+            fingerprint=source.fingerprint(),
             device=device if model.on_device else "cpu",
             device_memory=device_memory,
             n_joined=getattr(source, "n_joined", 1),
-            y=store.y if isinstance(store, OtherResponses) else None,
         )
 
     def __enter__(self) -> Self:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from geo.align import INVERSES
+from geo.sources.align import INVERSES
 from models.aggregate.effects import Effect, covariate_effects
 from models.aggregate.vbagg import VBAgg
 from pipeline.config.schema import Config
@@ -44,13 +45,19 @@ def told_effects(model: Any, store: BagStore, config: Config) -> dict[str, dict[
     if not isinstance(model, VBAgg):
         return {}
     sample = StoreBlockSource(store).summary(np.random.default_rng(config.fit.seed))
-    names = (*store.covariates, "east", "north", "up")
+    names = input_names(model, store.covariates)
     found = {}
     for effect in covariate_effects(model, sample.x, sample.coords, sample.pixel_weight):
         name = names[effect.column]
         own = config.covariates.get(name)
         found[name] = told(effect, names, "none" if own is None else own.transform)
     return found
+
+
+def input_names(model: Any, covariates: Sequence[str]) -> tuple[str, ...]:
+    """Return the name of each column of a model's inputs."""
+    area = ("area",) if getattr(model, "numbers_areas", False) else ()
+    return (*covariates, *area, "east", "north", "up")
 
 
 def told(effect: Effect, names: tuple[str, ...], transform: str) -> dict[str, Any]:

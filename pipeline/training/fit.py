@@ -15,15 +15,15 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from models.backend.blas import in_threads
 from models.core.block import BagBlock, check_labels, refuse_weightless
-from models.mil.calibration import mean_logit
-from models.mil.classifier import Classifier
-from models.mil.inner_folds import fit_with_inner_folds
+from models.mil.data.calibration import mean_logit
+from models.mil.data.classifier import Classifier
+from models.mil.data.inner_folds import fit_with_inner_folds
 from models.training.device import Wanted, block_executor, blocks_to_join, find_device, joined
 from models.training.estimator import Estimator
 from models.training.executor import Executor
@@ -31,9 +31,11 @@ from models.training.loop import StepReport, Training, start_training, train
 from models.training.optim import Plateau
 from pipeline.core.errors import ClusterError
 from pipeline.core.progress import Progress, Silent, Task
+from pipeline.core.sources import code_hash
 from pipeline.core.threads import map_in_order
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.series_source import SeriesSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 from pipeline.training.dask_executor import WAIT_SECONDS, DaskExecutor
 from pipeline.training.inner_progress import InnerProgress
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 def fit(
     model: Estimator,
-    store: BagStore,
+    store: BagStore | SeriesSource,
     client: Client | None = None,
     *,
     bags: np.ndarray | None = None,
@@ -63,11 +65,13 @@ def fit(
     ----------
     model : Estimator
         Its fitted attributes are set in place.
-    store : BagStore
+    store : BagStore or SeriesSource
+        The bags of one period, or of several.
     client : distributed.Client, optional
         Cluster that computes the blocks; threads of this process if not given.
     bags : (n_bag,) bool array, optional
-        Training bags; all if not given. They alone determine the scaling of the covariates.
+        Training bags; all that have a response if not given. They alone determine the scaling of
+        the covariates.
     checkpoint : path-like, optional
         Directory of checkpoints, one an epoch. If it has one of the same data and model, the fit
         resumes from it, with the same result as without the interruption.
@@ -93,7 +97,7 @@ def fit(
     part = _Part(store, client, progress or Silent(), n_thread, device, device_memory, wait, start)
     directory = None if checkpoint is None else Path(checkpoint)
     if isinstance(model, Classifier) and model.sweep != "single":
-        fitter = StoreFitter(part, bags, directory)
+        fitter = StoreFitter(part, cast(BagStore, store), bags, directory)
         check_labels(fitter.y)
         final = fit_with_inner_folds(model, fitter)
         training = fitter.whole[id(final)]
@@ -106,7 +110,7 @@ def fit(
 class _Part:
     """Where and how fits to bags of one store are made; arguments as of :func:`fit`."""
 
-    store: BagStore
+    store: BagStore | SeriesSource
     client: Client | None
     progress: Progress
     n_thread: int | None
@@ -115,22 +119,29 @@ class _Part:
     wait: float
     start: Estimator | None
 
+    def source(self, bags: np.ndarray | None) -> Any:
+        """Return the training bags, those where ``bags`` (n_bag,) is true."""
+        if isinstance(self.store, SeriesSource):
+            return self.store
+        return StoreBlockSource(self.store, bags)
+
     def fit(self, model: Estimator, bags: np.ndarray | None, directory: Path | None) -> Training:
         """Fit once to the bags where ``bags`` (n_bag,) is true."""
-        source = StoreBlockSource(self.store, bags)
+        source = self.source(bags)
         device, client, progress = self.device, self.client, self.progress
         n_thread, start = self.n_thread, self.start
         if not model.on_device:
             device = "cpu"
         found = find_device(device, self.device_memory) if client is None else None
-        if found is not None or (client is not None and device == "gpu"):
+        # Blocks of several periods are not put together: each has the posterior of its own.
+        one_period = isinstance(source, StoreBlockSource)
+        if one_period and (found is not None or (client is not None and device == "gpu")):
             batch = model.batch_bags if model.sweep == "minibatch" else None  # type: ignore[attr-defined]
-            n_pix = int(self.store.sizes[source.bags].sum())
-            source = joined(source, blocks_to_join(source.block_bags, n_pix, batch))
+            source = joined(source, blocks_to_join(source.block_bags, source.n_pix, batch))
         if model.responses == "labels":
-            check_labels(self.store.y[source.bags])
+            check_labels(source.store.y[source.bags])
         else:
-            refuse_weightless(self.store.bag_weight[source.bags])
+            refuse_weightless(source.bag_weight)
         if model.sweep == "single":  # type: ignore[attr-defined]
             return _fit_whole(model, source, client, progress, n_thread)
         fingerprint = _fit_fingerprint(model, source, start)
@@ -172,17 +183,21 @@ class StoreFitter:
     Parameters
     ----------
     part : _Part
+    store : BagStore
     bags : (n_bag,) bool array, optional
-        The data set: bags that are trained on or held out in turn; all if not given.
+        The data set: bags that are trained on or held out in turn; all that have a response if not
+        given.
     directory : Path, optional
         Of checkpoints, one inside it for each fit.
     """
 
-    def __init__(self, part: _Part, bags: np.ndarray | None, directory: Path | None) -> None:
-        self._part, self._directory = part, directory
-        self._bags = np.ones(part.store.n_bag, bool) if bags is None else np.asarray(bags, bool)
-        self.y = part.store.y[self._bags]
-        self.sizes = part.store.sizes[self._bags]
+    def __init__(
+        self, part: _Part, store: BagStore, bags: np.ndarray | None, directory: Path | None
+    ) -> None:
+        self._part, self._store, self._directory = part, store, directory
+        self._bags = store.in_training if bags is None else np.asarray(bags, bool)
+        self.y = store.y[self._bags]
+        self.sizes = store.sizes[self._bags]
         self.whole: dict[int, Training] = {}
         self._within: InnerProgress | None = None
 
@@ -219,7 +234,7 @@ class StoreFitter:
     def _by_block(
         self, keep: np.ndarray | None, predict: Callable[[BagBlock], np.ndarray]
     ) -> np.ndarray:
-        source = StoreBlockSource(self._part.store, self._kept(keep))
+        source = StoreBlockSource(self._store, self._kept(keep))
         blocks = np.flatnonzero(source.block_bags).tolist()
         found = map_in_order(lambda n: predict(source.read(n)), blocks, self._part.n_thread)
         return np.concatenate(list(found))
@@ -320,8 +335,10 @@ def _reporter(task: Task, n_bag: int) -> Any:
 def _fit_fingerprint(
     model: Estimator, source: StoreBlockSource, start: Estimator | None = None
 ) -> str:
-    # Without max_epochs, which users may raise to continue a fit.
+    # Without max_epochs, which users may raise to continue a fit. Other code would fit otherwise.
+    code = code_hash(__name__, type(model).__module__)
     params = {k: v for k, v in model.get_params().items() if k != "max_epochs"}
     begun = [] if start is None else [start_key(start)]
-    text = json.dumps([type(model).__name__, params, source.fingerprint(), *begun], sort_keys=True)
+    fitted = [type(model).__name__, params, source.fingerprint(), code, *begun]
+    text = json.dumps(fitted, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models.aggregate.hyperparameter_chain import EXPLANATIONS
-from pipeline.config.response_words import ResponseWords
 from pipeline.config.schema import Config
 
 KEY = "overdispersion"  # of the fit's summary and of evaluation.json
@@ -25,7 +24,7 @@ NOISE, SHORT, WIDE = EXPLANATIONS
 def told_modes(model: Any, config: Config) -> dict[str, Any]:
     """Return the entry of a record about a fitted model; none where it knows no modes."""
     modes = getattr(model, "modes_", None) or []
-    found = overdispersion(modes, model.link_name, ResponseWords.of(config).totals) if modes else {}
+    found = overdispersion(modes, model.link_name, config.response_kind.totals) if modes else {}
     return {KEY: found} if found else {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from models.training.loop import Training
@@ -12,14 +13,17 @@ from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
-from pipeline.config.schema import work_dir
+from pipeline.config.schema import Config, work_dir
 from pipeline.config.size_defaults import settings, sized
 from pipeline.store.bag_store import BagStore
+from pipeline.store.series_source import SeriesSource
 from pipeline.store.thinning import thinned_store
-from pipeline.training.effects import told_effects
+from pipeline.training.effects import input_names, told_effects
 from pipeline.training.fit import fit
 from pipeline.training.modes import KEY as OVERDISPERSION
 from pipeline.training.modes import told_modes
+from pipeline.training.series import open_series, read_series, sized_series
+from pipeline.training.update import update_model
 
 Found = TypeVar("Found")
 _PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
@@ -46,21 +50,22 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     """
     progress = context.progress
     work = work_dir(context.config)
-    whole = BagStore.open(context.place("work/bags.zarr"))
-    config = sized(context.config, whole.sizes)
-    place, cap = context.place("work/thinned-fit.zarr"), config.fit.area_pixels
-    store = thinned_store(whole, place, cap, config.fit.seed)
-    if store is not whole:
+    known = read_series(context.config)
+    if context.update:
+        return update_model(context, known)
+    found = _single(context) if context.config.series is None else _series(context)
+    config, source, store = found.config, found.source, found.store
+    if found.n_pix < found.n_all:
         progress.log(
-            f"fit: {store.n_pix:,} of {whole.n_pix:,} pixels, {cap:,} an area at most, bear the "
-            "exposure of all (fit.area_pixels)"
+            f"fit: {found.n_pix:,} of {found.n_all:,} pixels, {config.fit.area_pixels:,} an area "
+            "at most, bear the exposure of all (fit.area_pixels)"
         )
-    model = new_model(config)
+    model: Any = new_model(config)
     checkpoint = work / "checkpoint"
     with open_cluster(config.compute) as client:
         training = fit(
             model,
-            store,
+            source,
             client,
             checkpoint=checkpoint,
             progress=progress,
@@ -72,7 +77,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
-    slopes = _coefficients(model, store.covariates)
+    told = model if config.series is None else model.at(config.series.times[-1])
+    slopes = _coefficients(told, store.covariates)
     if slopes:
         listed = ", ".join(
             f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
@@ -81,7 +87,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
             "fit: slopes of the kernel's linear part, for a standard deviation of each covariate: "
             f"{listed}"
         )
-    modes = told_modes(model, config)
+    modes = told_modes(told, config)
     if modes:
         progress.log(f"fit: {modes[OVERDISPERSION]['sentence']}")
     return {
@@ -93,11 +99,52 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
         "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
-        "effects": told_effects(model, store, config),
+        "effects": told_effects(told, store, config),
         **modes,
-        "n_pixels": store.n_pix,
+        "n_pixels": found.n_pix,
         "settings": settings(config),
+        **({"series": known} if known else {}),
     }
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What a fit reads.
+
+    Attributes
+    ----------
+    config : Config
+        Settled for the size.
+    source : BagStore or SeriesSource
+    store : BagStore
+        Of the period that the fit is told of.
+    n_pix, n_all : int
+        Pixels that are read, and that they stand for.
+    """
+
+    config: Config
+    source: BagStore | SeriesSource
+    store: BagStore
+    n_pix: int
+    n_all: int
+
+
+def _single(context: StageContext) -> _Data:
+    whole = BagStore.open(context.place("work/bags.zarr")).training
+    config = sized(context.config, whole.sizes)
+    place = context.place("work/thinned-fit.zarr")
+    store = thinned_store(whole, place, config.fit.area_pixels, config.fit.seed)
+    return _Data(config, store, store, store.n_pix, whole.n_pix)
+
+
+def _series(context: StageContext) -> _Data:
+    series = open_series(context)
+    config = sized_series(context.config, series)
+    place = context.place("work/thinned-fit.zarr")
+    stores = series.thinned(place, config.fit.area_pixels, config.fit.seed)
+    source = series.source(stores)
+    last = next(store for store in reversed(stores) if store.in_training.any())
+    return _Data(config, source, last.numbered(series.ids), source.n_pix, series.n_pix)
 
 
 def convergence_of(training: Training) -> dict[str, float | None]:
@@ -143,7 +190,7 @@ def _told(training: Training, convergence: dict[str, float | None]) -> str:
 
 def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """Return the slope of the linear part for a standard deviation of each covariate."""
-    names = (*covariates, "east", "north", "up")
+    names = input_names(model, covariates)
     return {
         names[each.column]: {"mean": each.mean, "sd": each.sd}
         for each in getattr(model, "coefficients_", [])

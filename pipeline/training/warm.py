@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from models.aggregate.refinement import CLIMB
+from models.aggregate.fit_memory import CLIMB
 from models.training.estimator import Estimator
 from models.training.loop import Training
 from models.training.optim import Plateau

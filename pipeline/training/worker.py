@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from models.backend.arrays import keep_freed_memory
 from models.backend.blas import one_blas_thread
 from models.training.device import Wanted, block_executor, find_device, joined
@@ -17,10 +15,8 @@ from models.training.executor import Local
 from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
 from pipeline.core.plugins import load_plugins
-from pipeline.storage.location import Place
-from pipeline.store.bag_store import BagStore
-from pipeline.store.block_source import KEEP_MB, StoreBlockSource
-from pipeline.store.other_responses import OtherResponses
+from pipeline.store.block_source import KEEP_MB, BlockReference
+from pipeline.store.series_source import SeriesReference
 from pipeline.training.half_matrices import halved_sums, whole
 
 KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's own watermarks
@@ -30,18 +26,15 @@ KEEP_SHARE = 0.4  # of a worker's memory; the rest is for matrices and Dask's ow
 class Job:
     """Description of a fit, sent to each worker once.
 
-    It has the store's path, not the store: unpickling it must open no file. ``y`` is given where
-    the responses are others than the store's.
+    It has the paths of the stores, not the stores: unpickling it must open no file.
     """
 
     model: Estimator
-    path: Place
+    source: BlockReference | SeriesReference
     fingerprint: str
-    bags: np.ndarray
     device: Wanted = "cpu"
     device_memory: int | None = None
     n_joined: int = 1
-    y: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -94,16 +87,14 @@ class BlockWorker:
 
     def __init__(self, job: Job, n_thread: int) -> None:
         load_plugins()
-        store = BagStore.open(job.path)
-        if job.y is not None:
-            store = OtherResponses(store, job.y)
-        if store.fingerprint != job.fingerprint:
-            found = f"{job.path}: the worker's store differs from the driver's; run the fit again"
+        self._source = job.source.open(_keep_mb())
+        source = joined(self._source, job.n_joined)
+        if source.fingerprint() != job.fingerprint:
+            found = f"{self._source.place}: the worker's store differs from the driver's; run the "
+            found += "fit again"
             raise StoreError(found)
-        self._source = StoreBlockSource(store, job.bags, _keep_mb())
         self._n_joined = job.n_joined
         device = find_device(job.device, job.device_memory)
-        source = joined(self._source, job.n_joined)
         self._executor = block_executor(job.model, source, n_thread, device)
         keep_freed_memory()
         # Until this object is deleted: setting and lifting the limit in each step takes 4 ms.

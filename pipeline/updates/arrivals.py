@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geo.addresses import redacted
-from geo.errors import InputError, Problem
-from geo.period_text import natural_key
+from geo.core.addresses import redacted
+from geo.core.errors import InputError, Problem
+from geo.core.period_text import natural_key
 from pipeline.config.periods import MARK, period_files, periods_of
 from pipeline.config.reader import read_config
 from pipeline.config.schema import Config
-from pipeline.storage.files import text_digest, write_json
+from pipeline.storage.files import make_private, text_digest, write_json
 from pipeline.storage.location import Location, Storage, is_object_address
 
 
@@ -58,7 +58,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
 
     Raises
     ------
-    geo.errors.InputError
+    geo.core.errors.InputError
         If the configuration is invalid; missing files are allowed.
     """
     loaded = load_watched(config)
@@ -71,7 +71,7 @@ def new_counts(config: str | Path, now: float | None = None) -> list[Arrival]:
             continue
         token, modified = state
         settled = modified is None or now - modified >= loaded.update.settle_s
-        if settled and (seen or {}).get(_seen_key(address)) != token:
+        if settled and (seen or {}).get(seen_key(address)) != token:
             arrivals.append(Arrival(address, period, token))
     arrivals.sort(key=lambda each: natural_key(each.period or ""))
     if seen is None and len(arrivals) > 1:
@@ -87,7 +87,8 @@ def mark_seen(config: Config | str | Path, arrival: Arrival) -> None:
     path = _seen_path(loaded)
     # Earlier versions kept addresses with their secrets.
     kept = {key: token for key, token in (_seen(loaded) or {}).items() if redacted(key) == key}
-    seen = {**kept, _seen_key(arrival.address): arrival.token}
+    seen = {**kept, seen_key(arrival.address): arrival.token}
+    make_private(path.parent)
     write_json(path, dict(sorted(seen.items())), unique=True)
 
 
@@ -128,6 +129,17 @@ def known_periods(config: str | Path) -> list[str]:
     return periods_of(values, base, loaded.storage.open())
 
 
+def counts_before(config: Config, arrival: Arrival) -> str | None:
+    """Return the file of the period before an arrival's; None of a file without a period."""
+    known = sorted(_addresses(config), key=lambda each: natural_key(each[0] or ""))
+    before = [
+        path
+        for period, path in known
+        if natural_key(period or "") < natural_key(arrival.period or "")
+    ]
+    return before[-1] if before else None
+
+
 def _addresses(config: Config) -> list[tuple[str | None, str]]:
     values, base = _values(config)
     path = values[config.model.responses].get("path")
@@ -156,7 +168,7 @@ def _values(config: Config) -> tuple[dict[str, Any], Path]:
     return document.values, document.directory
 
 
-def _seen_key(address: str) -> str:
+def seen_key(address: str) -> str:
     """Return the name of an address in ``seen.json``, without its secrets."""
     shown = redacted(address)
     return shown if shown == address else f"{shown} {text_digest(address, 8)}"

@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from geo.addresses import redacted
-from geo.text_safety import one_line_text
+from geo.core.addresses import redacted
+from geo.core.text_safety import one_line_text
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.publishing.metrics import RunMetrics, recorded_metrics
 from pipeline.publishing.notify import send_notification
-from pipeline.publishing.publish import Publication
-from pipeline.publishing.summary import headline
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.runner import StageResult, run_stages, summarise_stages
 from pipeline.updates.arrivals import load_watched
 from pipeline.updates.map_run import error_message, title
 from pipeline.updates.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from pipeline.publishing.publish import Publication
 
 HELD = "Finished, not fit to publish"
 Result = TypeVar("Result")
@@ -80,6 +81,7 @@ class Attended:
         force: bool,
         on_start: Callable[[str], None],
         fingerprints: Fingerprints,
+        update: bool = False,
     ) -> list[StageResult]:
         """Run stages; after a transient error, those that have not finished."""
         done: dict[str, StageResult] = {}
@@ -95,6 +97,7 @@ class Attended:
                 rest,
                 progress,
                 force=force,
+                update=update,
                 on_start=on_start,
                 on_done=finish,
                 fingerprints=fingerprints,
@@ -106,6 +109,8 @@ class Attended:
 
     def published(self, config: Config, publication: Publication) -> None:
         """Add the result of publishing; notify if a gate held the map back."""
+        from pipeline.publishing.summary import headline
+
         self.metrics.end(publication)
         if publication.status == "held":
             self.notify(config, "gate", HELD, headline(config, publication))

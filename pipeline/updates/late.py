@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pipeline.config.schema import Config
 from pipeline.publishing.notify import send_notification
-from pipeline.storage.files import write_json
+from pipeline.storage.files import make_private, write_json
 
 N_KEPT = 200  # reported runs to remember; the scheduler lists no more late ones at once
 
@@ -48,5 +48,6 @@ def report_late_runs(config: Config, late: Mapping[str, str]) -> list[str]:
             each is not None for each in (config.notify.webhook, config.notify.email)
         ):
             reported.append(number)
+            make_private(path.parent)
             write_json(path, reported[-N_KEPT:], unique=True)
     return lines

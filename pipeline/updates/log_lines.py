@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from geo.text_safety import terminal_text
+from geo.core.text_safety import terminal_text
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Task
 from pipeline.updates.map_run import PercentProgress

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 from pipeline.core.errors import PipelineError, explain

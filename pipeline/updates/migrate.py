@@ -16,21 +16,27 @@ from typing import Any, cast
 
 import numpy as np
 
-from geo.errors import InputError, Problem
+from geo.core.errors import Problem
 from models.core import persist
 from pipeline.config.schema import Config
-from pipeline.publishing import versions
+from pipeline.publishing import object_versions, version_store
 from pipeline.publishing.publish import publish_dir
+from pipeline.publishing.versions import open_versions
 from pipeline.run import repeat
 from pipeline.storage.files import write_json
 from pipeline.storage.local_commit import MARKER, staged
+from pipeline.storage.location import Location, Place
 from pipeline.storage.lock import exclusive
+from pipeline.storage.place import read_place
 from pipeline.store import aligned_grid, bag_writer
+from pipeline.store.earlier_store import migrate_store
 from pipeline.training import checkpoint
 
 Step = Callable[[Path], None]
 #: Changes a copy of what has this format and version so that it has the next version.
 STEPS: dict[tuple[str, int], Step] = {}
+#: Rewrite what has this format and an earlier version to the version that is written.
+REWRITERS: dict[str, Step] = {bag_writer.FORMAT: migrate_store}
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,8 @@ class Format:
     ----------
     name : str
     readable : tuple of int
-        Versions that are read as they are; the last is the one that is written.
+        Versions that are read as they are; the last is the one that is written. The others are
+        rewritten where there is a rewriter.
     remade : bool
         Whether the next run makes it again if it is of another version.
     """
@@ -56,8 +63,9 @@ GRID = Format(aligned_grid.FORMAT, (aligned_grid.VERSION,), True)
 MODEL = Format(persist.FORMAT, (persist.VERSION,), True)
 CHECKPOINT = Format("disagg-checkpoint", (checkpoint.VERSION,), True)
 RECORD = Format(repeat.FORMAT, (repeat.VERSION,), False)
-PUBLICATION = Format(versions.KIND, versions.READABLE, False)
-FORMATS = (STORE, GRID, MODEL, CHECKPOINT, RECORD, PUBLICATION)
+PUBLICATION = Format(version_store.KIND, version_store.READABLE, False)
+POINTER = Format(object_versions.POINTER_KIND, (object_versions.POINTER_VERSION,), False)
+FORMATS = (STORE, GRID, MODEL, CHECKPOINT, RECORD, PUBLICATION, POINTER)
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Found:
 
     Attributes
     ----------
-    path : Path
+    path : Path or Location
     format : str
     version : int or None
         None if it cannot be told: damaged.
@@ -76,7 +84,7 @@ class Found:
         of an earlier version that nothing reads.
     """
 
-    path: Path
+    path: Place
     format: str
     version: int | None
     state: str
@@ -95,15 +103,21 @@ class Found:
 def examine_formats(config: Config) -> list[Found]:
     """Return all that a map has on disk, with its format and version."""
     work, found = config.output.dir / "work", []
-    for path, kind, read in (
+    published = publish_dir(config)
+    places: tuple[tuple[Place, Format, Callable[[Any], Any]], ...] = (
         (work / "bags.zarr", STORE, _marked),
         (work / "grid.zarr", GRID, _marked),
         (work / "model", MODEL, lambda p: _json(p / "model.json")["version"]),
         *((p, CHECKPOINT, _checkpoint) for p in sorted(work.glob("checkpoint/epoch-*.npz"))),
         (config.output.dir / "run.json", RECORD, lambda p: _json(p)["version"]),
-        *((each.path, PUBLICATION, _marked) for each in _published(config)),
-    ):
-        if path.exists():
+        (published / object_versions.POINTER, POINTER, lambda p: _json(p)["version"]),
+        *((each.path, PUBLICATION, _marked) for each in open_versions(published).all()),
+    )
+    for path, kind, read in places:
+        if isinstance(path, Location):
+            if kind is PUBLICATION or path.info() is not None:
+                found.append(_found(path, kind, read))
+        elif path.exists():
             found.append(_found(path, kind, read))
     return found
 
@@ -127,23 +141,17 @@ def migrate(config: Config) -> list[Found]:
     return done
 
 
-def _published(config: Config) -> list[versions.Version]:
-    try:
-        return versions.list_all_versions(publish_dir(config))
-    except InputError:  # results on an object store that are not published
-        return []
-
-
-def _found(path: Path, kind: Format, read: Callable[[Path], Any]) -> Found:
+def _found(path: Place, kind: Format, read: Callable[[Any], Any]) -> Found:
     try:
         version = int(read(path))
     except (OSError, ValueError, KeyError, TypeError):
         return Found(path, kind.name, None, "made again" if kind.remade else "damaged")
     if version in kind.readable:
-        state = "current" if version == kind.readable[-1] else "read"
+        state = "to migrate" if kind.name in REWRITERS else "read"
+        state = "current" if version == kind.readable[-1] else state
     elif version > kind.readable[-1]:
         state = "newer"
-    elif _steps(kind, version) is not None:
+    elif isinstance(path, Path) and _steps(kind, version) is not None:
         state = "to migrate"
     else:
         state = "made again" if kind.remade else "lost"
@@ -163,7 +171,10 @@ def _steps(kind: Format, version: int) -> list[Step] | None:
 
 
 def _migrate(found: Found, kind: Format) -> None:
-    if found.version is None:
+    if found.version is None or not isinstance(found.path, Path):
+        return
+    if kind.name in REWRITERS:
+        REWRITERS[kind.name](found.path)
         return
     steps = _steps(kind, found.version) or []
     target = found.version + len(steps)
@@ -184,12 +195,12 @@ def _migrate(found: Found, kind: Format) -> None:
             step(copy)
 
 
-def _marked(path: Path) -> Any:
+def _marked(path: Place) -> Any:
     return _json(path / MARKER)["version"]
 
 
-def _json(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+def _json(path: Place) -> dict[str, Any]:
+    return dict(json.loads(read_place(path)))
 
 
 def _checkpoint(path: Path) -> Any:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.schema import Config
-from pipeline.core.errors import ClusterError, StoreError, StoreInputError
+from pipeline.core.errors import ClusterError, NeverAnsweredError, StoreError, StoreInputError
 from pipeline.storage.location import StorageUnreachableError
 
 _PASSING = {
@@ -79,7 +79,7 @@ class RetryPolicy:
             try:
                 return function()
             except Exception as error:
-                if not is_transient(error):
+                if not is_transient(error) or isinstance(error, NeverAnsweredError):
                     raise
                 wait = delay * random.uniform(1.0, 1.0 + JITTER)
                 on_retry(error, wait, number)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import mil_contestants, mil_data, mil_papers, mil_runs, mil_sets, records
+from benchmarks import mil_contestants, mil_data, mil_papers, mil_runs, mil_sets
 from benchmarks.mil_baselines import bag_statistics, by_statistics
 from benchmarks.mil_baselines import extra_trees as make_extra_trees
 from benchmarks.mil_contestants import Contestant, contestants
@@ -94,30 +94,6 @@ def test_every_registered_classifier_takes_part():
     classifiers = {kind for kind, model in kinds().items() if model.responses == "labels"}
     assert classifiers <= set(contestants())
     assert {"extra_trees", "logistic", "gp_statistics"} <= set(contestants())
-
-
-def test_a_hash_follows_imports_but_not_comments(tmp_path, monkeypatch):
-    package = tmp_path / "hashed_sources"
-    (package / "inner").mkdir(parents=True)
-    for name in ("__init__.py", "inner/__init__.py"):
-        (package / name).write_text("")
-    top, used, other = package / "top.py", package / "inner" / "used.py", package / "other.py"
-    top.write_text("def f():\n    from hashed_sources.inner import used\n    return used.A\n")
-    used.write_text("A = 1\n")
-    other.write_text("B = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def hashed():
-        records._read_source.cache_clear()
-        return records.source_hash_of("hashed_sources.top", "hashed_sources")
-
-    before = hashed()
-    top.write_text('def f():\n    """Say."""\n    from hashed_sources.inner import used  # why\n'
-                   "    return used.A\n")  # fmt: skip
-    other.write_text("B = 2\n")
-    assert hashed() == before
-    used.write_text("A = 2\n")
-    assert hashed() != before
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ def _set(section: str, error: Error, name: str = "", **keys: Any) -> None:
 
 
 _set("model", Error("model.likelihood", "'poison'", "did you mean poisson?"), likelihood="poison")
-_set("model", Error("model.kernel", "'matren(space)' is not known", "matern12"),
+_set("model", Error("model.kernel", "'matren' is not known at column 7", "matern12"),
      kernel="ard + matren(space)")  # fmt: skip
-_set("model", Error("model.kernel", "is not known", "ard, rbf"),
+_set("model", Error("model.kernel", "is not a kernel at column 12", "write a word"),
      kernel="__import__('os').system('id')")  # fmt: skip
 _set("model", Error("model.kind", "'vbag'", "did you mean vbagg?"), kind="vbag")
 _set("model", Error("model.link", "'logarithm'", "choose from auto, square, exp"), link="logarithm")

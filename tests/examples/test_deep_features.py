@@ -9,12 +9,14 @@ from examples.deep_features import digits
 pytestmark = pytest.mark.ci
 
 
-def test_deep_features_are_better_than_pixels(capsys):
+def test_deep_features_are_better_than_pixels(capsys, monkeypatch):
+    monkeypatch.setattr(digits, "DIGITS", (4,))
+    monkeypatch.setattr(digits, "N_PASS", 60)
     means = digits.main()
     printed = capsys.readouterr().out
     pixels, deep = means["pixels"], means["deep features"]
     assert f"{deep['auc']:.3f}" in printed
-    assert pixels["auc"] < 0.7  # 600 sheets: a standard error of 0.02 at most
+    assert pixels["auc"] < 0.7  # 200 sheets: a standard error of 0.04 at most
     assert deep["auc"] > 0.8
     assert deep["auc"] > pixels["auc"] + 0.2
     assert deep["accuracy"] > pixels["accuracy"] + 0.1

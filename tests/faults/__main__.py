@@ -20,7 +20,10 @@ from typing import Any
 import numpy as np
 
 from tests.faults.bench import ROOT, Bench
-from tests.faults.kinds import NotPossibleError, load_kinds, run_trial
+from tests.faults.kinds import Kind, NotPossibleError, load_kinds, run_trial
+from tests.faults.publishing import StoreBench
+
+GROUPS = ("driver", "cluster", "publishing")
 
 
 def main() -> int:
@@ -31,24 +34,29 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin none after so many")
     parser.add_argument("--only", default="", help="KIND, or KIND:SEED for one trial again")
-    parser.add_argument("--group", choices=["driver", "cluster"], help="one half of the kinds")
+    parser.add_argument("--group", choices=GROUPS, help="some of the kinds")
     parser.add_argument("--reverse", action="store_true", help="the last of them first")
     parser.add_argument("--merge", nargs="+", type=Path, help="make one summary of several")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/faults.json")
+    parser.add_argument("--reads", type=int, default=0, help="of what is published, at least")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    name = "publishing_faults.json" if given.group == "publishing" else "faults.json"
+    given.out = given.out or ROOT / "benchmarks/results" / name
     if given.merge:
         return _merge(given.merge, given.out)
+    # Those of publishing need no country and no fit: they are a run of their own.
+    publishing = "publishing" in (given.group, *_group(kinds, given.only))
+    kinds = {n: k for n, k in kinds.items() if (k.group == "publishing") == publishing}
     plan = _plan(given.count, given.seed, given.only, {k.name: k.weight for k in kinds.values()})
     if given.group:
-        on_cluster = given.group == "cluster"
-        of = {name: kind.provoke.__module__.endswith("clusters") for name, kind in kinds.items()}
-        plan = [(kind, number) for kind, number in plan if of[kind] == on_cluster]
+        plan = [(kind, number) for kind, number in plan if kinds[kind].group == given.group]
     plan = plan[::-1] if given.reverse else plan
     started = time.monotonic()
     trials: list[dict[str, Any]] = []
+    reads: dict[str, Any] = {}
     directory = Path(tempfile.mkdtemp(prefix="disagg-faults-"))
     try:
-        with Bench(directory) as bench:
+        with (StoreBench if publishing else Bench)(directory) as bench:
             setup = time.monotonic() - started
             for number, (kind, seed) in enumerate(plan):
                 if time.monotonic() - started > 60 * given.minutes:
@@ -66,9 +74,19 @@ def main() -> int:
                     flush=True,
                 )
                 _write(given.out, given.seed, setup, time.monotonic() - started, trials)
+            if isinstance(bench, StoreBench):
+                reads = bench.reads(given.reads)
+                print(f"reads of the pointer and its version: {reads}")
+                trials_seconds = time.monotonic() - started
+                _write(given.out, given.seed, setup, trials_seconds, trials, reads)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return int(any(trial.get("wrong") for trial in trials))
+    return int(bool(reads.get("wrong")) or any(trial.get("wrong") for trial in trials))
+
+
+def _group(kinds: dict[str, Kind], only: str) -> tuple[str, ...]:
+    kind = kinds.get(only.partition(":")[0])
+    return () if kind is None else (kind.group,)
 
 
 def _merge(parts: list[Path], out: Path) -> int:
@@ -98,7 +116,12 @@ def _plan(count: int, seed: int, only: str, weights: dict[str, int]) -> list[tup
 
 
 def _write(
-    path: Path, seed: int, setup: float, seconds: float, trials: list[dict[str, Any]]
+    path: Path,
+    seed: int,
+    setup: float,
+    seconds: float,
+    trials: list[dict[str, Any]],
+    reads: dict[str, Any] | None = None,
 ) -> None:
     summary: dict[str, dict[str, Any]] = {}
     for trial in trials:
@@ -116,9 +139,10 @@ def _write(
         row["seconds"] = round(row["seconds"] + trial["seconds"], 1)
     names = ("provoked", "well", "wrong")
     told = {
-        "command": "python -m tests.faults --count 200",
+        "command": " ".join(["python -m tests.faults", *sys.argv[1:]]),
         "seed": seed,
         **{name: sum(row[name] for row in summary.values()) for name in names},
+        **({} if reads is None else {"reads": reads}),
         "seconds": round(seconds, 1),
         "setup_seconds": round(setup, 1),
         "machine": {

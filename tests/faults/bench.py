@@ -39,7 +39,7 @@ class Ended:
 class Run:
     """A process under way."""
 
-    bench: Bench
+    bench: Processes
     pid: int
     stderr: Path
     started: float = field(default_factory=time.monotonic)
@@ -67,8 +67,8 @@ class Run:
         return Ended(status, text.splitlines())
 
 
-class Bench:
-    """One country, one server of processes, and one trial after the other.
+class Processes:
+    """One server of processes, and one trial after the other.
 
     Parameters
     ----------
@@ -78,17 +78,12 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.out = directory / "out"  # always the same: nothing may depend on it, nothing does
-        self.country = Country(directory / "country")
-        self.expected: dict[bool, Digests] = {}
-        self.counts: dict[str, int] = {}
-        self.seconds = 0.0
         self._ended: dict[int, int] = {}
         self._number = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Start the server and make the undisturbed runs."""
+        """Start the server."""
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.driver", "serve"],
             cwd=ROOT,
@@ -105,19 +100,6 @@ class Bench:
         )
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == "ready\n"
-        for other in (True, False):
-            self.clear()
-            ended = self.start(self.config(other=other), report=True).wait()
-            if ended.status != 0:
-                raise RuntimeError("\n".join(["the undisturbed run failed", *ended.lines]))
-            self.expected[other] = digests(self.out)
-            shutil.copytree(self.out, self.directory / f"finished-{other}")
-        self.clear()
-        if self.start(self.config(), "ingest").wait().status != 0:
-            raise RuntimeError("the undisturbed ingest failed")
-        shutil.copytree(self.out, self.directory / "ingested")
-        told = json.loads((self.directory / "report.json").read_text())
-        self.counts, self.seconds = told["counts"], told["seconds"]
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -140,6 +122,88 @@ class Bench:
                 if mine and process.pid != self._server.pid and not _is_zombie(process):
                     found.append(process)
         return found
+
+    def _start(self, **request: Any) -> Run:
+        self._number += 1
+        stderr = self.directory / f"stderr-{self._number % 20}"
+        stderr.unlink(missing_ok=True)
+        answer = self._ask({"op": "start", "stdout": os.devnull, "stderr": str(stderr), **request})
+        self._ended.pop(int(answer["pid"]), None)  # a number that has been used before
+        return Run(self, int(answer["pid"]), stderr)
+
+    def poll(self, pid: int) -> int | None:
+        """Return the exit status of a process, None while it runs."""
+        if pid not in self._ended:
+            status = self._ask({"op": "poll", "pid": pid})["status"]
+            if status is None:
+                return None
+            self._ended[pid] = status
+        return self._ended[pid]
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            assert self._server.stdin is not None
+            assert self._server.stdout is not None
+            self._server.stdin.write(json.dumps(request) + "\n")
+            self._server.stdin.flush()
+            return dict(json.loads(self._server.stdout.readline()))
+
+    def check_told(self, ended: Ended, statuses: tuple[int, ...], *, told: str) -> list[str]:
+        """Check the status, and that standard error has exactly one line, as a pattern has it."""
+        wrong = []
+        if ended.status not in statuses:
+            wrong.append(f"exit status {ended.status}, not one of {statuses}")
+        if len(ended.lines) != 1 or not re.fullmatch(told, ended.lines[0]):
+            wrong.append(f"told {ended.lines[:12]!r}, not one line like {told!r}")
+        return wrong
+
+    def check_processes(self) -> list[str]:
+        """Check that no process of the trial is left; workers get a moment to notice."""
+        end = time.monotonic() + 30
+        while left := self.processes():
+            if time.monotonic() > end:
+                for process in left:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+                return [f"{len(left)} processes are left behind"]
+            time.sleep(0.1)
+        return []
+
+
+class Bench(Processes):
+    """A country, and what undisturbed runs leave of it.
+
+    Parameters
+    ----------
+    directory : Path
+        For everything; should be on a disk with some 100 MB.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.out = directory / "out"  # always the same: nothing may depend on it, nothing does
+        self.country = Country(directory / "country")
+        self.expected: dict[bool, Digests] = {}
+        self.counts: dict[str, int] = {}
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        """Start the server and make the undisturbed runs."""
+        super().__enter__()
+        for other in (True, False):
+            self.clear()
+            ended = self.start(self.config(other=other), report=True).wait()
+            if ended.status != 0:
+                raise RuntimeError("\n".join(["the undisturbed run failed", *ended.lines]))
+            self.expected[other] = digests(self.out)
+            shutil.copytree(self.out, self.directory / f"finished-{other}")
+        self.clear()
+        if self.start(self.config(), "ingest").wait().status != 0:
+            raise RuntimeError("the undisturbed ingest failed")
+        shutil.copytree(self.out, self.directory / "ingested")
+        told = json.loads((self.directory / "report.json").read_text())
+        self.counts, self.seconds = told["counts"], told["seconds"]
+        return self
 
     def clear(self, start: str | None = None) -> None:
         """Empty the output directory, or put there what an undisturbed run left.
@@ -185,40 +249,7 @@ class Bench:
         scratch = str(self.directory / "scratch")
         return self._start(role="worker", scheduler=scheduler, scratch=scratch, port=port)
 
-    def _start(self, **request: Any) -> Run:
-        self._number += 1
-        stderr = self.directory / f"stderr-{self._number % 20}"
-        stderr.unlink(missing_ok=True)
-        answer = self._ask({"op": "start", "stdout": os.devnull, "stderr": str(stderr), **request})
-        return Run(self, int(answer["pid"]), stderr)
-
-    def poll(self, pid: int) -> int | None:
-        """Return the exit status of a process, None while it runs."""
-        if pid not in self._ended:
-            status = self._ask({"op": "poll", "pid": pid})["status"]
-            if status is None:
-                return None
-            self._ended[pid] = status
-        return self._ended[pid]
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            assert self._server.stdin is not None
-            assert self._server.stdout is not None
-            self._server.stdin.write(json.dumps(request) + "\n")
-            self._server.stdin.flush()
-            return dict(json.loads(self._server.stdout.readline()))
-
     # -- judging -----------------------------------------------------------------------------
-
-    def check_told(self, ended: Ended, statuses: tuple[int, ...], *, told: str) -> list[str]:
-        """Check the status, and that standard error has exactly one line, as a pattern has it."""
-        wrong = []
-        if ended.status not in statuses:
-            wrong.append(f"exit status {ended.status}, not one of {statuses}")
-        if len(ended.lines) != 1 or not re.fullmatch(told, ended.lines[0]):
-            wrong.append(f"told {ended.lines[:12]!r}, not one line like {told!r}")
-        return wrong
 
     def check_visible(self, allowed: tuple[bool, ...]) -> list[str]:
         """Check that whatever can be seen is whole: bit for bit what an undisturbed run leaves."""
@@ -247,18 +278,6 @@ class Bench:
             f"{name} differs" for name in found if expected.get(name, found[name]) != found[name]
         ]
         return wrong
-
-    def check_processes(self) -> list[str]:
-        """Check that no process of the trial is left; workers get a moment to notice."""
-        end = time.monotonic() + 30
-        while left := self.processes():
-            if time.monotonic() > end:
-                for process in left:
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
-                return [f"{len(left)} processes are left behind"]
-            time.sleep(0.1)
-        return []
 
     @property
     def finished(self) -> Path:

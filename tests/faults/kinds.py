@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.faults.bench import Bench, Run, small_disk
+from tests.faults.bench import Bench, Processes, Run, small_disk
 from tests.faults.driver import PLACES
 
-MODULES = ("tests.faults.flips", "tests.faults.clusters")
+MODULES = ("tests.faults.flips", "tests.faults.clusters", "tests.faults.publishing")
 GO_ON = r".*; finished work is kept; continue with `disagg \w+ .*`"
 FULL = r"error: .+: (no space left on device|file too large); .+, then continue with `disagg .*`"
 
@@ -55,11 +55,17 @@ class Kind:
 
     name: str
     weight: int
-    provoke: Callable[[Bench, np.random.Generator, Trial], None]
+    provoke: Callable[[Any, np.random.Generator, Trial], None]
+
+    @property
+    def group(self) -> str:
+        """``cluster``, ``publishing``, or ``driver``: one process, its disk and its files."""
+        module = self.provoke.__module__.rpartition(".")[2]
+        return {"clusters": "cluster", "publishing": "publishing"}.get(module, "driver")
 
 
 KINDS: dict[str, Kind] = {}
-Provoke = Callable[[Bench, np.random.Generator, Trial], None]
+Provoke = Callable[[Any, np.random.Generator, Trial], None]  # of the bench of its group
 
 
 def fault(name: str, weight: int) -> Callable[[Provoke], Provoke]:
@@ -79,7 +85,7 @@ def load_kinds() -> dict[str, Kind]:
     return KINDS
 
 
-def run_trial(bench: Bench, kind: str, seed: list[int], tries: int = 8) -> Trial:
+def run_trial(bench: Processes, kind: str, seed: list[int], tries: int = 8) -> Trial:
     """Provoke a failure; a moment that does not come is drawn again.
 
     Raises

@@ -202,7 +202,8 @@ class Terminations:
             else:
                 source = self._far_raster(name)
                 server: Any = silent_server() if "opening" in kind else breaking_off(source, 20_000)
-                path = f"http://127.0.0.1:{stack.enter_context(server)}/{source.name}"
+                # A TIFF by its name would be copied, by Python; GDAL itself waits in a read.
+                path = f"http://127.0.0.1:{stack.enter_context(server)}/{source.stem}"
             data = yaml.safe_load(self.config.read_text())
             data["covariates"][name] |= {"path": path}
             config = self.directory / "hostile.yaml"

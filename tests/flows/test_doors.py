@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import urllib.error
@@ -22,7 +23,7 @@ import pytest
 from flows import login
 from flows.deploy import PROCESS
 from flows.watch import _of_map
-from tests.flows.conftest import Map
+from tests.flows.conftest import ENDED, ROOT, Map
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -141,6 +142,15 @@ class Doors:
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), None
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Return the answer to a request with the login."""
+        token = base64.b64encode(self.login.encode()).decode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Basic {token}"}
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/api{path}", data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
 
 @pytest.fixture(scope="module")
 def doors(
@@ -174,6 +184,53 @@ def test_a_pool_takes_no_command_from_a_run(doors: Doors) -> None:
     pool = doors.call("/work_pools/maps", doors.login)[2]
     assert pool["base_job_template"]["job_configuration"] == PROCESS["job_configuration"]
     assert not pool["base_job_template"]["variables"]["properties"]
+
+
+@pytest.mark.timeout(400)  # a worker starts a run, of which there may be another
+def test_a_run_with_a_command_of_its_own_does_not_execute_it(doors: Doors, tmp_path: Path) -> None:
+    """Not even with the login: what a worker starts, the pool alone says."""
+    found = doors.call("/deployments/name/update-map/doors", doors.login)[2]
+    marks = [tmp_path / "command", tmp_path / "env", tmp_path / "directory"]
+    (tmp_path / "prefect.py").write_text(f"open({str(marks[2])!r}, 'w')\n")
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(marks[1])!r}, 'w')\n")
+    variables = {
+        "command": f"touch {marks[0]}",
+        "env": {"PYTHONPATH": str(tmp_path)},
+        "working_dir": str(tmp_path),
+    }
+    body = {"parameters": {"config": "/nowhere.yaml"}, "job_variables": variables}
+    made = doors.post(f"/deployments/{found['id']}/create_flow_run", body)
+    # If the server takes the run at all, the worker starts it as any other: it finds no map.
+    doors.home.wait(
+        "the run's end",
+        lambda: doors.call(f"/flow_runs/{made['id']}", doors.login)[2]["state"]["type"] in ENDED,
+        300,
+    )
+    state = doors.call(f"/flow_runs/{made['id']}", doors.login)[2]["state"]
+    assert "/nowhere.yaml" in state["message"]  # it ran, by the pool's own command
+    assert not [each.name for each in marks if each.exists()]
+
+
+def test_a_map_that_is_no_longer_served_loses_its_schedule(
+    doors: Doors, country: Path, tmp_path: Path
+) -> None:
+    others = [Map(tmp_path / name, country, name).config for name in ("dropped", "by-hand")]
+    code = (
+        "import sys; from flows.deploy import SERVED, deploy, unschedule\n"
+        "deploy(sys.argv[1], '0 0 1 1 *', tags=[SERVED]); deploy(sys.argv[2], '0 0 1 1 *')\n"
+        "print(unschedule(['update-map/doors']))"
+    )
+    doors.home.env["PREFECT_API_AUTH_STRING"] = doors.login
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, others)],
+        env=doors.home.env, cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "['update-map/dropped']"
+    for name, number in (("dropped", 0), ("by-hand", 1), ("doors", 1)):
+        found = doors.call(f"/deployments/name/update-map/{name}", doors.login)[2]
+        assert len(found["schedules"]) == number, name
+        due = doors.post("/flow_runs/filter", {"deployments": {"id": {"any_": [found["id"]]}}})
+        assert number or not [each for each in due if each["auto_scheduled"]]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
@@ -220,17 +277,8 @@ def test_a_page_of_another_origin_starts_no_run(doors: Doors) -> None:
     # The page of the server speaks to nobody else.
     elsewhere = [url for url in asked if not url.startswith((doors.url, "data:", "blob:"))]
     assert not elsewhere
-    body = json.dumps({"deployments": {"name": {"any_": ["doors"]}}}).encode()
-    request = urllib.request.Request(
-        f"{doors.url}/api/flow_runs/filter",
-        data=body,
-        headers={
-            "Content-Type": "application/json",
-            "Authorization": "Basic " + base64.b64encode(doors.login.encode()).decode(),
-        },
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        runs = json.loads(answer.read())
+    runs = doors.post("/flow_runs/filter", {"deployments": {"name": {"any_": ["doors"]}}})
+    runs = [run for run in runs if run["parameters"].get("config") != "/nowhere.yaml"]
     # The watch may have found the counts; nothing else may have started a run.
     assert all(run["auto_scheduled"] or "new-counts" in run["tags"] for run in runs)
     assert not any(run["job_variables"] for run in runs)

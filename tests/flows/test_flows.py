@@ -24,7 +24,7 @@ import flows.tasks
 import flows.update
 from flows.tasks import is_retryable
 from flows.update import HELD, SKIPPED, update_map
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.publishing.gates import Check
 from pipeline.publishing.publish import Publication
 from pipeline.storage.lock import hold_map

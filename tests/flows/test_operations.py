@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from pipeline.publishing.versions import current_version, list_versions, roll_back
+from pipeline.publishing.versions import current_version, list_versions, open_versions
 from pipeline.updates.arrivals import mark_seen, new_counts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -219,7 +219,7 @@ def test_a_failed_gate_is_finished_not_fit_and_rollback(server, make_map, tmp_pa
     assert current_version(published).name == "v0002"
     text = (made.directory / "prom" / "disagg_gated.prom").read_text()
     assert 'disagg_runs_total{map="gated",outcome="held"} 1.0' in text
-    roll_back(published)
+    open_versions(published).roll_back()
     assert os.readlink(published / "current") == "versions/v0001"
 
 

@@ -68,6 +68,7 @@ def test_aws_takes_the_definitions_and_an_array_job(account):
     assert kept["retryStrategy"]["attempts"] == 10
     assert container["readonlyRootFilesystem"]
     assert container["user"] == "65534:65534"
+    assert "--publish" in container["command"]
     assert batch.describe_job_queues(jobQueues=["disagg"])["jobQueues"]
     job = _json(AWS / "array-job.json")
     n_map = len(job["containerOverrides"]["environment"][0]["value"].split())
@@ -206,14 +207,16 @@ def test_a_run_needs_no_more_rights_than_the_policy_gives(s3, tmp_path, monkeypa
     assert request(s3, "PUT", "/maps")[0] == 200
     for path in filter(Path.is_file, country.directory.iterdir()):
         request(s3, "PUT", f"/maps/my/{path.name}", path.read_bytes())
-    text = country.local.read_text().replace("dir: out", "dir: s3://maps/other")
+    text = country.local.read_text() + "gates: {better_than_constant: false}\n"
+    request(s3, "PUT", "/maps/my/disagg.yaml", text.encode())
+    text = text.replace("dir: out", "dir: s3://maps/other")
     request(s3, "PUT", "/maps/my/outside.yaml", text.encode())
     weather = Weather(denied=1.0, only=lambda method, path: not _allows(policy, method, path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(location, "_FIRST_WAIT", 0.01)
     with stormy(s3, weather) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        status = main(["run", "s3://maps/my/disagg.yaml"])
+        status = main(["run", "s3://maps/my/disagg.yaml", "--publish"])
         assert [each for each in weather.log if each[2] == "denied"] == []
         assert status == 0
         actions = {_asked(method, path)[0] for method, path, _ in weather.log}
@@ -227,6 +230,15 @@ def test_a_run_needs_no_more_rights_than_the_policy_gives(s3, tmp_path, monkeypa
     assert "s3://maps/other" in line
     status, data = request(s3, "GET", "/maps/my/out/rate_mean.tif")
     assert (status, data) == (200, (country.out / "rate_mean.tif").read_bytes())
+    # A reader's rights are enough for what is published, and for nothing else.
+    read = _json(INFRA / "policies/s3-read.json")
+    at = "/maps/my/out/published"
+    version = json.loads(request(s3, "GET", f"{at}/current.json")[1])["path"]
+    assert request(s3, "GET", f"{at}/{version}/rate_mean.tif")[1] == data
+    for path in (f"{at}/current.json", f"{at}/{version}/rate_mean.tif"):
+        assert _allows(read, "GET", path)
+        assert not _allows(read, "PUT", path)
+    assert not _allows(read, "GET", "/maps/my/cases.csv")
 
 
 def test_policies_name_no_more_than_one_prefix():

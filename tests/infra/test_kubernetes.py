@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -225,8 +226,9 @@ def test_crashed_pods_of_the_worker_s_namespace_alone_are_watched():
     assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
 
 
-def test_the_map_on_a_volume_is_published():
-    (container,) = _job("volume")["template"]["spec"]["containers"]
+@pytest.mark.parametrize("overlay", ["bucket", "volume"])
+def test_a_map_that_passes_its_gates_is_published(overlay):
+    (container,) = _job(overlay)["template"]["spec"]["containers"]
     assert container["args"][:2] == ["disagg", "run"]
     assert "--publish" in container["args"]
 
@@ -283,13 +285,14 @@ def test_the_pods_that_a_run_asks_for_are_valid_and_the_same(device):
         assert ours["automountServiceAccountToken"] == theirs["automountServiceAccountToken"]
 
 
-def test_jobs_of_prefect_are_valid_and_confined():
-    """The pool's template, filled in with its defaults and what Prefect adds to a run."""
-    template = json.loads((KUBERNETES / "prefect-pool.json").read_text())
-    variables = template["variables"]["properties"]
-    given = {name: each["default"] for name, each in variables.items() if "default" in each}
-    given |= {"name": "run", "command": ["prefect", "flow-run", "execute"], "labels": {"a": "b"}}
-    given |= {"annotations": {}, "env": [{"name": "PREFECT__FLOW_RUN_ID", "value": "1"}]}
+def prefect_job(prefix: str = "") -> dict[str, Any]:
+    """Return a run's Job: the pool's template with its defaults and what Prefect adds to a run."""
+    text = (KUBERNETES / "prefect-pool.json").read_text()
+    for name in ('"app.kubernetes.io/instance": "', '"serviceAccountName": "'):
+        text = text.replace(name, name + prefix)
+    template = json.loads(text)
+    known = template["variables"]["properties"]
+    given = {name: each["default"] for name, each in known.items() if "default" in each}
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):
@@ -297,16 +300,37 @@ def test_jobs_of_prefect_are_valid_and_confined():
         if isinstance(value, list):
             return [filled(each) for each in value]
         named = re.fullmatch(r"\{\{ (\w+) \}\}", value) if isinstance(value, str) else None
-        if named:
-            assert named[1] in variables
-            return given[named[1]]
-        return (
-            re.sub(r"\{\{ (\w+) \}\}", lambda m: given[m[1]], value)
-            if "{{" in str(value)
-            else value
-        )
+        return given[named[1]] if named else value
 
     job = filled(template["job_configuration"]["job_manifest"])
+    pod = job["spec"]["template"]
+    # Its worker refuses a template without these two, which Kubernetes does not know there.
+    assert (pod["spec"].pop("parallelism"), pod["spec"].pop("completions")) == (1, 1)
+    labels = {"app.kubernetes.io/name": "a-deployment", "prefect.io/flow-run-name": "run"}
+    labels |= template["job_configuration"]["labels"]  # a run's own, if it may have any
+    job["metadata"] |= {"generateName": "run-", "namespace": "disagg", "labels": labels}
+    pod["metadata"] = {"labels": labels}
+    pod["spec"]["containers"][0] |= {
+        "args": ["prefect", "flow-run", "execute"],
+        "env": [{"name": "PREFECT__FLOW_RUN_ID", "value": "1"}],
+    }
+    return job
+
+
+def test_a_run_of_prefect_chooses_its_size_alone():
+    """Whoever may start a run says neither its command nor its image, account, labels or files."""
+    template = json.loads((KUBERNETES / "prefect-pool.json").read_text())
+    asked = json.dumps(template["job_configuration"])
+    times = {"finished_job_ttl", "job_watch_timeout_seconds", "pod_watch_timeout_seconds"}
+    free = {"cpu", "memory", "stream_output"} | times
+    # A run fills any placeholder, whether the pool has such a variable or not.
+    assert set(re.findall(r"\{\{\s*([^}]*?)\s*\}\}", asked)) == free
+    assert set(template["variables"]["properties"]) == free
+    assert "env" not in template["job_configuration"]  # Prefect would add a run's own
+
+
+def test_jobs_of_prefect_are_valid_and_confined():
+    job = prefect_job()
     validate(job)
     ours, theirs = job["spec"]["template"]["spec"], _job()["template"]["spec"]
     for key in ("terminationGracePeriodSeconds", "automountServiceAccountToken", "restartPolicy"):
@@ -315,8 +339,26 @@ def test_jobs_of_prefect_are_valid_and_confined():
     (container,) = ours["containers"]
     assert container["securityContext"] == pods.CONTAINER_SECURITY
     assert "command" not in container
-    labels = job["spec"]["template"]["metadata"]["labels"]
-    assert labels == {"app.kubernetes.io/name": "disagg-run"}  # the network's rules know it
+    # The network's rules know a run by its labels.
+    ours, theirs = job["spec"]["template"], _job()["template"]
+    assert theirs["metadata"]["labels"].items() <= ours["metadata"]["labels"].items()
+
+
+def _hold_disk(plan: dict[str, Any], patched: int) -> None:
+    """The rule of docs/deployment.md: output.dir and copies of inputs, and a half to spare."""
+    needed = math.ceil(1.5 * (plan["disk_bytes"] + plan["bytes"]["copies"]) / 2**20)
+    (job,) = yaml.safe_load_all((KUBERNETES / "base/map.yaml").read_text())
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    limit = 1024 * int(container["resources"]["limits"]["ephemeral-storage"].removesuffix("Gi"))
+    google = json.loads((KUBERNETES.parent / "batch/google/job.json").read_text())
+    task = google["taskGroups"][0]["taskSpec"]["computeResource"]
+    assert needed <= patched <= limit <= int(task["bootDiskMib"])
+    # With rasters at addresses, their copies are within the limit too.
+    plan["bytes"]["copies"] += 10 << 30
+    script = [sys.executable, KUBERNETES / "resources.py"]
+    text = subprocess.check_output(script, input=json.dumps(plan), text=True)
+    more = yaml.safe_load(text)[0]["value"]["limits"]["ephemeral-storage"]
+    assert int(more.removesuffix("Mi")) >= needed + 15 * 1024
 
 
 def test_resources_follow_the_plan(country, capsys, tmp_path):
@@ -330,6 +372,7 @@ def test_resources_follow_the_plan(country, capsys, tmp_path):
     asked = int(resources["limits"]["memory"].removesuffix("Mi")) << 20
     assert peak <= asked <= max(2 * peak, 2 << 30)
     assert resources["requests"]["cpu"] == "4"
+    _hold_disk(json.loads(plan), int(resources["limits"]["ephemeral-storage"].removesuffix("Mi")))
     (tmp_path / "patch.yaml").write_text(text)
     at = KUBERNETES / "overlays/bucket"
     (tmp_path / "kustomization.yaml").write_text(

@@ -131,9 +131,16 @@ def test_units_are_confined(system, unit):
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
+def test_the_unit_that_publishes_alone_writes_what_others_may_read():
+    readable = [unit.name for unit in UNITS if "UMask=0022\n" in unit.read_text()]
+    closed = [unit.name for unit in UNITS if "UMask=0077\n" in unit.read_text()]
+    assert readable == ["disagg@.service"]
+    assert {*readable, *closed} == {unit.name for unit in UNITS if unit.suffix == ".service"}
+
+
 def test_only_what_passes_is_tried_again():
     text = (INFRA / "systemd/disagg@.service").read_text()
     assert f"RestartPreventExitStatus={ExitStatus.DEFECT} {ExitStatus.BAD_INPUT}\n" in text
     assert str(ExitStatus.TRANSIENT) not in re.findall(r"ExitStatus=(.*)", text)
     assert "Restart=on-failure\n" in text
-    assert f"SuccessExitStatus={ExitStatus.HELD}\n" in text
+    assert f"SuccessExitStatus={ExitStatus.HELD} {ExitStatus.TERMINATED}\n" in text

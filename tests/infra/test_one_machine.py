@@ -122,7 +122,7 @@ def test_a_map_is_updated_on_workers_over_tls(machine, country):
     machine.start("disagg-watch.service")
     machine.until("a version", lambda: current_version(made.out / "published"), 300)
     local = _map(machine, country, "here")
-    assert machine.run("disagg@.service", "here") == [0, 0]
+    assert machine.run("disagg@.service", "here") == [0]
     # Their tags name the maps, so that the files differ.
     with (
         rasterio.open(made.out / "rate_mean.tif") as there,
@@ -145,5 +145,5 @@ def test_the_unit_of_a_map_tells_the_kinds_of_ends_apart(machine, country):
     made.spoil()
     assert machine.run("disagg@.service", "bad") == [2]
     held = _map(machine, country, "held", gates={"min_gain": 1000.0})
-    assert machine.run("disagg@.service", "held") == [0, 3]
+    assert machine.run("disagg@.service", "held") == [3]
     shutil.rmtree(held.directory)

@@ -13,6 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
+def umask(name: str) -> int:
+    """Return the UMask of a unit."""
+    (value,) = re.findall(r"^UMask=(\d+)$", (ROOT / "infra/systemd" / name).read_text(), re.M)
+    return int(value, 8)
+
+
 class Units:
     """Processes of units, with directories of their own in place of /etc/disagg and /var/lib.
 
@@ -77,7 +83,12 @@ class Units:
         with (self.directory / f"{Path(name).stem}{instance}.log").open("ab") as log:
             streams = {"stdout": log, "stderr": log}
             process = subprocess.Popen(
-                commands[-1], env=environment, cwd=where, start_new_session=True, **streams
+                commands[-1],
+                env=environment,
+                cwd=where,
+                umask=umask(name),
+                start_new_session=True,
+                **streams,
             )
         self.processes[f"{name}{instance}"] = process
         return process
@@ -87,7 +98,8 @@ class Units:
         commands, environment = self.parse(name, instance)
         statuses = []
         for command in commands:
-            statuses.append(subprocess.run(command, env=environment, cwd=self.directory).returncode)
+            done = subprocess.run(command, env=environment, cwd=self.directory, umask=umask(name))
+            statuses.append(done.returncode)
             if statuses[-1]:
                 break
         return statuses

@@ -15,8 +15,8 @@ import zarr
 from affine import Affine
 from shapely.geometry import box
 
-from geo.grid import Grid
-from geo.positions import Positions
+from geo.grids.grid import Grid
+from geo.grids.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged

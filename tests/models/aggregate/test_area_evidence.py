@@ -21,6 +21,8 @@ from models.likelihoods.registry import find_likelihood
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import Dense, country, matern32
 
+WHOLE_RUNS = True
+
 KERNEL = "ridge + matern32(space)"
 
 

@@ -10,7 +10,6 @@ from scipy.special import ndtri
 
 from models import Bags, VBAgg
 from models.aggregate.effects import N_DRAWS, N_PLACES, PERCENTILES, covariate_effects
-from models.aggregate.rate_draws import draw_rates
 from tests.models.aggregate.test_members import adopted, alone, with_members
 
 TAILS = np.array([0.05, 0.5, 0.95])
@@ -103,7 +102,7 @@ def test_whole_effects_are_those_of_drawn_functions(bent):
     x[:, 0] = np.repeat(effect.at, N_PLACES)
     drawn = []
     for member, weight in zip(alone(model), (0.7, 0.2, 0.1), strict=True):
-        functions = draw_rates(member, member.state_, int(weight * n), rng, 4096)
+        functions = member.posterior_.draws(int(weight * n), rng, 4096)
         f = np.log(functions.rate(x, np.tile(places, (3, 1))))
         drawn.append(np.exp(f.reshape(-1, 3, N_PLACES).mean(axis=2)))
     by_hand = np.concatenate(drawn)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from models import VBAgg, load
-from models.aggregate.members import allocate, member_states, weighted_quantile
+from models.aggregate.posterior import member_states, weighted_quantile
+from models.aggregate.rate_draws import allocate
 from models.likelihoods.prediction import Prediction
 from tests.plain import plain
+
+WHOLE_RUNS = True
 
 WEIGHT = np.array([0.5, 0.3, 0.2])
 
@@ -42,7 +45,7 @@ def alone(model):
     models = []
     for state in member_states(model.state_):
         each = type(model)(**model.get_params())
-        each.state_, each.params_ = state, plain.block_params(state)
+        each.state_, each.params_ = state, plain.prediction_params(state)
         each.history_, each.converged_ = [], True
         models.append(each)
     return models

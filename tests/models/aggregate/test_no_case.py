@@ -14,6 +14,7 @@ from models.likelihoods.registry import find_likelihood
 from models.training.executor import BagsSource
 from tests.models.aggregate.country import country
 
+WHOLE_RUNS = True
 TESTED = 50.0
 
 

@@ -15,6 +15,7 @@ from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
 from models.gp.kernel_model import whitened
 from models.gp.priors import log_prior, log_prior_level
+from models.gp.sparse_gp import factor_of
 from models.training.executor import BagsSource
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import country
@@ -116,7 +117,7 @@ def test_the_site_evidence_is_that_of_the_regression_it_stands_for(setting):
     )
 
     def log_z(theta, shift):
-        low = model.inducing_factor(state.fixed, theta, params["w"])
+        low = factor_of(model._kernel(state.fixed).inducing(theta, params["w"])[0])
         k = low @ low.T
         h = site._linear - shift * (site._precision @ ones)
         inner = np.eye(k.shape[0]) + k @ site._precision

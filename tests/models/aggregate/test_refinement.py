@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from models import Bags, VBAgg
 from models.aggregate import refinement, vbagg
 from models.aggregate.profile_bound import Point, ProfileBound
-from models.aggregate.refinement import (
+from models.aggregate.quasi_newton import (
     MOST_DEVIATION,
     bfgs,
     bounded_inverse,
@@ -25,6 +25,8 @@ from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
 from tests.models.aggregate.country import country
 from tests.plain import plain
+
+WHOLE_RUNS = True
 
 KERNEL = "ridge + matern32(space)"
 

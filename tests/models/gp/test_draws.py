@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.gp.draws import GROUP_FREQUENCIES, _grouped
+from models.gp.draws import GROUP_FREQUENCIES, grouped
 from models.gp.kernel_text import parse_kernel
 
 KERNEL = "ridge + smooth + ard + matern32(space) * matern12(space) + constant"
@@ -15,7 +15,7 @@ def _shares(kernel, theta, n_feature, rng, n_draws=8):
     """Features, what each function's weights on them are multiplied by, and its group."""
     features = kernel.features(theta, n_feature, rng)
     share = np.ones((features.n_feature, n_draws))
-    group = _grouped(features, share)
+    group = grouped(features, share)
     return features, share, group
 
 

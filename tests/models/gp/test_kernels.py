@@ -80,15 +80,6 @@ def test_parameter_names_are_unique():
     assert len(set(kernel.names)) == kernel.n_theta == len(kernel.start(1.0))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"), [("rbff", "rbff"), ("rbf +", "''"), ("rbf(time)", "rbf"), ("", "''")]
-)
-def test_unknown_words_are_named(text, says):
-    with pytest.raises(ParameterError, match=r"kernel: .*not known") as error:
-        parse_kernel(text, 3, has_coords=True)
-    assert says in str(error.value)
-
-
 def test_space_without_coordinates_is_refused():
     with pytest.raises(ParameterError, match="needs coordinates"):
         parse_kernel("additive", 3, has_coords=False)

@@ -30,21 +30,18 @@ from models import BagScorer, InstanceTransformer
 from models.core.errors import BagsError
 
 # Rows without ids are bags of one instance: every check applies, and none is expected to fail.
-ALONE = {"calibrate": "none"}  # no fits within the fit, but in the first
+ALONE = {"calibrate": "none"}  # no fits within the fit
 PLAIN = {**ALONE, "variance": 1.0, "lengthscale": 1.0}
 CHECKED = [
-    models.VWSGP(n_inducing=10, max_epochs=15),
-    models.VWSGP(n_inducing=10, max_epochs=15, aggregate="sum", **PLAIN),
-    models.BLRT(n_trees=15, **ALONE),
-    models.BLRT(n_trees=10, missing=True, **ALONE),
-    models.BLRT(n_trees=15, task="multiclass", **ALONE),
-    models.BLRT(n_trees=15, task="regression", **ALONE),
-    models.PsiVGPMIL(n_inducing=8, max_epochs=8, **PLAIN),
-    models.PooledGP(n_inducing=8, n_starts=1, max_epochs=3, **ALONE),
-    models.PsiVGPMILSVI(n_inducing=8, max_epochs=4, **PLAIN),
-    models.VWSGPSVI(n_inducing=8, max_epochs=4, aggregate="sum", **PLAIN),
-    models.GPMIL(max_epochs=2, **ALONE),
-    models.GPMILS(n_inducing=8, max_epochs=3, n_samples=8, **ALONE),
+    models.VWSGP(n_inducing=5, max_epochs=8, aggregate="sum", **PLAIN),
+    models.BLRT(n_trees=15, missing=True, **ALONE),
+    models.BLRT(n_trees=10, task="regression", **ALONE),
+    models.PsiVGPMIL(n_inducing=5, max_epochs=4, **PLAIN),
+    models.PooledGP(n_inducing=5, n_starts=1, max_epochs=2, **ALONE),
+    models.PsiVGPMILSVI(n_inducing=5, max_epochs=2, **PLAIN),
+    models.VWSGPSVI(n_inducing=5, max_epochs=3, aggregate="sum", **PLAIN),
+    models.GPMIL(max_epochs=1, **ALONE),
+    models.GPMILS(n_inducing=5, max_epochs=1, n_samples=4, **ALONE),
 ]
 FAST = models.VWSGP(n_inducing=8, max_epochs=10, aggregate="sum", **PLAIN)
 

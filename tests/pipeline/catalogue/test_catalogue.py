@@ -26,14 +26,14 @@ from pystac.extensions.raster import RasterExtension
 from pystac.extensions.version import ItemVersionExtension
 from pystac.validation.stac_validator import JsonSchemaSTACValidator
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.catalogue.dates import days_of
 from pipeline.catalogue.project import label_column
 from pipeline.catalogue.stac import slug
 from pipeline.catalogue.write import write_catalogue
 from pipeline.config.context import StageContext
 from pipeline.core.revision import full_version
-from pipeline.prediction.level_files import write_joint_files
+from pipeline.levels.level_files import write_joint_files
 from pipeline.prediction.stage import predict_stage
 from tests.progress import Notes
 

@@ -4,48 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import pytest
+import rasterio
 import yaml
 from affine import Affine
 from pyproj import CRS
 from shapely.geometry import MultiPolygon, Point, Polygon, box
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.core.exit_status import ExitStatus
+from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, check_inputs, ingest
 
 
 def problems_of(files: Any) -> list[Problem]:
-    """Run ingest, check and both on the command line: all must say the same and leave nothing."""
+    """Run check, and ingest on the command line: both must say the same and leave nothing."""
     config = files.config()
     before = sorted(files.directory.rglob("*"))
-    with pytest.raises(InputError) as caught:
-        ingest(StageContext(config))
-    assert sorted(files.directory.rglob("*")) == before
     found = check(config)
-    assert [str(p) for p in found] == [str(p) for p in caught.value.problems]
     assert sorted(files.directory.rglob("*")) == before
     for problem in found:
         assert problem.place
         assert problem.found
         assert problem.remedy
         assert "\n" not in str(problem)
-    for command in ("check", "ingest"):
-        lines = typed(files, command)
-        assert len(lines) == len(found)
-        # The command line tells a file that is not there by the line of the configuration.
-        present = {f"error: {p}" for p in found if p.found != "no such file"}
-        assert present <= set(lines), "\n".join(lines)
+    said_alike(files, "ingest", found)
     return found
+
+
+def said_alike(files: Any, command: str, found: list[Problem]) -> None:
+    lines = typed(files, command)
+    assert len(lines) == len(found)
+    # The command line tells a file that is not there by the line of the configuration.
+    present = {f"error: {p}" for p in found if p.found != "no such file"}
+    assert present <= set(lines), "\n".join(lines)
 
 
 def typed(files: Any, command: str) -> list[str]:
@@ -365,7 +368,12 @@ def test_all_at_once(files: Any) -> None:
     files.options = {
         "covariates": {n: {"path": f"{n}.tif"} for n in ("wave", "north", "dry", "cut", "gone")}
     }
-    found = [str(p) for p in problems_of(files)]
+    problems = problems_of(files)
+    said_alike(files, "check", problems)
+    with pytest.raises(InputError) as caught:
+        ingest(StageContext(files.config()))
+    found = [str(p) for p in problems]
+    assert [str(p) for p in caught.value.problems] == found
     for words in (
         ("areas.gpkg", "M06", "crosses itself"),
         ("cases.csv", "M01", "negative"),
@@ -506,7 +514,7 @@ def test_semicolons_with_commas_in_names(files: Any, header: str) -> None:
 
 
 def test_crs_without_a_code_is_named_by_its_projection(files: Any) -> None:
-    from geo.raster_header import crs_text
+    from geo.sources.raster_header import crs_text
 
     sinusoidal = CRS.from_proj4("+proj=sinu +lon_0=0 +R=6371007.181 +units=m +no_defs")
     assert crs_text(sinusoidal) == "Sinusoidal"
@@ -535,3 +543,39 @@ def test_a_raster_of_absurd_size_is_refused_before_a_pixel_is_read(files: Any) -
     files.options = {**files.options, "covariates": {"wave": {"path": "wave.vrt"}}}
     problem = the_only(files, "wave.vrt", "pixels over the areas", "coarser")
     assert "covariates.wave" in problem.place
+
+
+def test_a_sparse_raster_of_any_size_is_checked_at_once(files: Any) -> None:
+    n, (n_row, n_col) = 200_000, files.shape
+    with rasterio.open(
+        files.directory / "vast.tif", "w", driver="GTiff", width=n, height=n, count=1,
+        dtype="float32", nodata=-1, crs="EPSG:32738", tiled=True, sparse_ok=True, bigtiff="yes",
+        transform=Affine(1000 * n_col / n, 0, 5e5, 0, -1000 * n_row / n, 8e6),
+        blockxsize=512, blockysize=512,
+    ):  # fmt: skip
+        pass
+    files.options = {**files.options, "covariates": {"wave": {"path": "vast.tif"}}}
+    started = time.monotonic()
+    (problem,) = check(files.config())
+    assert "has no value inside the areas (nodata everywhere)" in problem.found
+    assert time.monotonic() - started < 20  # three minutes when each pixel was read
+
+
+def test_a_long_read_is_announced_with_its_raster(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.ingest import prepare
+
+    monkeypatch.setattr(prepare, "N_LONG", files.shape[0])
+    named = []
+
+    class Heard(Silent):
+        def task(self, name: str, total: float | None = None) -> Any:
+            named.append(name)
+            return super().task(name, total)
+
+    check_inputs(files.config(), Heard())
+    (align,) = (name for name in named if name.startswith("align"))
+    assert re.search(
+        r"align: \S+ \(\S+\.tif\) has \d+ million pixels over the areas; `gdalw", align
+    )

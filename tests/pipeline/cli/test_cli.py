@@ -8,9 +8,11 @@ import time
 import types
 
 import pytest
+import typer
 
-from geo.errors import Problem
+from geo.core.errors import Problem
 from models.core.errors import NumericalError
+from pipeline.cli import main as cli_main
 from pipeline.cli.console import Bars, Lines
 from pipeline.cli.main import main
 from pipeline.run.stages import STAGES
@@ -55,7 +57,7 @@ def project(tmp_path, monkeypatch):
         fake = types.ModuleType(module)
         setattr(fake, function, stand_in(stage))
         monkeypatch.setitem(sys.modules, module, fake)
-    sys.modules["pipeline.ingest.stage"].check_inputs = lambda config: checked([])
+    sys.modules["pipeline.ingest.stage"].check_inputs = lambda config, _: checked([])
     return tmp_path
 
 
@@ -119,7 +121,7 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
         Problem("counts_of_last_year", "another place", "told still"),
     ]
     stage = sys.modules["pipeline.ingest.stage"]
-    monkeypatch.setattr(stage, "check_inputs", lambda config: checked(found))
+    monkeypatch.setattr(stage, "check_inputs", lambda config, _: checked(found))
     (project / "cases.csv").unlink()
     assert main(["check", str(project / "run.yaml")]) == 2
     out, err = capsys.readouterr()
@@ -152,6 +154,43 @@ def test_a_defect_is_1_with_a_traceback(project, capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert "defect of disagg" in err
+
+
+def test_a_defect_of_any_command_is_json_for_machines(tmp_path, capsys, monkeypatch):
+    group = typer.main.get_command(cli_main.app)
+    given = tmp_path / "given.yaml"
+    given.touch()
+
+    def defect(**_):
+        raise ZeroDivisionError("ours at https://user:planted@host/a\nand more")
+
+    found = list(commands_of(group))
+    assert len(found) > 15
+    monkeypatch.setattr(cli_main, "app", group)
+    for words, command in found:
+        command.callback = defect
+        for each in command.params:
+            if each.param_type_name == "argument":
+                words.append(str(given))
+            elif each.required:
+                words += [each.opts[0], "a"]
+        assert main([*words, "--json"]) == 1, words
+        out, err = capsys.readouterr()
+        told = json.loads(out)
+        assert told["ok"] is False
+        assert told["error"].startswith("ours at https://")
+        assert (told["type"], told["traceback"]) == ("ZeroDivisionError", "standard error")
+        assert "planted" not in out
+        assert "Traceback" in err
+
+
+def commands_of(group, words=()):
+    """Yield the words and the command of each that has --json."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*words, name))
+        elif any("--json" in each.opts for each in command.params):
+            yield [*words, name], command
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each exit status, by a process of its own: what a scheduler sees."""
+"""Each exit status of a process: what a scheduler sees."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from affine import Affine
 from pipeline.core.exit_status import MEANINGS, ExitStatus, help_text
 from pipeline.core.supervised import GRACE_S
 from pipeline.storage.lock import hold_map
+from tests.command import Command, disagg
 from tests.pipeline.cli.hanging import breaking_off, silent_server
 
 ROOT = Path(__file__).parents[3]
@@ -29,10 +30,6 @@ pytestmark = pytest.mark.timeout(120)
 
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "pipeline.cli", *map(str, words)]
-
-
-def disagg(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -54,8 +51,10 @@ def write(files: Any) -> Any:
     return write
 
 
-def test_0_done() -> None:
-    assert disagg("--version").returncode == ExitStatus.DONE
+def test_0_done_and_2_bad_input_of_processes_of_their_own() -> None:
+    for words, status in ((["--version"], ExitStatus.DONE), (["run", "x.yaml"], 2)):
+        done = subprocess.run(command(*words), cwd=ROOT, capture_output=True, check=False)
+        assert done.returncode == status
 
 
 def test_1_a_defect() -> None:
@@ -65,22 +64,19 @@ def test_1_a_defect() -> None:
         "cli._load = broken\n"
         "sys.exit(cli.main(['run', 'x.yaml']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = Command(code=code).wait()
     assert done.returncode == ExitStatus.DEFECT
     assert "ZeroDivisionError: ours" in done.stderr
     assert "this is a defect of disagg" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["run", "check", "plan", "publish", "versions", "ingest"])
-def test_2_bad_input(name: str) -> None:
-    done = disagg(name, "nowhere.yaml")
-    assert done.returncode == ExitStatus.BAD_INPUT
-    assert len(done.stderr.splitlines()) == 1
+def test_2_bad_input() -> None:
+    for name in ("run", "check", "plan", "publish", "versions", "ingest"):
+        done = disagg(name, "nowhere.yaml")
+        assert done.returncode == ExitStatus.BAD_INPUT
+        assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.ci
 def test_3_finished_and_not_fit_to_publish(files: Any, write: Any) -> None:
     path = write(gates={"min_gain": 1e6})
     plain = disagg("run", path, "--quiet")
@@ -149,26 +145,15 @@ def test_141_nobody_reads() -> None:
     assert (process.returncode, stderr) == (ExitStatus.PIPE_CLOSED, "")
 
 
-def not_ignored() -> None:
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def ended_by(number: signal.Signals, path: Path, asked: threading.Event) -> tuple[int, str, float]:
     """Run a check, send a signal once a server has been asked; return status, text, seconds."""
-    process = subprocess.Popen(
-        command("check", path, "--quiet"),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=not_ignored,  # what ignores a signal (nohup, a shell's &) passes that on
-    )
+    process = Command("check", path, "--quiet")
     assert asked.wait(60)
     time.sleep(0.2)
     process.send_signal(number)
     started = time.monotonic()
-    _, stderr = process.communicate(timeout=60)
-    return process.returncode, stderr, time.monotonic() - started
+    done = process.wait(60)
+    return done.returncode, done.stderr, time.monotonic() - started
 
 
 @pytest.mark.parametrize(
@@ -210,7 +195,7 @@ def test_143_also_where_gdal_waits_for_ever(
         files.raster("wave.tif", big, transform=north)
         server = breaking_off(files.directory / "wave.tif", 60_000, asked.set)
     with server as port:
-        rasters = {"wave": {"path": f"http://127.0.0.1:{port}/wave.tif"}}
+        rasters = {"wave": {"path": f"http://127.0.0.1:{port}/wave"}}  # .tif: Python waits
         path = write(covariates={**files.mapping()["covariates"], **rasters})
         status, stderr, seconds = ended_by(signal.SIGTERM, path, asked)
     assert status == ExitStatus.TERMINATED
@@ -245,11 +230,11 @@ def test_143_also_before_a_command_has_begun() -> None:
 # -- what is written about them --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("run",), ("publish",), ("bags", "fit")])
-def test_help_has_all_of_them(words: tuple[str, ...]) -> None:
-    shown = " ".join(disagg(*words, "--help").stdout.split())
-    for line in help_text().splitlines():
-        assert " ".join(line.split()) in shown
+def test_help_has_all_of_them() -> None:
+    for words in ((), ("run",), ("publish",), ("bags", "fit")):
+        shown = " ".join(disagg(*words, "--help").stdout.split())
+        for line in help_text().splitlines():
+            assert " ".join(line.split()) in shown
 
 
 def test_the_page_for_the_person_on_duty_has_all_of_them() -> None:

@@ -2,21 +2,17 @@
 
 import base64
 import http.server
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.command import disagg
 from tests.servers import running
 
 SECRETS = tuple(f"planted-{what}-4711" for what in ("user", "password", "sign", "hook", "mail"))
 USER, PASSWORD, SIGNATURE, HOOK, MAIL = SECRETS
-
-
-pytestmark = pytest.mark.ci  # four runs of some seconds each
 
 
 class Rasters(http.server.SimpleHTTPRequestHandler):
@@ -86,13 +82,10 @@ def config(files, server, monkeypatch):
     return write
 
 
-def disagg(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", *map(str, words)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert [secret for secret in SECRETS if secret in said] == [], said
+def said(*words):
+    done = disagg(*words)
+    text = done.stdout + done.stderr
+    assert [secret for secret in SECRETS if secret in text] == [], text
     return done
 
 
@@ -109,11 +102,11 @@ def planted_in(directory: Path) -> list[str]:
 
 def test_a_run_keeps_them_to_itself(files, config):
     path = config()
-    done = disagg("check", path)
+    done = said("check", path)
     assert done.returncode == 0, done.stderr
-    done = disagg("run", "-v", path)
+    done = said("run", "-v", path)
     assert done.returncode == 0, done.stderr
-    done = disagg("publish", path, "--force")
+    done = said("publish", path, "--force")
     assert done.returncode == 0, done.stderr
     out = files.directory / "out"
     assert (out / "run.json").is_file()
@@ -130,7 +123,7 @@ def test_neither_does_an_error_tell_them(files, config, wrong):
         path = config(covariates={"wave": {"path": config.address("waves.tif")}})
     else:
         path = config(counts={"path": config.address("cases.csv", "none"), "value": "cases"})
-    done = disagg("run", path)
+    done = said("run", path)
     assert done.returncode == 2, done.stderr
     assert "127.0.0.1" in done.stderr
     assert planted_in(files.directory / "out") == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 import models
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
-from pipeline.cluster.cluster import open_cluster
+from pipeline.cluster.cluster import check_scheduler, open_cluster
 from pipeline.config.compute_schema import Compute
 from pipeline.config.reader import load_config
+from pipeline.updates.retry import RetryPolicy
+from tests.pipeline.conftest import Files
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,20 +53,59 @@ def _assert_same(files: Any, one: str, other: str) -> None:
     assert reports[0]["held_out"] == reports[1]["held_out"]
 
 
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory):
+    """The files of a map, and what threads give of it."""
+    files = Files(tmp_path_factory.mktemp("threads"))
+    _stages(_run(files, "threads"))
+    return files
+
+
+def _stages(path):
+    """Run what is compared: each stage starts its cluster anew."""
+    for stage in ("ingest", "fit", "evaluate"):
+        assert main([stage, str(path), "--quiet"]) == 0
+
+
 @pytest.mark.ci
-def test_processes_give_what_threads_give(files):
-    assert main(["run", str(_run(files, "threads")), "--quiet"]) == 0
-    processes = _run(files, "processes", scheduler="processes", workers=2)
-    assert main(["run", str(processes), "--quiet"]) == 0
-    _assert_same(files, "threads", "processes")
+def test_processes_give_what_threads_give(threads):
+    _stages(_run(threads, "processes", scheduler="processes", workers=2))
+    _assert_same(threads, "threads", "processes")
 
 
-def test_no_scheduler_there_is_one_line(files, capsys, monkeypatch):
+@pytest.fixture
+def silent():
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_no_scheduler_there_is_one_line_at_once(files, capsys, monkeypatch, silent, there):
     monkeypatch.setattr("pipeline.cluster.cluster.CONNECT_SECONDS", 0.3)
-    path = _run(files, "nowhere", scheduler="tcp://127.0.0.1:9")
+    address = silent if there else "tcp://127.0.0.1:9"
+    path = _run(files, "nowhere", scheduler=address)
+    path.write_text(path.read_text().replace("retries: 0", "retry_delay_s: 100"))
+    started = time.monotonic()
     assert main(["run", str(path), "--quiet"]) == 75  # it may be there a minute later
+    assert time.monotonic() - started < 20
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: compute.scheduler: no scheduler answers at tcp://127.0.0.1:9")
+    assert line.startswith(f"error: compute.scheduler: no scheduler answers at {address}")
+    assert not (files.directory / "nowhere" / "work" / "bags.zarr").exists()  # before ingest
+
+
+def test_a_scheduler_that_was_there_is_waited_for(monkeypatch):
+    """It may be starting again."""
+    monkeypatch.setattr("pipeline.cluster.cluster.CONNECT_SECONDS", 0.1)
+    policy, waits, compute = RetryPolicy(2, 0.0), [], Compute(scheduler="tcp://127.0.0.1:9")
+    for answered, expected in ((set(), 0), ({compute.scheduler}, 2)):
+        monkeypatch.setattr("pipeline.cluster.cluster._ANSWERED", answered)
+        waits.clear()
+        with pytest.raises(InputError, match="no scheduler answers"):
+            policy.call(
+                lambda: check_scheduler(compute), lambda *_: waits.append(1), lambda _: None
+            )
+        assert len(waits) == expected
 
 
 def test_an_address_that_is_none_is_refused(files):
@@ -74,7 +117,8 @@ def test_an_address_that_is_none_is_refused(files):
 
 @pytest.mark.ci
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
-def test_over_tls_with_certificates_that_the_script_makes(files):
+def test_over_tls_with_certificates_that_the_script_makes(threads):
+    files = threads
     certificates = files.directory / "tls"
     subprocess.run(["sh", str(ROOT / "infra/certificates.sh"), str(certificates)], check=True)
     assert sorted(p.name for p in certificates.iterdir()) == ["ca.pem", "cert.pem", "key.pem"]
@@ -99,14 +143,13 @@ def test_over_tls_with_certificates_that_the_script_makes(files):
         address = cluster.scheduler_address
         assert address.startswith("tls://")
         path = _run(files, "secure", scheduler=address, tls=tls)
-        assert main(["run", str(path), "--quiet"]) == 0
+        _stages(path)
         # Somebody without the certificates does not get in.
         with (
             pytest.raises(InputError, match="no scheduler answers"),
             open_cluster(Compute(scheduler=address.replace("tls", "tcp"))),
         ):
             pass
-    assert main(["run", str(_run(files, "threads")), "--quiet"]) == 0
     _assert_same(files, "threads", "secure")
 
 

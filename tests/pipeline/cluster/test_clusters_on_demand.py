@@ -17,7 +17,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cluster import cluster
 from pipeline.cluster import kubernetes as pods
 from pipeline.cluster import local as machine

@@ -11,9 +11,9 @@ import rasterio
 from rio_cogeo import cog_validate
 
 import models
-from geo.errors import InputError
-from geo.grid import Grid
-from geo.positions import Positions
+from geo.core.errors import InputError
+from geo.grids.grid import Grid
+from geo.grids.positions import Positions
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cli.main import main
 from pipeline.comparison import pixels

@@ -13,6 +13,8 @@ from pipeline.publishing.publish import publish
 from pipeline.run.runner import run_stages
 from tests.pipeline.comparison.conftest import STAGES
 
+WHOLE_RUNS = True  # as those that they are compared with
+
 
 def on_store(runs, directory, name, endpoint, bucket, scratch, **sections):
     """Write the configuration of a run with its results on a bucket; inputs stay on disk."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 

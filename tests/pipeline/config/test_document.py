@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.updates.arrivals import known_periods, load_watched, new_counts
@@ -114,16 +114,16 @@ def test_check_describes_the_period_that_is_mapped(files, capsys):
 
 
 def test_check_describes_what_ingest_opened(files, capsys, monkeypatch):
-    import geo.raster
+    import geo.sources.raster
 
     opened = []
-    init = geo.raster.RasterSource.__init__
+    init = geo.sources.raster.RasterSource.__init__
 
     def record(self, path, *args, **options):
         opened.append(str(path))
         init(self, path, *args, **options)
 
-    monkeypatch.setattr(geo.raster.RasterSource, "__init__", record)
+    monkeypatch.setattr(geo.sources.raster.RasterSource, "__init__", record)
     assert main(["check", str(write(files))]) == 0
     assert re.search(r"^  wave .* 1,000 m +EPSG:32738", capsys.readouterr().out, re.MULTILINE)
     # Once as an input; the population a second time, as the raster that the grid is like.

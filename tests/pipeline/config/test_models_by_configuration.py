@@ -11,7 +11,7 @@ import pytest
 import rasterio
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.periods import period_files, select_periods
 from pipeline.config.reader import load_config

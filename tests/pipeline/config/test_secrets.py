@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.reader import load_config
 
 

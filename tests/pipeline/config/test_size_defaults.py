@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
 from pipeline.config.size_defaults import (
@@ -21,6 +21,8 @@ from pipeline.config.size_defaults import (
     sized,
 )
 from pipeline.demo.country import simulate_country
+
+WHOLE_RUNS = True  # of what tests shorten elsewhere
 
 SMALL, LARGE = np.full(300, 1000.0), np.full(1600, 18_000.0)
 

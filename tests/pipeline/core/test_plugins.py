@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from models.likelihoods.registry import LIKELIHOODS, unregister
 from pipeline.config.reader import load_config
-from pipeline.core.code import code_inputs
 from pipeline.core.plugins import VARIABLE, load_plugins
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
@@ -52,8 +51,8 @@ def test_a_configuration_may_name_what_a_plugin_registers(files: Any, plugin: Pa
     assert "plain" in LIKELIHOODS
 
 
-def test_a_change_of_a_plugin_makes_every_stage_stale(files: Any, plugin: Path) -> None:
-    without = code_inputs()["code.plugins"]
+def test_a_change_of_a_plugin_makes_the_stages_stale_that_use_it(files: Any, plugin: Path) -> None:
+    without = stage_inputs(STAGES["fit"], files.config())["code.plugins"]
     assert without == "none"
     load_plugins()
     before = stage_inputs(STAGES["fit"], files.config())
@@ -61,6 +60,7 @@ def test_a_change_of_a_plugin_makes_every_stage_stale(files: Any, plugin: Path) 
     plugin.write_text(PLUGIN.replace("FACTOR = 1", "FACTOR = 2"))
     after = stage_inputs(STAGES["fit"], files.config())
     assert {key for key in after if after[key] != before[key]} == {"code.plugins"}
+    assert stage_inputs(STAGES["ingest"], files.config())["code.plugins"] == "none"
 
 
 def test_a_plugin_that_cannot_be_imported_is_one_line(

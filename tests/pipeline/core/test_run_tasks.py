@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from geo.stopping import stop_if_asked
+from geo.core.stopping import stop_if_asked
 from pipeline.core.threads import run_tasks
 
 

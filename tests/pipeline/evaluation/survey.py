@@ -10,8 +10,8 @@ import numpy as np
 from affine import Affine
 from scipy.special import ndtr, ndtri
 
-from geo.grid import Grid
-from geo.positions import Positions
+from geo.grids.grid import Grid
+from geo.grids.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags

@@ -31,8 +31,9 @@ from pipeline.evaluation.report import evaluation_table, render_report
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.publishing.gates import Check, check_gates
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
-from pipeline.store.other_responses import OtherResponses
 from pipeline.store.thinning import thinned_store
+
+WHOLE_RUNS = True
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_BAG, N_TERM, NOISE = 25, 12, 0.3
@@ -74,6 +75,13 @@ class Surfaces:
 
     def rate(self, x: np.ndarray, coords: Any = None) -> np.ndarray:
         return self.coefficients @ terms(x).T
+
+    @property
+    def clusters(self) -> np.ndarray:
+        return np.zeros((len(self.coefficients), 2), np.int64)
+
+    def observed_factors(self, bags: Any, drawn: np.ndarray) -> np.ndarray:
+        return np.ones_like(drawn)
 
 
 @dataclass
@@ -430,19 +438,19 @@ def test_simulated_responses_scatter_around_the_true_expectation(model: Conjugat
 
 def test_a_store_of_other_responses_has_the_same_pixels(store: BagStore, tmp_path: Path) -> None:
     y = np.arange(N_BAG, dtype=float)
-    other = OtherResponses(store, y)
+    other = store.with_responses(y)
     for own, new in zip(store.blocks(), other.blocks(), strict=True):
         np.testing.assert_array_equal(own.x, new.x)
         np.testing.assert_array_equal(new.y, y[new.bag])
     assert other.fingerprint != store.fingerprint
-    assert other.fingerprint == OtherResponses(store, y).fingerprint
-    assert other.fingerprint != OtherResponses(store, y + 1).fingerprint
+    assert other.fingerprint == store.with_responses(y).fingerprint
+    assert other.fingerprint != store.with_responses(y + 1).fingerprint
     thin = thinned_store(store, tmp_path / "thin.zarr", 5, 0)
-    for one, two in zip(OtherResponses(thin, y).scaling(), store.scaling(), strict=True):
+    for one, two in zip(thin.with_responses(y).scaling(), store.scaling(), strict=True):
         np.testing.assert_array_equal(one, two)
     for wrong in (y[1:], np.where(y == 3, np.nan, y)):
         with pytest.raises(ValueError, match=rf"give \({N_BAG},\)"):
-            OtherResponses(store, wrong)
+            store.with_responses(wrong)
 
 
 # -- the stage
@@ -467,6 +475,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
         return fit(model, store, *args, **options)
 
     monkeypatch.setattr(held_out, "fit_model", spy)
+    monkeypatch.setattr(held_out, "shares", lambda *_: 1)  # this process sees them
     return given
 
 
@@ -528,6 +537,7 @@ def test_an_interrupted_calibration_goes_on(
         return fit(*args, **options)
 
     monkeypatch.setattr(held_out, "fit_model", breaks)
+    monkeypatch.setattr(held_out, "shares", lambda *_: 1)
     with pytest.raises(KeyboardInterrupt):
         evaluate_stage(StageContext(config))
     evaluate_stage(StageContext(config))

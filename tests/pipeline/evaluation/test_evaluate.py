@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from geo.positions import Positions
-from geo.raster import RasterSource
+from geo.grids.positions import Positions
+from geo.sources.raster import RasterSource
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
@@ -44,7 +44,7 @@ class Counter:
     def __init__(self, store, break_at=None):
         self.store, self.break_at, self.trained = store, break_at, []
 
-    def __call__(self, train, checkpoint):
+    def __call__(self, train, checkpoint, progress):
         checkpoint.mkdir(exist_ok=True)
         if len(self.trained) == self.break_at:
             raise KeyboardInterrupt
@@ -213,6 +213,7 @@ def fits(monkeypatch):
 
     fit = held_out_module.fit_model
     monkeypatch.setattr(held_out_module, "fit_model", spy)
+    monkeypatch.setattr(held_out_module, "shares", lambda *_: 1)  # this process sees them
     return trained
 
 
@@ -227,7 +228,9 @@ def config(world, tmp_path):
     )
 
 
-def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits, tmp_path):
+def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
+    config, fits, tmp_path, monkeypatch
+):
     said = []
     progress = Silent()
     progress.log = said.append
@@ -255,6 +258,13 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(config, fits,
     assert "held out" in said[0]
     assert "NLL per area" in said[0]
 
+    evaluate_stage(StageContext(config))
+    assert len(fits) == 6
+    assert (tmp_path / "out" / "evaluation.json").read_text() == text
+
+    # Folds at the same time, in processes of their own, give the same bits.
+    shutil.rmtree(tmp_path / "out/work/evaluate")
+    monkeypatch.setattr(held_out_module, "shares", lambda *_: 2)
     evaluate_stage(StageContext(config))
     assert len(fits) == 6
     assert (tmp_path / "out" / "evaluation.json").read_text() == text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.evaluation.folds import block_folds, random_folds, read_folds
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from models import VBAgg
 from models.likelihoods.registry import find_likelihood
 from pipeline.config.context import StageContext
@@ -27,9 +27,11 @@ from pipeline.evaluation.leave_out import (
 from pipeline.evaluation.posterior import Posterior, PosteriorDraws, draw_posterior
 from pipeline.evaluation.psis import trusted
 from pipeline.evaluation.stage import evaluate_stage
-from pipeline.prediction.areas import AreaDraws, draw_areas
+from pipeline.products.areas import AreaDraws, draw_areas
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
 from pipeline.training.fit import fit
+
+WHOLE_RUNS = True  # of what tests shorten elsewhere
 
 N_AREA, N_PIXEL = 48, 6
 SIDE = 8  # areas along a row
@@ -148,7 +150,8 @@ def normal_world(n_draws: int, noise: float = 1.0) -> tuple[Posterior, np.ndarra
         log_lik=norm.logpdf(y, expected, noise), bag_data=one, centre=np.zeros((2, 40)),
     )  # fmt: skip
     params = {"log_noise": np.full((n_draws, 1), 2 * np.log(noise))}
-    return Posterior(areas, find_likelihood("normal", area_effect=False), params), y
+    functions = SimpleNamespace(clusters=np.zeros((n_draws, 2), np.int64))
+    return Posterior(areas, find_likelihood("normal", area_effect=False), params, functions), y
 
 
 def test_a_region_and_its_buffer_are_those_of_the_closed_form() -> None:
@@ -251,6 +254,7 @@ def test_the_stage_says_how_each_fold_was_made(world: Any, tmp_path: Any, monkey
         return original(model, store, client, **options)
 
     monkeypatch.setattr(module, "fit_model", spy)
+    monkeypatch.setattr(module, "shares", lambda *_: 1)  # this process sees them
     said: list[str] = []
     progress = Silent()
     progress.log = said.append  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ from models.likelihoods.prediction import BagPrediction
 from models.likelihoods.registry import find_likelihood
 from pipeline.evaluation.leave_out import LeftOut, leave_areas_out, leave_each_out
 from pipeline.evaluation.psis import fit_pareto, resample, smooth_members, smooth_weights, trusted
-from pipeline.prediction.areas import AreaDraws
+from pipeline.products.areas import AreaDraws
 
 
 @pytest.mark.parametrize("shape", [-0.2, 0.3, 0.8])
@@ -118,8 +118,16 @@ class OneNoise:
     draws: np.ndarray
     log_noise: np.ndarray
 
-    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> None:
-        """Return nothing: the draws are given."""
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> OneNoise:
+        """Return itself: the draws are given."""
+        return self
+
+    @property
+    def clusters(self) -> np.ndarray:
+        return np.zeros((len(self.draws), 2), np.int64)
+
+    def observed_factors(self, bags: Any, drawn: np.ndarray) -> np.ndarray:
+        return np.ones_like(drawn)
 
     def predict_bags(self, bags: Any, *, draws: Any) -> BagPrediction:
         """Return the draws that were given."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,13 +48,6 @@ def test_weights_survive_densities_far_apart() -> None:
     assert weight == pytest.approx([0.0, 1.0])
 
 
-@dataclass(frozen=True)
-class Integrated(State):
-    """A state with draws of the hyperparameters."""
-
-    members: dict[str, np.ndarray] = field(default_factory=dict)
-
-
 @pytest.fixture(scope="module")
 def model() -> VBAgg:
     rng = np.random.default_rng(1)
@@ -78,8 +70,12 @@ def model() -> VBAgg:
     members["theta"] = members["theta"] + spread
     members["log_area_sd"] = members["log_area_sd"] + 0.5 * rng.standard_normal((N_MEMBER, 1))
     members["weight"] = rng.dirichlet(np.full(N_MEMBER, 5.0))
-    found.state_ = Integrated(state.params, state.fixed, members=members)
-    return found
+    return _holding(found, State(state.params, state.fixed, members=members))
+
+
+def _holding(model: VBAgg, state: State) -> VBAgg:
+    model.state_, model.params_ = state, model.prediction_params(state)
+    return model
 
 
 def posterior_of(model: Any, expected: np.ndarray, member: np.ndarray) -> Posterior:
@@ -89,7 +85,12 @@ def posterior_of(model: Any, expected: np.ndarray, member: np.ndarray) -> Poster
         expected=expected, counts=expected, log_density=np.zeros(n), log_lik=expected,
         bag_data=np.ones(n), centre=np.zeros((2, n)),
     )  # fmt: skip
-    return Posterior(areas, model.resolved_likelihood, {}, SimpleNamespace(member=member))
+    return Posterior(
+        areas,
+        model.resolved_likelihood,
+        {},
+        SimpleNamespace(clusters=np.stack([member, np.arange(member.size)], axis=1)),
+    )
 
 
 def test_densities_of_the_priors_add_up_to_the_models_own(model: VBAgg) -> None:
@@ -151,11 +152,9 @@ def test_figures_shift_with_the_draws_that_a_prior_favours(model: VBAgg) -> None
 
 
 def test_without_draws_of_hyperparameters_it_says_why(model: VBAgg) -> None:
-    plain = VBAgg(**model.get_params())
     state = model.fitted_state()
-    plain.state_ = State(state.params, state.fixed)
+    plain = _holding(VBAgg(**model.get_params()), State(state.params, state.fixed))
     posterior = posterior_of(model, np.ones((N_DRAWS, 4)), np.zeros(N_DRAWS, int))
     assert "not integrated" in prior_sensitivity(plain, posterior, list("abcd"), 1.0)["absent"]
-    flat = VBAgg(**{**model.get_params(), "priors": "none"})
-    flat.state_ = state
+    flat = _holding(VBAgg(**{**model.get_params(), "priors": "none"}), state)
     assert "no priors" in prior_sensitivity(flat, posterior, list("abcd"), 1.0)["absent"]

@@ -18,7 +18,7 @@ from pipeline.evaluation.held_out import folds_of
 from pipeline.evaluation.leave_out import leave_each_out
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.evaluation.tasks import score
-from pipeline.prediction.areas import draw_areas, tabulate_areas
+from pipeline.products.areas import draw_areas, tabulate_areas
 from pipeline.publishing.gates import check_gates
 from tests.pipeline.evaluation.survey import simulate_survey
 

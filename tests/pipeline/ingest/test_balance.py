@@ -16,8 +16,8 @@ import zarr
 from affine import Affine
 from shapely.geometry import box
 
-from geo.errors import InputError
-from geo.membership import Membership
+from geo.core.errors import InputError
+from geo.grids.membership import Membership
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.ingest import balance, stage
@@ -150,6 +150,19 @@ def test_a_raster_of_the_world_is_not_read_whole(files: Any, monkeypatch: Any) -
     assert {k: v for k, v in people["people"].items() if k not in unknown} == {
         k: v for k, v in whole.items() if k not in unknown
     }
+
+
+def test_a_raster_that_reaches_far_beyond_the_areas_is_not_read_whole(
+    files: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(balance, "N_PIX_FEW", 100)
+    monkeypatch.setattr(balance, "SHARE_COUNTED", 0.5)
+    assert balanced(files)[0]["people"]["raster"] is not None  # the areas are 0.6 of it
+    monkeypatch.setattr(balance, "SHARE_COUNTED", 0.7)
+    files.options = {"output": {"dir": str(files.directory / "other")}}
+    people = balanced(files)[0]["people"]
+    assert people["raster"] is None
+    assert people["inside_areas"] > 0
 
 
 def test_a_nodata_value_that_the_file_does_not_name_counts_nobody_away(files: Any) -> None:

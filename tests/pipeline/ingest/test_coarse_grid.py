@@ -11,8 +11,8 @@ import pytest
 import shapely
 from affine import Affine
 
-from geo.raster import RasterSource
-from geo.zonal import exact_people
+from geo.sources.raster import RasterSource
+from geo.sources.zonal import exact_people
 from pipeline.ingest import coarse_grid
 from pipeline.ingest.stage import check_inputs
 
@@ -44,7 +44,7 @@ def coarse(files: Any) -> Any:
 def test_people_by_the_raster_are_those_of_its_pixels(
     files: Any, density: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("geo.zonal.N_PIX", 30)  # an area is read in parts
+    monkeypatch.setattr("geo.sources.zonal.N_PIX", 30)  # an area is read in parts
     shapes = gpd.GeoSeries(files.polygons, crs=files.crs)
     found = exact_people(RasterSource(files.directory / "population.tif"), shapes, density=density)
     shares = [overlaps(polygon, 1, files.shape) for polygon in files.polygons]

@@ -21,8 +21,8 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
-from pipeline.prediction.products import layers
 from pipeline.prediction.raster import predict_raster
+from pipeline.products.products import layers
 from tests.plain import plain
 
 GEOD = Geod(ellps="WGS84")

@@ -12,7 +12,7 @@ import pytest
 import rasterio
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from models.likelihoods.registry import find_likelihood
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext

@@ -13,7 +13,7 @@ from affine import Affine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geo.grid import Grid
+from geo.grids.grid import Grid
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.store.aligned_grid import TILE, read_pixels
 from pipeline.store.tile_index import TileIndex
@@ -58,7 +58,7 @@ def test_a_tile_finds_its_pixels_and_no_others(seed: int, n_area: int, tile: int
     shape = (int(rng.integers(1, 90)), int(rng.integers(1, 90)))
     areas, grid = some_areas(rng, shape, n_area), grid_of(shape)
     with pytest.MonkeyPatch.context() as patch:
-        runs = __import__("geo.membership", fromlist=["runs_of_bags"]).runs_of_bags
+        runs = __import__("geo.grids.membership", fromlist=["runs_of_bags"]).runs_of_bags
         patch.setattr("pipeline.store.tile_index.runs_of_bags", lambda o: runs(o, 10**few))
         index = TileIndex.of(areas, grid, tile)
     row, col = np.divmod(areas.pixel, shape[1])

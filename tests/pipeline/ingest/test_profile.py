@@ -17,8 +17,8 @@ from affine import Affine
 from pyproj import Geod
 from rasterio.features import geometry_mask
 
-from geo.raster import RasterSource
-from geo.raster_header import RasterHeader
+from geo.sources.raster import RasterSource
+from geo.sources.raster_header import RasterHeader
 from pipeline.cli.main import main
 from pipeline.ingest import raster_sample
 from pipeline.ingest.profile import Profile, surface_km2
@@ -294,8 +294,7 @@ def test_declared_properties_reach_every_number(files: Any) -> None:
 def test_a_declared_header_against_numpy(files: Any, header: RasterHeader) -> None:
     values = np.arange(30 * 34).reshape(30, 34) % 11
     path = files.raster("a.tif", values, dtype="uint8", nodata=5)
-    source = RasterSource(path)
-    source.declare(header)
+    source = RasterSource(path, header=header)
     expected = values * (header.scale or 1.0) + (header.offset or 0.0)
     expected = np.where(np.isin(values, header.nodata), np.nan, expected)
     np.testing.assert_array_equal(source.read(), expected)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from affine import Affine
 
+from geo.sources.source import Description
 from pipeline.ingest.raster_sample import RasterSample
 from pipeline.ingest.raster_suspicions import population_suspicions, raster_suspicions
 
@@ -18,13 +20,17 @@ N = 4000
 def suspicions(values: Any, key: str = "covariates.x", **header: Any) -> list[Any]:
     """Return the suspicions about a raster whose pixels are all in areas, as stored."""
     stored = np.asarray(values, float)
-    settings = {"dtype": "float32", "nodata": None, "more_nodata": (), "scale": 1.0, "offset": 0.0,
-                "unit": "", "description": ""} | header  # fmt: skip
-    source: Any = SimpleNamespace(**settings)
+    nodata = [header.pop("nodata", None), *header.pop("more_nodata", ())]
+    about = described(nodata=tuple(each for each in nodata if each is not None), **header)
+    source: Any = SimpleNamespace(describe=lambda: about)
     sample = RasterSample(
-        stored * source.scale + source.offset, np.empty(0), stored.size, sampled=False
+        stored * about.scale + about.offset, np.empty(0), stored.size, sampled=False
     )
     return raster_suspicions(key, "/data/file.tif", source, sample)
+
+
+def described(**header: Any) -> Description:
+    return Description(None, Affine.identity(), (1, 1), **{"dtype": "float32", **header})
 
 
 def gaussian(mean: float, sd: float, n: int = N) -> np.ndarray:
@@ -157,8 +163,9 @@ def test_ordinary_units_raise_no_suspicion(key: str, values: np.ndarray) -> None
 
 
 def people(path: str = "population.tif", **options: Any) -> list[str]:
-    names = {"unit": "", "description": "", "scale": 1.0}
-    source: Any = SimpleNamespace(**{**names, **{k: options.pop(k) for k in names if k in options}})
+    names = ("unit", "description", "scale")
+    about = described(**{k: options.pop(k) for k in names if k in options})
+    source: Any = SimpleNamespace(describe=lambda: about)
     settings = {"density": False, "total": 2e7, "km2": 5e5, "densest": 2e4, "pixel": 1.0, **options}
     return [each.code for each in population_suspicions(f"/data/{path}", source, **settings)]
 

@@ -13,7 +13,7 @@ import shapely
 import yaml
 from affine import Affine
 
-from geo.columns import folded, same_but_for_spelling
+from geo.core.columns import folded, same_but_for_spelling
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config

@@ -1,40 +1,40 @@
-"""Areas without a count: a store of their own, and a training that does not know of them."""
+"""Areas without a count: in the store, and not in its training."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import warnings
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 from scipy.spatial.distance import pdist
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.context import StageContext
-from pipeline.core.errors import StoreError
 from pipeline.ingest.inputs import describe_inputs, open_inputs
 from pipeline.ingest.stage import check, ingest
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.bag_store import BagStore
-from pipeline.store.joined_stores import JoinedStores, open_without_counts
 from tests.progress import Notes
 
 ARRAYS = ("x", "weight", "coords", "pixel")
 
 
-def run(files: Any, out: str = "out") -> tuple[BagStore, BagStore | None, dict[str, Any], str]:
+def run(files: Any, out: str = "out") -> tuple[BagStore, list[str], dict[str, Any], str]:
+    """Ingest; return the store, the areas without a count, the summary and the log."""
     files.options = {**files.options, "output": {"dir": str(files.directory / out)}}
     config, notes = files.config(), Notes()
     key = fingerprint_value(stage_inputs(STAGES["ingest"], config))
     summary = ingest(StageContext(config, notes, key))
-    work = files.directory / out / "work"
-    store = BagStore.open(work / "bags.zarr")
-    others = open_without_counts(store, work / "areas_without_counts.zarr")
+    store = BagStore.open(files.directory / out / "work" / "bags.zarr")
+    others = sorted(store.ids[k] for k in np.flatnonzero(~store.in_training))
     return store, others, json.loads(json.dumps(summary)), "\n".join(notes.lines)
 
 
@@ -54,16 +54,19 @@ def same(one: BagStore, other: BagStore) -> None:
 
 def test_the_training_is_that_of_the_counted_areas_alone(files: Any) -> None:
     whole, none, summary, _ = run(files, "whole")
-    assert none is None
+    assert none == []
     assert "areas_without_counts" not in summary
     files.cases["M04"] = ""
     del files.cases["M07"]
     files.counts()
     store, others, summary, log = run(files, "some")
-    assert others is not None
-    assert sorted(others.ids) == ["M04", "M07"]
-    assert np.isnan(others.y).all()
-    assert others.attrs["has_responses"] is False
+    assert others == ["M04", "M07"]
+    np.testing.assert_array_equal(np.isnan(store.y), ~store.in_training)
+    np.testing.assert_array_equal(store.in_training, [True] * 7 + [False] * 2)
+    table = pd.read_parquet(store.path / "responses.parquet")
+    assert sorted(table["area"]) == sorted(
+        store.training.ids
+    )  # a missing row is an area to predict
     assert summary["n_areas"] == 7
     people = sum(
         float(whole.bag_weight[whole.ids.index(area)]) for area in ("M04", "M07")
@@ -83,8 +86,8 @@ def test_the_training_is_that_of_the_counted_areas_alone(files: Any) -> None:
     del files.cases["M04"]
     files.counts()
     alone, none, _, _ = run(files, "alone")
-    assert none is None
-    same(store, alone)
+    assert none == []
+    same(store.training, alone)
 
 
 def test_few_missing_counts_are_no_warning(files: Any) -> None:
@@ -97,53 +100,22 @@ def test_few_missing_counts_are_no_warning(files: Any) -> None:
     assert "1 of 9 areas (11.1 %)" in describe_inputs(files.config(), inputs)["counts"]
 
 
-def test_a_second_run_writes_nothing_and_a_full_table_removes_the_store(files: Any) -> None:
-    files.cases["M04"] = ""
-    files.counts()
-    run(files)
-    path = files.directory / "out/work/areas_without_counts.zarr"
-    written = (path / "complete.json").stat().st_mtime_ns
-    run(files)
-    assert (path / "complete.json").stat().st_mtime_ns == written
-    (path / "complete.json").unlink()
-    store, others, _, _ = run(files)
-    assert others is not None
-    files.cases["M04"] = "7"
-    files.counts()
-    store, others, _, _ = run(files)
-    assert others is None
-    assert store.n_bag == 9
-    assert not path.exists()
-
-
-def test_a_store_of_another_run_is_refused(files: Any) -> None:
-    files.cases["M04"] = ""
-    files.counts()
-    _, _, _, _ = run(files, "one")
-    files.cases["M05"] = "77"
-    files.counts()
-    store, _, _, _ = run(files, "two")
-    with pytest.raises(StoreError, match="of another run"):
-        open_without_counts(store, files.directory / "one/work/areas_without_counts.zarr")
-
-
-def test_joined_stores_are_the_one_and_then_the_other(files: Any) -> None:
+def test_the_training_is_the_first_of_the_store_and_then_come_the_others(files: Any) -> None:
     files.cases["M04"] = files.cases["M01"] = ""
     files.counts()
     store, others, _, _ = run(files)
-    assert others is not None
-    joined = JoinedStores([store, others])
-    assert joined.ids == (*store.ids, *others.ids)
-    assert joined.n_bag == 9
-    blocks = [joined.read_block(k) for k in range(joined.n_block)]
+    assert others == ["M01", "M04"]
+    training = store.training
+    assert training is store.training
+    assert store.ids[: training.n_bag] == training.ids
+    blocks = [store.read_block(k) for k in range(store.n_block)]
     np.testing.assert_array_equal(np.concatenate([b.bag for b in blocks]), np.arange(9))
-    np.testing.assert_array_equal(joined.block_offsets, np.cumsum([0, *(b.n_bag for b in blocks)]))
-    np.testing.assert_array_equal(joined.in_training, [True] * 7 + [False] * 2)
-    for number in range(store.n_block):
-        np.testing.assert_array_equal(blocks[number].x, store.read_block(number).x)
-    weight = np.concatenate([b.weight for b in blocks])
-    everything = [s.read_rows(0, s.n_pix).weight for s in (store, others)]
-    np.testing.assert_array_equal(weight, np.concatenate(everything))
+    np.testing.assert_array_equal(store.block_offsets, np.cumsum([0, *(b.n_bag for b in blocks)]))
+    for number in range(training.n_block):
+        np.testing.assert_array_equal(blocks[number].x, training.read_block(number).x)
+    again = pickle.loads(pickle.dumps(training))
+    assert again.ids == training.ids
+    np.testing.assert_array_equal(again.y, training.y)
 
 
 def test_an_area_without_count_and_pixel_is_named_and_no_error(files: Any) -> None:
@@ -155,7 +127,7 @@ def test_an_area_without_count_and_pixel_is_named_and_no_error(files: Any) -> No
     files.cases["M04"] = ""
     files.counts()
     store, others, summary, log = run(files)
-    assert others is None
+    assert others == []
     assert store.n_bag == 8
     assert summary["areas_without_counts"]["unpredicted"] == ["M04"]
     assert "not predicted, for want of a pixel with all values: M04" in log
@@ -184,17 +156,15 @@ def test_nobody_tested_is_no_count(files: Any) -> None:
         "model": {"likelihood": "binomial", "area_effect": False, "link": "probit"},
     }
     store, others, _, _ = run(files)
-    assert others is not None
-    assert sorted(others.ids) == ["M00", "M02", "M03"]  # 0 of 0, 2 of unknown, unknown of 30
-    found = dict(zip(others.ids, others.trials, strict=True))
+    assert others == ["M00", "M02", "M03"]  # 0 of 0, 2 of unknown, unknown of 30
+    found = dict(zip(store.ids, store.trials, strict=True))
     assert found["M00"] == 0
     assert np.isnan(found["M02"])
     assert found["M03"] == 30
-    joined = JoinedStores([store, others])
-    known = dict(zip(joined.ids, joined.known_trials, strict=True))
+    known = dict(zip(store.ids, store.known_trials, strict=True))
     assert [area for area in files.ids if not known[area]] == ["M00", "M02"]
-    trials = np.concatenate([joined.read_block(k).trials for k in range(joined.n_block)])
-    assert dict(zip(joined.ids, trials, strict=True))["M02"] == 1
+    trials = np.concatenate([store.read_block(k).trials for k in range(store.n_block)])
+    assert dict(zip(store.ids, trials, strict=True))["M02"] == 1
 
 
 def test_counts_may_be_the_areas_own_file(files: Any) -> None:
@@ -216,8 +186,7 @@ def test_counts_may_be_the_areas_own_file(files: Any) -> None:
     frame.to_file(files.directory / "points.gpkg", layer="all")
     files.options = {"counts": {"path": "points.gpkg", "layer": "all", "value": "cases"}}
     _, others, _, _ = run(files, "other")
-    assert others is not None
-    assert others.ids == ("M03",)
+    assert others == ["M03"]
 
 
 def test_islands_that_share_an_id_are_merged_on_request(files: Any) -> None:

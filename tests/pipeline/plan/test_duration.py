@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.plan.duration import parse_duration, tell_duration
 
 

@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import zarr
 
-from geo import gdal_access
-from geo.errors import InputError
-from geo.grid import Grid
-from geo.raster import RasterSource
+from geo.core.errors import InputError
+from geo.grids.grid import Grid
+from geo.sources import gdal_access
+from geo.sources.raster import RasterSource
 from models.training.loop import start_training
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
 from pipeline.demo.country import simulate_country
+from pipeline.evaluation import held_out
 from pipeline.ingest.stage import ingest
 from pipeline.plan import estimate as plans
 from pipeline.plan.estimate import plan_run
@@ -197,6 +198,22 @@ def test_what_does_not_fit_is_told(changed: Any, monkeypatch: pytest.MonkeyPatch
     # Draws of all areas are held at once: the one stage that grows with them.
     peaks = {stage.name: stage.peak_bytes for stage in found.stages}
     assert peaks["predict"] - peaks["fit"] > 8 * 40000 * 120
+
+
+def test_the_memory_of_fits_at_the_same_time_is_told(
+    country: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "probe", lambda *_: SLOW)
+    monkeypatch.setattr(held_out, "memory", lambda: 4 * held_out.FIT_BYTES)
+    assert held_out.most_at_once(20_000, 6) == 2  # half of the memory is for them
+    assert held_out.most_at_once(held_out.FILLS[0] + 1, 6) == 1
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    one, four = (
+        {stage.name: stage.peak_bytes for stage in plan_run(load_config(country), n).stages}
+        for n in (1, 4)
+    )
+    beside = one["evaluate"] - one["predict"]
+    assert four["evaluate"] - four["predict"] == pytest.approx(2 * beside, abs=2)
 
 
 def test_the_report_is_foreseen_as_it_was_measured(country: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.model_factory import resolved
 from pipeline.config.reader import load_config

@@ -14,7 +14,7 @@ import yaml
 from sklearn.metrics import roc_auc_score
 
 import models
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
@@ -22,6 +22,8 @@ from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.ingest.stage import ingest
 from pipeline.store.bag_store import BagStore
+
+WHOLE_RUNS = True  # of what tests shorten elsewhere
 
 LABELS = dict(zip((f"M{k:02d}" for k in range(9)), "100110010", strict=True))
 

@@ -14,14 +14,16 @@ import rasterio
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from geo.colours import Scale
+from geo.writers.colours import Scale
 from pipeline.config.context import StageContext
 from pipeline.prediction.area_description import describe_areas
-from pipeline.prediction.colours import raster_scale
-from pipeline.prediction.products import RATE_MEAN, RATE_SD
 from pipeline.prediction.stage import predict_stage
+from pipeline.products.colours import raster_scale
+from pipeline.products.products import RATE_MEAN, RATE_SD
 from pipeline.reporting import preview
 from pipeline.reporting.preview import BreakNorm, draw_preview
+
+WHOLE_RUNS = True
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def test_tags_tell_what_made_a_raster(results, world):
 
 
 def test_a_period_is_told(world, tmp_path):
-    from pipeline.prediction.tags import run_tags
+    from pipeline.products.tags import run_tags
 
     dump = world.config.model_dump(mode="json") | {"period": "2026-03"}
     config = type(world.config).model_validate(dump, context={"base": world.directory})

@@ -13,7 +13,7 @@ import rasterio
 from scipy.special import ndtr
 
 import models
-from models.aggregate.members import member_states
+from models.aggregate.posterior import member_states
 from pipeline.config.context import StageContext
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.ingest.stage import ingest
@@ -69,7 +69,7 @@ def _members(out: Path) -> list[Any]:
     result = []
     for state in member_states(whole.state_):
         each = models.VBAgg(**whole.get_params())
-        each.state_, each.params_ = state, each.block_params(state)
+        each.state_, each.params_ = state, each.prediction_params(state)
         result.append(each)
     return result
 

@@ -13,18 +13,18 @@ import pytest
 import rasterio
 from rio_cogeo import cog_validate
 
-from geo.boundary import read_areas
-from geo.columns import AREA_ID
-from geo.grid import Tile
-from geo.positions import Positions
-from models.aggregate.members import member_states
+from geo.core.columns import AREA_ID
+from geo.grids.grid import Tile
+from geo.grids.positions import Positions
+from geo.sources.boundary import read_areas
+from models.aggregate.posterior import member_states
 from pipeline.config.context import StageContext
-from pipeline.prediction import raster
-from pipeline.prediction import stage as predict
-from pipeline.prediction.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
-from pipeline.prediction.products import layers
+from pipeline.prediction import one_map
 from pipeline.prediction.stage import predict_stage
-from tests.pipeline.prediction.factors import pixel_factors
+from pipeline.products import tile_pass, tile_pixels
+from pipeline.products.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
+from pipeline.products.products import layers
+from tests.pipeline.levels.factors import pixel_factors
 
 NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median",
          "rate_relative_sd", "cases_mean",
@@ -64,7 +64,7 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         member_states(world.model.fitted_state()), p.parts, p.weights, strict=True
     ):
         own = copy(world.model)
-        own.state_, own.params_ = state, own.block_params(state)
+        own.state_, own.params_ = state, own.prediction_params(state)
         named = own.named_hyperparameters()
         prior = sum(value for name, value in named.items() if name.endswith(".variance"))
         support += weight * np.clip(1 - part.s / max(prior, 0.01), 0, 1)
@@ -189,20 +189,27 @@ def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch)
         msg = "no style"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr(predict, "describe_areas", fail)
+    monkeypatch.setattr(one_map, "describe_areas", fail)
     with pytest.raises(RuntimeError, match="no style"):
         predict_stage(StageContext(config))
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert not list(out.glob(".*"))
 
 
+def predict_tile(world, cube, tile, mask):
+    """Return the bands of all layers of a tile, (n_layer, n_row, n_col)."""
+    wanted = layers(world.config)
+    reader = tile_pixels.TileReader(
+        cube, Positions.of(world.grid, None), world.grid, max(tile.shape), mask=mask
+    )
+    pixels = tile_pass.Moments(world.model, wanted).of(reader.read(tile))
+    return np.stack([pixels.band(pixels.values[layer.name]) for layer in wanted])
+
+
 def test_mask_all_maps_what_lies_outside_the_areas(world):
     cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
-    positions = Positions.of(world.grid, None)
-    wanted = layers(world.config)
     tile = Tile(3, 0, 9, 28)
-    whole = raster.predict_tile(world.model, cube, positions, tile, wanted, "all")
-    masked = raster.predict_tile(world.model, cube, positions, tile, wanted, "areas")
+    whole, masked = (predict_tile(world, cube, tile, mask) for mask in ("all", "areas"))
     complete = np.isfinite(world.x).all(axis=0)[3:12]
     np.testing.assert_array_equal(np.isfinite(whole[0]), complete)
     inside = np.isfinite(masked[0])
@@ -219,12 +226,10 @@ def test_mask_all_maps_what_lies_outside_the_areas(world):
 
 def test_tiles_and_chunks_change_nothing(world, monkeypatch):
     cube = {"covariates": world.x, "population": world.population, "coverage": world.coverage}
-    positions = Positions.of(world.grid, None)
-    wanted = layers(world.config)
-    whole = raster.predict_tile(world.model, cube, positions, world.grid.whole, wanted, "areas")
-    monkeypatch.setattr(raster, "CHUNK_PIXELS", 37)
+    whole = predict_tile(world, cube, world.grid.whole, "areas")
+    monkeypatch.setattr(tile_pass, "CHUNK_PIXELS", 37)
     for tile in world.grid.tiles(11):
-        part = raster.predict_tile(world.model, cube, positions, tile, wanted, "areas")
+        part = predict_tile(world, cube, tile, "areas")
         rows, cols = tile.slices
         np.testing.assert_allclose(part, whole[:, rows, cols], rtol=1e-6)
 

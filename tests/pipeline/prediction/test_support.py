@@ -13,15 +13,17 @@ import pytest
 import rasterio
 
 from models import Bags, VBAgg
-from models.aggregate.members import member_states
+from models.aggregate.posterior import member_states
 from models.gp.kernel_terms import TermKernel
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.prediction import Prediction
 from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
-from pipeline.prediction.support import data_support, rough_variance
 from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+from pipeline.products.support import data_support, rough_variance
 from tests.plain import plain
+
+WHOLE_RUNS = True  # of what tests shorten elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +45,15 @@ def members_of(model: VBAgg) -> list[VBAgg]:
     found = []
     for state in member_states(model.fitted_state()):
         own = copy(model)
-        own.state_, own.params_ = state, model.block_params(state)
+        own.state_, own.params_ = state, model.prediction_params(state)
         found.append(own)
     return found
+
+
+def _with_parts(kernel: Any, fixed: dict[str, np.ndarray], *thetas: np.ndarray) -> Any:
+    """Return what has a posterior of these hyperparameters."""
+    parts = [SimpleNamespace(kernel=kernel, params={**fixed, "theta": each}) for each in thetas]
+    return SimpleNamespace(posterior_=SimpleNamespace(parts=parts))
 
 
 def test_support_is_the_variance_that_is_gone(fitted: tuple[VBAgg, Bags]) -> None:
@@ -90,17 +98,13 @@ def test_support_of_a_dense_process_given_exact_points() -> None:
     k = 2.0 * np.exp(-0.5 * ((known - known.T) / 0.7) ** 2)
     cross = 2.0 * np.exp(-0.5 * ((x - known.T) / 0.7) ** 2)
     gone = np.einsum("ij,ij->i", cross, np.linalg.solve(k, cross.T).T)
-    model = SimpleNamespace(
-        kernel_text=lambda _: "linear(x) + rbf(x)",
-        fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
-    )
     assert rough_variance(kernel, theta, z) == pytest.approx(2.0)
     p = Prediction("exp", np.zeros(40), 2.0 - gone, 1.0)
-    np.testing.assert_allclose(data_support(model, p, x, None), gone / 2.0, atol=1e-10)
+    one = _with_parts(kernel, fixed, theta)
+    np.testing.assert_allclose(data_support(one, p, x, None), gone / 2.0, atol=1e-10)
     # Over draws of the hyperparameters: the average.
     half = np.log(np.array([1e-12, 4.0, 0.7]))
-    state = SimpleNamespace(fixed=fixed, params={}, members={"theta": np.stack([theta, half])})
-    mixed = SimpleNamespace(kernel_text=model.kernel_text, fitted_state=lambda: state)
+    mixed = _with_parts(kernel, fixed, theta, half)
     parts = SimpleNamespace(link="exp", parts=(p, p), weights=np.array([0.25, 0.75]))
     exact = 0.25 * gone / 2 + 0.75 * np.clip(1 - (2 - gone) / 4, 0, 1)
     np.testing.assert_allclose(data_support(mixed, parts, x, None), exact, atol=1e-10)
@@ -129,10 +133,7 @@ def test_the_rough_part_is_all_but_slopes_and_intercept(
 def test_a_rough_part_that_has_vanished_rules_nothing() -> None:
     fixed = {"x_mean": np.zeros(1), "x_sd": np.ones(1), "base_rate": np.ones(1)}
     theta = np.log(np.array([1.0, 1e-5, 1.0]))
-    model: Any = SimpleNamespace(
-        kernel_text=lambda _: "linear(x) + rbf(x)",
-        fitted_state=lambda: SimpleNamespace(fixed=fixed, params={"theta": theta}),
-    )
+    model = _with_parts(kernel_of("linear(x) + rbf(x)", fixed), fixed, theta)
     p = Prediction("exp", np.zeros(4), np.full(4, 5e-4), 1.0)
     assert data_support(model, p, np.zeros((4, 1)), None) == pytest.approx(1 - 5e-4 / 0.01)
 

@@ -18,14 +18,14 @@ import models
 from pipeline.config.context import StageContext
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.ingest.stage import ingest
-from pipeline.prediction.areas import AreaDraws
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.totals import explain_difference, fitted_total
+from pipeline.products.areas import AreaDraws
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import BALANCE, read_balance
 from pipeline.training.stage import fit_stage
 from tests.pipeline.conftest import Files
-from tests.pipeline.prediction.factors import area_factors, pixel_factors
+from tests.pipeline.levels.factors import area_factors, pixel_factors
 from tests.progress import Notes
 
 
@@ -81,7 +81,7 @@ def test_the_map_sums_to_what_the_model_says_of_the_bags(mapped: Any) -> None:
     error = cases["fitted"]["monte_carlo_se"]
     assert table == pytest.approx(fitted, rel=1e-5)
     # Other sets of draws have other factors; the surface is the same. Their spread is the error
-    # (tests/pipeline/prediction/test_monte_carlo.py has it closer), of 20 sets and of 20 groups.
+    # (tests/pipeline/products/test_monte_carlo.py has it closer), of 20 sets and of 20 groups.
     again = []
     for seed in range(5, 25):
         _, other = area_factors(model, store, 400, seed)

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.schema import Config
 from pipeline.publishing.notify import send_notification
 from tests.servers import running

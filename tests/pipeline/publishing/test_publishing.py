@@ -6,8 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 
@@ -17,73 +15,20 @@ import rasterio
 import yaml
 from PIL import Image
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
-from pipeline.config.schema import Config
 from pipeline.core.json_values import jsonable
 from pipeline.evaluation.verdict import paired_gain, verdict
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
 from pipeline.publishing.summary import headline, page
-from pipeline.publishing.versions import (
-    add_version,
-    current_version,
-    list_versions,
-    make_current,
-    remove_old_versions,
-    roll_back,
-)
+from pipeline.publishing.versions import current_version, list_versions, open_versions
 from pipeline.run.fingerprints import output_fingerprint
 from pipeline.storage.fingerprint import fingerprint_value
-
-SURE = np.arange(9.0)  # log densities of nine areas under a map
-
-
-def report(gain=1.0, correlation=0.8, coverage=0.9):
-    model = {
-        "nll": 5.0 - gain,
-        "rates": {"correlation": correlation},
-        "intervals": {"0.9": {"coverage": coverage}},
-    }
-    return {
-        "better_than_constant": dict.fromkeys(("area", "block"), paired_gain(SURE, SURE - 1.0)),
-        "held_out": {"area": {"model": model, "constant": {"nll": 5.0}}},
-    }
-
-
-def leave_run(config, rate, converged=True, evaluation=None):
-    """Leave what a finished run leaves, as small as it can be."""
-    out = config.output.dir
-    (out / "work").mkdir(parents=True, exist_ok=True)
-    values = np.broadcast_to(np.asarray(rate, np.float32), (4, 5))
-    with rasterio.open(
-        out / "rate_mean.tif", "w", driver="GTiff", width=5, height=4, count=1, dtype="float32",
-        crs="EPSG:32738", transform=rasterio.Affine(1000, 0, 0, 0, -1000, 0), nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
-    (out / "areas.csv").write_text(f"id,rate\na,{float(np.nanmean(values))!r}\n")
-    (out / "evaluation.json").write_text(json.dumps(evaluation or report()))
-    (out / "run.json").write_text(json.dumps({"written": time.time()}))
-    shown = {
-        "ingest": (),
-        "fit": (),
-        "predict": ("rate_mean.tif", "areas.csv"),
-        "evaluate": ("evaluation.json",),
-    }
-    model = hashlib.sha256(values.tobytes()).hexdigest()
-    record = {
-        name: {
-            "seconds": 1.0,
-            "inputs": {"work/model": model} if name in ("predict", "evaluate") else {},
-            "outputs": {"work/model": model}
-            if name == "fit"
-            else {file: output_fingerprint(out / file) for file in files},
-            "summary": {"converged": converged},
-        }
-        for name, files in shown.items()
-    }
-    (out / "work" / "stages.json").write_text(json.dumps(record))
+from pipeline.storage.place import read_place
+from tests.command import Command
+from tests.pipeline.publishing.finished import MINIMAL, build, leave_run, report
 
 
 def leave_report(config, of):
@@ -101,26 +46,22 @@ def leave_report(config, of):
     path.write_text(json.dumps(record))
 
 
-def build(directory, period=None, **sections):
-    data = {
-        "areas": {"path": "areas.gpkg", "id": "id"},
-        "counts": {"path": "cases.csv", "value": "cases"},
-        "population": {"path": "population.tif"},
-        "covariates": {"rain": {"path": "rain.tif"}},
-        "period": period,
-        **sections,
-    }
-    return Config.model_validate(data, context={"base": directory})
+@pytest.fixture(params=["disk", "bucket"])
+def where(request):
+    """Section ``publish``: versions are the same on a disk and on an object store."""
+    if request.param == "disk":
+        return {}
+    return {"dir": f"s3://{request.getfixturevalue('bucket')}/my/published"}
 
 
-def test_a_run_becomes_the_current_version_once(tmp_path):
-    config = build(tmp_path)
+def test_a_run_becomes_the_current_version_once(tmp_path, where):
+    config = build(tmp_path, publish=where)
     leave_run(config, 0.05)
     first = publish(config)
     assert (first.status, first.version) == ("published", "v0001")
     current = current_version(publish_dir(config))
     for name in ("rate_mean.tif", "areas.csv", "evaluation.json", "run.json"):
-        data = (current.path / name).read_bytes()
+        data = read_place(current.path / name)
         assert data == (config.output.dir / name).read_bytes()
         assert current.about["files"][name] == hashlib.sha256(data).hexdigest()
     leave_run(config, 0.05)  # another run.json, the same map
@@ -169,8 +110,8 @@ def test_the_page_of_a_run(tmp_path):
     assert headline(config, held).startswith(message)
 
 
-def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
-    config = build(tmp_path)
+def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path, where):
+    config = build(tmp_path, publish=where)
     for rate, version in ((0.05, "v0001"), (0.06, "v0002"), (0.05, "v0003")):
         leave_run(config, rate)
         done = publish(config)
@@ -178,7 +119,8 @@ def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
     directory = publish_dir(config)
     first, second, third = (v.fingerprint for v in list_versions(directory))
     assert first == third != second
-    roll_back(directory, "v0001")  # v0003 is the same map: it is not withdrawn, nothing is new
+    # v0003 is the same map: it is not withdrawn, nothing is new.
+    open_versions(directory).roll_back("v0001")
     assert publish(config).version == "v0001"
 
 
@@ -252,15 +194,15 @@ def test_probabilities_of_labels_have_gates(tmp_path, log_loss, error, failed):
     assert refused[0] == "held-out log loss: the map is of counts; remove gates.max_log_loss"
 
 
-def test_the_change_is_measured_against_what_readers_see(tmp_path):
-    config = build(tmp_path, gates={"max_change": 0.3})
+def test_the_change_is_measured_against_what_readers_see(tmp_path, where):
+    config = build(tmp_path, gates={"max_change": 0.3}, publish=where)
     leave_run(config, 0.05)
     assert publish(config).status == "published"  # nothing to compare with
     leave_run(config, 0.05 * np.exp(0.2))
     assert publish(config).checks[0].value == pytest.approx(0.2, rel=1e-4)
     leave_run(config, 0.05 * np.exp(0.4))
     assert publish(config).status == "published"
-    roll_back(publish_dir(config), "v0001")
+    open_versions(publish_dir(config)).roll_back("v0001")
     leave_run(config, 0.05 * np.exp(0.5))
     held = publish(config)
     assert held.status == "held"
@@ -312,7 +254,7 @@ def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.publishing.publish.make_current", crash)
+        patched.setattr("pipeline.publishing.local_versions.LocalVersions.commit", crash)
         with pytest.raises(KeyboardInterrupt):
             publish(config)
     assert current_version(publish_dir(config)).name == "v0001"
@@ -320,18 +262,18 @@ def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeyp
     assert current_version(publish_dir(config)).name == "v0002"
 
 
-def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path):
+def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path, where):
     for month, rate in (("2026-11", 0.05), ("2026-12", 0.06), ("2024-01", 0.07)):
-        config = build(tmp_path, month)
+        config = build(tmp_path, month, publish=where)
         leave_run(config, rate)
         publish(config)
     directory = publish_dir(config)
     assert current_version(directory).period == "2026-12"
-    assert roll_back(directory)[1].period == "2026-11"
-    config = build(tmp_path, "2026-11")  # a correction comes as the next version
+    assert open_versions(directory).roll_back()[1].period == "2026-11"
+    config = build(tmp_path, "2026-11", publish=where)  # a correction comes as the next version
     leave_run(config, 0.051)
     assert publish(config).status == "published"
-    config = build(tmp_path, "2026-12")
+    config = build(tmp_path, "2026-12", publish=where)
     leave_run(config, 0.06)
     again = publish(config)
     assert again.status == "unchanged"
@@ -357,8 +299,9 @@ def test_what_lies_there_must_be_of_the_period_that_is_published(tmp_path):
 def test_a_style_may_be_edited_in_the_version_that_readers_have(tmp_path, name):
     source = tmp_path / "a"
     source.write_text("<qgis/>")
-    version = add_version(tmp_path / "maps", {name: source}, {}, "f")
-    make_current(tmp_path / "maps", version)
+    versions = open_versions(tmp_path / "maps")
+    version = versions.add("v0001", {name: source}, {}, "f")
+    versions.commit(version)
     (tmp_path / "maps" / "current" / name).write_text("<qgis>my colours</qgis>")
     assert current_version(tmp_path / "maps") == version
     (tmp_path / "maps" / "current" / name).unlink()
@@ -375,12 +318,12 @@ def test_a_damaged_current_version_is_not_passed_over(tmp_path):
         publish(config)
 
 
-def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path):
-    config = build(tmp_path)
+def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path, where):
+    config = build(tmp_path, publish=where)
     for rate in (0.05, 0.06, 0.07):
         leave_run(config, rate)
         publish(config)
-    was, now = roll_back(publish_dir(config))
+    was, now = open_versions(publish_dir(config)).roll_back()
     assert (was.name, now.name) == ("v0003", "v0002")
     again = publish(config)  # the next scheduled run, with the same data
     assert again.status == "unchanged"
@@ -388,11 +331,11 @@ def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path):
     assert current_version(publish_dir(config)).name == "v0002"
     leave_run(config, 0.08)
     assert publish(config).version == "v0004"
-    roll_back(publish_dir(config), "v0001")
+    open_versions(publish_dir(config)).roll_back("v0001")
     with pytest.raises(InputError, match="no version before the current one"):
-        roll_back(publish_dir(config))
+        open_versions(publish_dir(config)).roll_back()
     with pytest.raises(InputError, match="no version v0009; one of: v0001"):
-        roll_back(publish_dir(config), "v0009")
+        open_versions(publish_dir(config)).roll_back("v0009")
 
 
 def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
@@ -404,13 +347,14 @@ def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
     assert [v.name for v in list_versions(publish_dir(config))] == ["v0003", "v0004"]
     directory = tmp_path / "kept"
     source = {"a.txt": tmp_path / "out" / "areas.csv"}
-    made = [add_version(directory, source, {}, str(k)) for k in range(5)]
-    make_current(directory, made[1])
-    assert remove_old_versions(directory, 2) == ["v0003"]
+    versions = open_versions(directory)
+    made = [versions.add(versions.new_name(), source, {}, str(k)) for k in range(5)]
+    versions.commit(made[1])
+    assert versions.remove_old(2) == ("v0003",)
     assert [v.name for v in list_versions(directory)] == ["v0001", "v0002", "v0004", "v0005"]
 
 
-def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path):
+def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path, where):
     gates = {"max_change": 0.5}
     for month, rate in (("2026-01", 0.05), ("2026-03", 0.5 * np.exp(-1.9))):
         config = build(tmp_path, month, gates=gates)
@@ -457,7 +401,7 @@ def test_a_publication_cut_short_is_never_seen(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return copy(source, target)
 
-    monkeypatch.setattr("pipeline.publishing.versions.shutil.copyfile", power_cut)
+    monkeypatch.setattr("pipeline.publishing.local_versions.shutil.copyfile", power_cut)
     with pytest.raises(KeyboardInterrupt):
         publish(config)
     monkeypatch.undo()
@@ -497,34 +441,22 @@ def test_readers_never_see_a_mixture(tmp_path):
     assert len(seen) > 3
 
 
-@pytest.mark.ci
 def test_two_publishers_at_once_make_one_version(tmp_path):
     config = build(tmp_path)
     leave_run(config, 0.05)
     code = (
         "import sys, time; from pipeline.config.schema import Config\n"
         "from pipeline.publishing.publish import publish\n"
-        "from geo.errors import InputError\n"
+        "from geo.core.errors import InputError\n"
         "c = Config.model_validate_json(sys.argv[1], context={'base': '.'})\n"
         "while True:\n"
         "    try: print(publish(c).status); break\n"
         "    except InputError: time.sleep(0.01)\n"
     )
     text = json.dumps(config.model_dump(mode="json"))
-    both = [
-        subprocess.Popen([sys.executable, "-c", code, text], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = sorted(each.communicate()[0].strip() for each in both)
+    both = [Command(text, code=code) for _ in range(2)]
+    said = sorted(each.wait().stdout.strip() for each in both)
     assert said == ["published", "unchanged"]
-
-
-MINIMAL = {
-    "areas": {"path": "areas.gpkg", "id": "id"},
-    "counts": {"path": "cases.csv", "value": "cases"},
-    "population": {"path": "population.tif"},
-    "covariates": {"rain": {"path": "rain.tif"}},
-}
 
 
 def test_the_commands(tmp_path, capsys):
@@ -587,6 +519,28 @@ def test_versions_are_read_against_their_checksums(tmp_path, capsys, fault):
     found = json.loads(out)
     assert not found["ok"]
     assert len(found["faults"]) == (1 if fault == "flipped" else 2)  # and no current version
+    assert err.count("rate_mean.tif") == err.count("restore it") - (fault != "flipped") == 1
+    table = file.with_name("areas.csv")
+    table.write_bytes(table.read_bytes().swapcase())
+    assert main(["versions", "--verify", str(path)]) == 2  # one fault does not hide another
+    err = capsys.readouterr().err
+    assert "rate_mean.tif" in err
+    assert "areas.csv: its content is not what was published" in err
+
+
+def test_what_a_version_says_of_itself_has_a_checksum(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05)
+    about = publish(config).directory / "version.json"
+    about.write_text(about.read_text().replace('"forced": false', '"forced": true '))
+    (version,) = open_versions(publish_dir(config)).all()
+    assert "version.json is damaged; restore it" in version.trouble
+    # There is no other version to go back to.
+    leave_run(config, 0.06)
+    with pytest.raises(InputError, match=r"restore it .* or `disagg publish \S+ --force"):
+        publish(config)
+    assert publish(config, force=True).version == "v0002"
+    assert current_version(publish_dir(config)).name == "v0002"
 
 
 # -- better than one rate, which is asked without being configured

@@ -17,6 +17,8 @@ from shapely.geometry import Point
 
 from tests.pipeline.reporting.conftest import change_raster
 
+WHOLE_RUNS = True
+
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 SIZES = {"phone": (390, 844), "desktop": (1280, 800)}
 

@@ -11,15 +11,22 @@ from scipy.stats import norm
 
 from models.aggregate.effects import Effect
 from models.likelihoods.links import LINKS
-from pipeline.config.response_words import ResponseWords
+from models.likelihoods.registry import LIKELIHOODS
 from pipeline.reporting.effects import effects
+from pipeline.responses.registry import response_of
+from pipeline.responses.response import Given
 from pipeline.training.effects import told
 
-RATE = ResponseWords("rate", "cases", "counts", "people", "person", "people", "people")
-PREVALENCE = ResponseWords(
-    "prevalence", "positives", "positives", "tested", "person tested", "people tested", "people"
-)
-VALUE = ResponseWords("value", "t/ha", "totals", "", "", "ha", "ha")
+WHOLE_RUNS = True
+
+
+def _response(likelihood, rate_per, **given):
+    return response_of(Given("counts", "n", LIKELIHOODS[likelihood], rate_per=rate_per, **given))
+
+
+RATE = _response("poisson", 1000)
+PREVALENCE = _response("binomial", 100, tested="m")
+VALUE = _response("normal", 1, weight="ha", unit="t/ha")
 EVEN = norm.ppf((np.arange(100_000) + 0.5) / 100_000)  # as many normal draws, without chance
 Z = norm.ppf([0.05, 0.5, 0.95])
 
@@ -41,11 +48,11 @@ def _line(link, level, slope, sd, base=1.0, **given):
     return Effect(**{**fields, **given})
 
 
-def _said(effect, words=RATE, rate_per=1000, slope=None, transform="none"):
+def _said(effect, words=RATE, slope=None, transform="none"):
     fit = {"effects": {"rain": told(effect, ("rain", "heat", "east", "north"), transform)}}
     if slope is not None:
         fit["coefficients"] = {"rain": {"mean": slope, "sd": 0.1}}
-    (row,) = effects(fit, words, rate_per)
+    (row,) = effects(fit, words)
     return row
 
 
@@ -80,7 +87,7 @@ def test_square_is_a_share_of_the_rate_at_the_mean_level_whatever_the_sign_of_f(
 
 
 def test_identity_is_a_difference_in_the_unit():
-    row = _said(_line("identity", 2.0, -0.02, 0.05, base=3.0), VALUE, 1)
+    row = _said(_line("identity", 2.0, -0.02, 0.05, base=3.0), VALUE)
     low, mid, high = 3.0 * (-0.02 + 0.05 * Z)
     assert row.meaning == (
         f"Where rain is one standard deviation larger, the value is about {abs(mid):.3g} t/ha "
@@ -90,7 +97,7 @@ def test_identity_is_a_difference_in_the_unit():
 
 
 def test_probit_is_a_difference_of_probabilities_at_the_mean_level():
-    row = _said(_line("probit", -1.0, 0.4, 0.1), PREVALENCE, 100)
+    row = _said(_line("probit", -1.0, 0.4, 0.1), PREVALENCE)
     low, mid, high = 100 * (norm.cdf(-1 + 0.4 + 0.1 * Z) - norm.cdf(-1))
     before, after = 100 * norm.cdf([-1, -0.6])
     assert row.meaning == (
@@ -156,12 +163,12 @@ def test_interactions_that_change_little_are_not_named():
 
 def test_a_straight_trend_of_places_is_not_told_as_the_effect_of_places():
     fit = {"coefficients": {"north": {"mean": 0.2, "sd": 0.1}}, "effects": {}}
-    (row,) = effects(fit, RATE, 1000)
+    (row,) = effects(fit, RATE)
     assert "other parts of the kernel may follow them too" in row.meaning
     assert "all else equal" not in row.meaning
 
 
 def test_a_record_without_effects_claims_nothing():
-    (row,) = effects({"coefficients": {"rain": {"mean": 0.2, "sd": 0.1}}}, RATE, 1000)
+    (row,) = effects({"coefficients": {"rain": {"mean": 0.2, "sd": 0.1}}}, RATE)
     assert (row.estimate, row.meaning) == ("0.2", "")
-    assert effects({}, RATE, 1000) == []
+    assert effects({}, RATE) == []

@@ -19,15 +19,15 @@ import yaml
 from matplotlib.figure import Figure
 from PIL import Image
 
-from geo.colours import Scale
+from geo.writers.colours import Scale
 from pipeline.config.level_schema import Reconcile
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.demo.country import simulate_country
 from pipeline.demo.country_spec import LAYERS, CountrySpec
 from pipeline.evaluation.verdict import without_figures
-from pipeline.prediction.colours import raster_scale
-from pipeline.prediction.products import RATE_MEAN
+from pipeline.products.colours import raster_scale
+from pipeline.products.products import RATE_MEAN
 from pipeline.reporting import asked, vendor
 from pipeline.reporting.page import reconciled_words
 from pipeline.reporting.rasters import data_uri, pictures
@@ -36,6 +36,8 @@ from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
 from pipeline.training.modes import overdispersion
 from tests.pipeline.reporting.conftest import NASTY, page_data
+
+WHOLE_RUNS = True
 
 
 def texts(page: str, tag: str) -> list[str]:

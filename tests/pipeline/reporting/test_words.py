@@ -11,6 +11,8 @@ from models.likelihoods.registry import LIKELIHOODS
 from pipeline.reporting.tables import name_column
 from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
 
+WHOLE_RUNS = True
+
 GAIN = {
     "answer": "unclear",
     "better": True,

@@ -14,6 +14,8 @@ from rio_cogeo.cogeo import cog_validate
 from pipeline.cli.main import main
 from pipeline.demo.country import CountrySpec, simulate_country
 
+WHOLE_RUNS = True
+
 SPEC = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12
 )
@@ -148,7 +150,7 @@ def test_an_output_directory_that_cannot_be_made_is_one_line(ran, tmp_path, caps
 def test_the_same_job_in_python_gives_the_same_map(ran, tmp_path):
     from pipeline import BagStore, fit, predict_raster
     from pipeline.config.reader import load_config
-    from pipeline.prediction.products import layers
+    from pipeline.products.products import layers
     from pipeline.training.stage import new_model
 
     config = load_config(ran)

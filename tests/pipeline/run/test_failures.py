@@ -21,6 +21,7 @@ from pipeline.run.record import read_record
 from pipeline.run.runner import run_stage, run_stages
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
+from tests.command import Command
 
 
 class Told:
@@ -129,10 +130,7 @@ def test_terminated_before_it_has_begun(files: Any) -> None:
         "cli._load = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM)\n"
         "sys.exit(cli.main(['run', 'x.yaml']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        cwd=Path(__file__).parents[3],
-    )  # fmt: skip
+    done = Command(code=code).wait()
     assert done.returncode == 143
     (line,) = done.stderr.splitlines()
     assert line.startswith("terminated; finished work is kept; continue with `disagg run x.yaml`")
@@ -244,7 +242,7 @@ def test_what_a_killed_save_left_is_removed_and_a_running_one_left_alone(
 
 def test_a_damaged_fold_is_fitted_again(tmp_path: Path) -> None:
     from pipeline.evaluation.cross_validation import cross_validate
-    from pipeline.prediction.areas import AreaDraws
+    from pipeline.products.areas import AreaDraws
 
     fitted = []
 

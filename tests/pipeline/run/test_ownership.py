@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config

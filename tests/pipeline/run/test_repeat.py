@@ -13,6 +13,8 @@ from pipeline.config.reader import load_config
 from pipeline.demo.country import CountrySpec, simulate_country
 from pipeline.run.repeat import read_repetition
 
+WHOLE_RUNS = True
+
 SPEC = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=8
 )

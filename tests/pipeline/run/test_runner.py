@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from geo.errors import InputError
+from geo.core.errors import InputError
 from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages, stale_stages
+from pipeline.run.stages import STAGES
 from pipeline.storage.fingerprint import fingerprint_file, fingerprint_value
 from tests.pipeline.run.conftest import NAMES, build_config
 
@@ -100,11 +101,20 @@ def test_a_style_that_a_user_edited_is_kept(inputs, calls):
     assert style.read_text() != "my colours"
 
 
-def test_force_runs_what_is_up_to_date(inputs, calls):
+@pytest.mark.parametrize("name", NAMES)
+def test_force_begins_each_stage_anew(inputs, calls, name):
     config = build_config(inputs)
     run(config)
-    run(config, ("predict",), force=True)
-    assert calls == [*NAMES, "predict"]
+    kept = [config.output.dir / each for each in STAGES[name].keeps]
+    for directory in kept:  # of an interrupted run
+        directory.mkdir()
+    calls.clear()
+    run(config, (name,))
+    assert calls == []
+    (result,) = run(config, (name,), force=True)
+    assert (calls, result.reason) == ([name], "forced")
+    assert not any(directory.exists() for directory in kept)
+    assert kept or name in ("ingest", "predict", "report")
 
 
 def test_a_stage_that_fails_is_not_taken_for_done(inputs, calls, monkeypatch):

@@ -1,47 +1,24 @@
-"""Other code and other libraries make every stage stale; an equal checkout does not."""
+"""Other libraries make every stage stale, and what a stage depends on makes it stale."""
 
 import json
-import logging
 import shutil
+from pathlib import Path
 
 import pytest
 
-from pipeline.core import code
+from pipeline.core import code, sources
 from pipeline.core.progress import Silent
-from pipeline.run.fingerprints import Fingerprints
-from pipeline.run.record import read_record, record_path, stage_key
+from pipeline.core.sources import code_hashes
+from pipeline.run.record import read_record, record_path
 from pipeline.run.runner import run_stages, stale_stages
 from tests.pipeline.run.conftest import NAMES, build_config
 
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("calls")
 
 
 def run(config):
     return run_stages(config, NAMES, Silent())
-
-
-def other_code(monkeypatch, **hashes):
-    known = {**code.code_hashes(), **hashes}
-    monkeypatch.setattr(code, "code_hashes", lambda: known)
-
-
-def test_a_changed_package_makes_every_stage_stale_and_is_named(inputs, monkeypatch, caplog):
-    config = build_config(inputs)
-    other_code(monkeypatch, models="3f2a000000000000")
-    run(config)
-    keys = [stage_key(name, config, Fingerprints(config)) for name in NAMES]
-    assert all(current for _, current in keys)
-    other_code(monkeypatch, models="91bc000000000000")
-    assert stale_stages(config, "none") == list(NAMES)
-    for name, (key, _) in zip(NAMES, keys, strict=True):
-        now, current = stage_key(name, config, Fingerprints(config))
-        assert now != key
-        assert not current
-    caplog.set_level(logging.INFO)
-    reasons = {result.name: result.reason for result in run(config)}
-    assert reasons["fit"] == "changed: code (models 3f2a -> 91bc)"
-    assert "fit runs: changed: code (models 3f2a -> 91bc)" in caplog.text
-    assert all(result.skipped for result in run(config))
 
 
 def test_another_library_makes_every_stage_stale_and_is_named(inputs, monkeypatch):
@@ -52,7 +29,7 @@ def test_another_library_makes_every_stage_stale_and_is_named(inputs, monkeypatc
     results = run(config)
     assert {result.reason for result in results} == {f"changed: GDAL ({before['GDAL']} -> 99.1)"}
     written = json.loads((config.output.dir / "run.json").read_text())
-    assert written["code"] == code.code_hashes()
+    assert written["code"] == code_hashes()
     assert {"numba", "PROJ", "GEOS", "GDAL"} <= set(written["versions"])
 
 
@@ -70,30 +47,6 @@ def test_a_record_of_an_earlier_version_is_read_and_said_to_be_one(inputs):
     assert read_record(config.output.dir) == record
     results = run(config)
     assert results[0].reason.startswith("changed: code (none is on record")
-
-
-def test_equal_checkouts_have_equal_hashes_whatever_was_compiled(tmp_path):
-    one, two = tmp_path / "one" / "pipeline", tmp_path / "two" / "elsewhere"
-    one.mkdir(parents=True)
-    (one / "inner").mkdir()
-    (one / "a.py").write_text("x = 1\n")
-    (one / "inner" / "b.py").write_text("y = 2\n")
-    shutil.copytree(one, two)
-    (two / "__pycache__").mkdir()
-    (two / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"compiled")
-    (two / "a.py~").write_text("an editor's")
-    assert code.source_hash(one) == code.source_hash(two)
-    (two / "inner" / "b.py").write_text("y = 3\n")
-    assert code.source_hash(one) != code.source_hash(two)
-    (two / "inner" / "b.py").rename(two / "b.py")
-    (two / "b.py").write_text("y = 2\n")
-    assert code.source_hash(one) != code.source_hash(two)
-
-
-def test_all_of_our_packages_are_hashed():
-    assert set(code.code_hashes()) == {"geo", "models", "pipeline"}
-    assert all(len(value) == 16 for value in code.code_hashes().values())
-    assert "not installed" not in code.library_versions().values()
 
 
 def test_code_that_is_on_record_on_one_side_only_is_a_change():
@@ -115,6 +68,59 @@ def test_what_is_declared_of_a_raster_makes_ingest_stale(inputs, section, key):
     changed = type(given).model_validate({**given.model_dump(), **key})
     value = changed if section == "population" else dict.fromkeys(config.covariates, changed)
     assert "ingest" in stale_stages(config.model_copy(update={section: value}), "none")
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """Copy the packages; return what edits a file there, and has the copy hashed."""
+    folder = tmp_path_factory.mktemp("code")
+    for package in sources.PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+
+    def edit(monkeypatch, name, old="", new=""):
+        path = folder / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+        tree = sources.SourceTree({package: folder / package for package in sources.PACKAGES})
+        monkeypatch.setattr(code, "own_sources", lambda: tree)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "stale"),
+    [
+        ("models/likelihoods/poisson.py", '"""', '"""In other words: ', []),
+        ("models/likelihoods/likelihood.py", "\n\n\n", "\n\n\n# Why.\n", []),
+        ("pipeline/reporting/templates/report.html.j2", "</body>", "<p></p></body>", ["report"]),
+        ("models/likelihoods/poisson.py", "y * log_eta", "2 * y * log_eta", list(NAMES[1:])),
+        ("models/mil/trees/blrt.py", "import numpy", "import math, numpy", []),
+        ("geo/sources/kml.py", '"""\n\n', '"""\n\nA = 1\n', [n for n in NAMES if n != "fit"]),
+    ],
+)
+def test_an_edit_makes_the_stages_stale_that_reach_it(
+    inputs, calls, monkeypatch, copied, name, old, new, stale
+):
+    config = build_config(inputs)
+    copied(monkeypatch, name)
+    run(config)
+    calls.clear()
+    copied(monkeypatch, name, old, new)
+    results = run(config)
+    assert calls == stale
+    room = ".".join(name.split("/")[:2])
+    assert all(f"changed: code ({room} " in result.reason for result in results if result.reason)
+
+
+def test_what_the_likelihood_says_of_a_response_makes_ingest_stale(inputs):
+    config = build_config(inputs)
+    run(config)
+    for likelihood, stale in (("negative_binomial", False), ("gamma", True)):
+        model = type(config.model)(likelihood=likelihood)
+        found = stale_stages(config.model_copy(update={"model": model}), "none")
+        assert ("ingest" in found) is stale, likelihood
+        assert "fit" in found
 
 
 def test_an_accepted_suspicion_makes_nothing_stale(inputs):

@@ -25,15 +25,28 @@ KEYS = {
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Run moto's server; give its address."""
+    """Run moto's server; give its address.
+
+    It answers If-Match and If-None-Match of a PUT, but checks first and puts then: a lock makes one
+    step of the two, as Amazon's S3 and others do.
+    """
+    from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
+    put, one = S3Response.put_object, threading.Lock()
+
+    def put_alone(self: Any) -> Any:
+        with one:
+            return put(self)
+
+    S3Response.put_object = put_alone
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         yield "http://{}:{}".format(*server.get_host_and_port())
     finally:
         server.stop()
+        S3Response.put_object = put
 
 
 def request(endpoint: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -66,7 +79,8 @@ KINDS = ("error", "reset", "late_reset", "short", "flip", "denied", "slow")
 class Weather:
     """What the proxy does to requests, drawn from a seed: shares of each failure.
 
-    ``only`` says which requests are met, by method and path; all by default.
+    ``only`` says which requests are met, by method and path; all by default. ``deaf`` is a server
+    that takes no notice of conditions.
     """
 
     error: float = 0.0
@@ -78,7 +92,9 @@ class Weather:
     slow: float = 0.0
     slow_seconds: float = 0.3
     only: Callable[[str, str], bool] = lambda method, path: True
+    deaf: bool = False
     seed: int = 0
+    sent: int = 0  # bytes of bodies
     log: list[tuple[str, str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,6 +152,8 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
                     self.command, self.path, skip_host=True, skip_accept_encoding=True
                 )
                 for name, value in self.headers.items():
+                    if weather.deaf and name.lower() in ("if-match", "if-none-match"):
+                        continue
                     if name.lower() not in ("expect", "transfer-encoding", "content-length"):
                         connection.putheader(name, value)
                 connection.putheader("Content-Length", str(len(body)))
@@ -184,6 +202,7 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
             self.end_headers()
             if self.command == "HEAD":
                 return
+            weather.sent += len(data)
             if short and len(data) > 1:
                 self.wfile.write(data[: len(data) // 2])
                 self.close_connection = True
@@ -214,3 +233,11 @@ def stormy(upstream: str, weather: Weather) -> Iterator[str]:
 def set_keys() -> None:
     """Give credentials, for processes that tests start too."""
     os.environ.update(KEYS)
+
+
+if __name__ == "__main__":  # a server of its own, for trials: until standard input ends
+    import sys
+
+    with moto_server() as address:
+        print(address, flush=True)
+        sys.stdin.read()

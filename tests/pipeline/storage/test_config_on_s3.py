@@ -46,7 +46,7 @@ def test_a_run_of_an_address_is_the_run_on_disk(endpoint, tmp_path, monkeypatch,
     [
         (None, "error: s3://BUCKET/no.yaml: no such object; correct the address"),
         ("areas: [", "error: no.yaml line 1"),
-        ("publish: {dir: maps}", "publish.dir: maps, relative to a configuration on an object"),
+        ("metrics: {textfile: m}", "metrics.textfile: m, relative to a configuration on an object"),
     ],
 )
 def test_what_is_wrong_with_it_is_one_line(endpoint, capsys, text, found):

@@ -12,10 +12,10 @@ import rasterio.shutil
 import shapely
 from affine import Affine
 
-from geo.boundary import read_areas
-from geo.input_files import input_files, side_cars
-from geo.raster import open_raster
-from geo.trust import Trust, trusting
+from geo.core.trust import Trust, trusting
+from geo.sources.boundary import read_areas
+from geo.sources.input_files import input_files, side_cars
+from geo.sources.registry import open_source
 from pipeline.config.values import _resolve
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage, StorageError
@@ -171,7 +171,7 @@ class Served(BaseHTTPRequestHandler):
 def web():
     Served.state = {"body": b"some bytes"}
     with running(ThreadingHTTPServer(("127.0.0.1", 0), Served)) as port:
-        yield f"http://127.0.0.1:{port}/rain.tif", Served.state
+        yield f"http://127.0.0.1:{port}/cases.csv", Served.state
 
 
 def test_what_a_server_says_of_its_content_is_the_fingerprint(web):
@@ -250,7 +250,7 @@ def test_what_gdal_opens_beside_a_raster_is_in_its_fingerprint(tmp_path, driver,
         (path.parent / "a.tfw").write_text("1\n0\n0\n-1\n0.5\n3.5\n")
         (path.parent / "a.tif.aux.xml").write_text("<PAMDataset/>")
     with opened_names(path.parent) as found:
-        source = open_raster(path, "x", [])
+        source = open_source(path, "x", [])
         assert source is not None
         source.read()
         source.close()

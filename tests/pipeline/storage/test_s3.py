@@ -5,6 +5,7 @@ Second route: the same run on local disk, byte for byte.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -395,6 +396,26 @@ def test_damaged_results_are_told_and_never_used(bucket, s3, tmp_path):
         Folder(tmp_path / "three", bucket)
 
 
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "work/bags.zarr/at.json"])
+def test_a_manifest_names_no_file_outside_of_the_run(bucket, s3, tmp_path, name):
+    body = {"object": "evil", "size": 4, "sha256": hashlib.sha256(b"evil").hexdigest()}
+    request(s3, "PUT", f"/{bucket}/map/evil", b"evil")
+    manifest = {"format": "disagg-output", "version": 1, "id": "1", "dropped": []}
+    text = json.dumps({**manifest, "files": {name: body}})
+    request(s3, "PUT", f"/{bucket}/map/{MANIFEST}", text.encode())
+    with pytest.raises(StorageError, match="which is no file of a run; remove manifest"):
+        Folder(tmp_path / "here" / "run", bucket)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_checkpoints_stay_in_their_folder(bucket, s3, tmp_path):
+    request(s3, "PUT", f"/{bucket}/map/work/checkpoint/../../../../escaped", b"evil")
+    assert len(Location(f"s3://{bucket}/map/work/checkpoint").list()) == 1
+    with pytest.raises(StorageError, match=r"has an object \.\./.*; remove it there"):
+        Folder(tmp_path / "here" / "run", bucket)
+    assert not list(tmp_path.rglob("escaped"))
+
+
 def test_plain_names_are_mended_after_a_crash_between_manifest_and_copies(
     bucket, s3, tmp_path, monkeypatch
 ):
@@ -412,7 +433,7 @@ def test_plain_names_are_mended_after_a_crash_between_manifest_and_copies(
 
 
 def test_large_files_go_up_by_another_way(bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(mirrors, "_BYTES_AT_ONCE", 3)
+    monkeypatch.setattr(storage, "_BYTES_AT_ONCE", 3)
     one = Folder(tmp_path / "one", bucket)
     one.write(a_txt="abc", b_txt="abcdef")
     one.mirror.push()

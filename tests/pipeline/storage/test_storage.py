@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +23,7 @@ from pipeline.storage.location import Location, Storage, StorageError, is_object
 from pipeline.storage.object_commit import MARKER, open_finished, place_of, write_link
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.bag_writer import FORMAT, VERSION
+from tests.command import Command
 from tests.pipeline.storage.s3_server import Weather, request, stormy
 
 ROOT = Path(__file__).parents[3]
@@ -130,12 +127,13 @@ def test_a_condition_keeps_two_writers_apart(bucket):
 
 
 def test_large_objects_go_up_and_down_by_parts_through_a_storm(s3, bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_PART_BYTES", 1 << 16)
+    monkeypatch.setattr(storage, "PART_BYTES", 1 << 16)
+    monkeypatch.setattr(storage, "_BYTES_AT_ONCE", 1 << 16)
     data = np.random.default_rng(1).bytes(10 << 16)
     (tmp_path / "big").write_bytes(data)
     with weather(s3, seed=5, error=0.15, reset=0.15, short=0.15) as (sky, _):
         place = Location(f"s3://{bucket}/big")
-        place.upload(tmp_path / "big")
+        place.put(tmp_path / "big")
         place.download(tmp_path / "again")
         assert sum(map(sky.count, ("error", "reset", "short"))) >= 2
     assert (tmp_path / "again").read_bytes() == data
@@ -333,7 +331,7 @@ def test_a_store_that_cannot_be_reached_is_not_taken_for_an_absent_one(s3, bucke
 def test_what_fails_before_the_pointer_leaves_the_old_store(s3, bucket):
     write_some(f"s3://{bucket}/bags.zarr", "one")
     old = objects(s3, bucket)
-    broken = lambda method, path: method == "PUT" and "/y/c/" in path  # noqa: E731
+    broken = lambda method, path: method == "PUT" and "/weight/c/" in path  # noqa: E731
     with weather(s3, error=1.0, only=broken), pytest.raises(StorageError):
         write_some(f"s3://{bucket}/bags.zarr", "two", 2.0)
     assert objects(s3, bucket) == old  # nothing half-written stays
@@ -368,14 +366,11 @@ def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
         "write_some(sys.argv[1], 'two', 2.0)\n"
     )
     with stormy(s3, Weather(reset=1.0, only=hold)) as through:
-        writer = subprocess.Popen(
-            [sys.executable, "-c", code, f"s3://{bucket}/bags.zarr"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": through},
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", through)
+            writer = Command(f"s3://{bucket}/bags.zarr", code=code)
         assert reached.wait(60)
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
+        writer.kill()
         dead.set()
     assert (
         len(objects(s3, bucket))

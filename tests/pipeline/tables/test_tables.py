@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import models
-from geo.errors import InputError
-from geo.table_format import TableFormat
-from geo.tables import TABLES
+from geo.core.errors import InputError
+from geo.tables.registry import TABLES
+from geo.tables.table_format import TableFormat
 from pipeline.cli.main import main
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import InstanceColumns, import_table
@@ -60,7 +60,7 @@ def test_csv_and_parquet_make_the_same_store(tmp_path, mark):
 
 
 def test_a_table_of_many_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("geo.table_format.BATCH", 7)
+    monkeypatch.setattr("geo.tables.table_format.BATCH", 7)
     table = _table()
     table.to_parquet(tmp_path / "t.parquet")
     seen: list[int] = []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,7 @@ from models.core.protocol import State
 from models.training.loop import Training
 from models.training.optim import Plateau
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
+from tests.command import Command
 
 ROOT = Path(__file__).parents[3]
 
@@ -126,16 +124,13 @@ def test_killed_while_writing(tmp_path: Path, moment: str) -> None:
     program = f"""
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import test_checkpoint as t
+from tests.pipeline.training import test_checkpoint as t
 def die(*a):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(os if {moment!r} == "fsync" else Path, {moment!r}, die)
 t.save_checkpoint(Path(sys.argv[1]), t.make_training(2), "f")
 """
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, env=env)
-    assert done.returncode == -9
+    assert Command(tmp_path, code=program).wait().returncode == -9
     assert list(tmp_path.glob(".*.partial"))
     found = load_checkpoint(tmp_path, "f")
     assert found is not None

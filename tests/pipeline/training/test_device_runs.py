@@ -13,9 +13,9 @@ from models import VBAgg
 from models.core.errors import ParameterError
 from models.training import device
 from pipeline.cluster.local import block_device
-from pipeline.prediction import raster
-from pipeline.prediction.products import layers
 from pipeline.prediction.raster import predict_raster
+from pipeline.products import tile_pass
+from pipeline.products.products import layers
 from pipeline.training.fit import fit
 from tests.models.backend import strict_cupy as strict
 from tests.plain import plain
@@ -75,7 +75,7 @@ def _noting(function, made):
 
 def test_maps_from_the_device_are_the_hosts(world, monkeypatch, tmp_path):
     strict.install(monkeypatch)
-    monkeypatch.setattr(raster, "DEVICE_PIXELS", 100)  # several pieces a tile
+    monkeypatch.setattr(tile_pass, "DEVICE_PIXELS", 100)  # several pieces a tile
     config = world.with_config(output={"exceedance": [50]})
     maps = {}
     for where_ in ("cpu", "gpu"):

@@ -22,14 +22,13 @@ import pytest
 from distributed import Client, LocalCluster
 
 from models import Bags, VBAgg
-from models.aggregate.refinement import CLIMB, CURVATURE, MEMBERS
+from models.aggregate.fit_memory import CLIMB, CURVATURE, MEMBERS
 from models.core.block import BagBlock
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import Training, start_training, train
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.block_source import StoreBlockSource
-from pipeline.store.other_responses import OtherResponses
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 from tests.plain import plain
@@ -260,9 +259,9 @@ def test_other_responses_reach_threads_and_workers(
     store: BagStore, cluster: LocalCluster, client: Client
 ) -> None:
     same = fit(new_model(), store, n_thread=1)
-    assert_identical(fit(new_model(), OtherResponses(store, store.y), n_thread=1), same)
+    assert_identical(fit(new_model(), store.with_responses(store.y), n_thread=1), same)
     scale(cluster, client, 1)
-    other = OtherResponses(store, store.y[::-1] + 1.0)
+    other = store.with_responses(store.y[::-1] + 1.0)
     expected = fit(new_model(), other, n_thread=1)
     assert expected.state.params["mean"] != same.state.params["mean"]
     assert_identical(fit(new_model(), other, client), expected)
@@ -395,7 +394,7 @@ def test_what_fails_on_a_worker_is_said_here(tmp_path: Path, client: Client) -> 
 def test_a_task_carries_neither_the_store_nor_its_arrays(store: BagStore, client: Client) -> None:
     job = DaskExecutor(new_model().fit(in_memory(store)), StoreBlockSource(store), client).job
     assert len(pickle.dumps(job)) < 1500
-    assert job.path.is_absolute()
+    assert job.source.store.path.is_absolute()
 
 
 # -- interrupted and resumed -------------------------------------------------------------------

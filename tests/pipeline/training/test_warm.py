@@ -17,7 +17,7 @@ from models.training.loop import Training, start_training
 from pipeline.cli.main import main
 from pipeline.demo.country import simulate_country
 from pipeline.evaluation.leave_out import leave_each_out
-from pipeline.prediction.areas import draw_areas
+from pipeline.products.areas import draw_areas
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
 from pipeline.training.fit import fit
 from pipeline.training.warm import start_key, warm_training
@@ -216,4 +216,4 @@ def _with(path: Path, settings: dict[str, Any]) -> str:
     values = yaml.safe_load(path.read_text())
     for name, keys in settings.items():
         values[name] = {**values.get(name, {}), **keys}
-    return yaml.safe_dump(values)
+    return yaml.safe_dump(values, sort_keys=False)  # covariates stay in their order

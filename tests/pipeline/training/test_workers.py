@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -209,6 +210,8 @@ def test_paused_workers_get_no_part(store: BagStore, monkeypatch: pytest.MonkeyP
 def test_a_worker_keeps_blocks_by_its_memory_and_frees_blas_after_the_fit(store: BagStore) -> None:
     before = models.backend.blas._users
     with (
+        # This process is the worker; after thousands of tests it may hold more than 4 GB.
+        dask.config.set({"distributed.worker.memory.pause": False}),
         LocalCluster(
             n_workers=1,
             processes=False,

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.cli.main import main
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.publishing.metrics import OUTCOMES

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socketserver
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from geo.errors import InputError, Problem
+from geo.core.errors import InputError, Problem
 from pipeline.config.reader import load_config
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.publishing.metrics import record_run
@@ -28,6 +27,7 @@ from pipeline.updates.arrivals import known_periods, mark_seen, new_counts, read
 from pipeline.updates.map_run import MapRun, PercentProgress, error_message, slug
 from pipeline.updates.recovery import RecoveryAction, recovery_action
 from pipeline.updates.retry import is_transient
+from tests.command import Command
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
 from tests.servers import running
 
@@ -43,14 +43,10 @@ with hold_map(Path(sys.argv[1]), "run one"):
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
+    process = Command(tmp_path, code=HOLDER)
+    process.wait_for("held")
     yield process
     process.kill()
-    process.wait()
-    process.stdout.close()
 
 
 def test_a_map_is_one_processs_until_it_dies(tmp_path, holder):

@@ -1,0 +1,110 @@
+"""Which of the bands, variables and times of a raster to read: the only one, or one that is named.
+
+A NetCDF file has a band for each time (and level) of a variable. GDAL tells what each band is in
+its tags, see https://gdal.org/drivers/raster/netcdf.html and ``grib.html``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rasterio.enums import ColorInterp
+
+from geo.core.errors import InputError, Problem, name_first
+from geo.sources.raster_header import BandChoice
+from geo.sources.source import N_NAMED, Band, names, of_time, one_band, unknown
+
+_EXTRA = "NETCDF_DIM_"
+
+
+def choose_variable(path: str, variable: str | None, subdatasets: Sequence[str]) -> str:
+    """Return which of the datasets of a file to open; raise InputError unless one is named."""
+    by_name = {name.rpartition(":")[2].lstrip("/"): name for name in subdatasets}
+    if variable is None:
+        found = f"has {len(by_name)} variables ({name_first(list(by_name), N_NAMED)})"
+        name, whole = next(iter(by_name.items()))
+        remedy = f"choose one with the key `variable`, such as `variable: {name}`, or give {whole}"
+        raise InputError(Problem(path, found, remedy))
+    if variable not in by_name:
+        raise unknown(path, "variable", variable, list(by_name))
+    return by_name[variable]
+
+
+def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
+    """Return the bands that a user's words fit: one, or one of each time.
+
+    Parameters
+    ----------
+    path : str
+        Name of the raster in messages.
+    source : rasterio.io.DatasetReader
+    choice : BandChoice
+
+    Raises
+    ------
+    InputError
+        If no band fits, or several of a time do: names those that there are.
+    """
+    bands = _bands(source)
+    if choice.band is not None and not 1 <= choice.band <= len(bands):
+        found = f"has {len(bands)} band(s), but band {choice.band} is requested"
+        raise InputError(Problem(path, found, f"give a band from 1 to {len(bands)}"))
+    kept = [each for each in bands if choice.band in (None, each.number)]
+    # A variable that is a dataset of its own has been opened as such.
+    if choice.variable not in (None, source.name.rpartition(":")[2].lstrip("/")):
+        named = names(kept, "variable")
+        kept = [each for each in kept if each.variable == choice.variable]
+        if not kept:
+            raise unknown(path, "variable", choice.variable or "", named)
+    axes = re.findall(r"[^{},]+", source.tags().get(f"{_EXTRA}EXTRA", ""))
+    # `time: valid_time` names the axis; the file may still have a single time.
+    kept = of_time(path, kept, None if choice.time in axes else choice.time)
+    # A mask that is stored as a band is no choice.
+    data = [each for each in kept if source.colorinterp[each.number - 1] != ColorInterp.alpha]
+    kept = data or kept
+    times = names(kept, "time")
+    one_way = len({_packing(source, each) for each in kept}) == 1 or len(kept) == 1
+    return kept if len(times) == len(kept) > 1 and one_way else [one_band(path, kept)]
+
+
+def _packing(source: Any, band: Band) -> tuple[str, ...]:
+    """Return how the values of a band are stored, as text: NaN is not itself."""
+    every = (source.nodatavals, source.scales, source.offsets, source.dtypes, source.units)
+    return tuple(str(each[band.number - 1]) for each in every)
+
+
+def _bands(source: Any) -> list[Band]:
+    tags = source.tags()
+    found = []
+    for number, description in zip(source.indexes, source.descriptions, strict=True):
+        own = source.tags(number)
+        variable = own.get("NETCDF_VARNAME") or own.get("GRIB_ELEMENT") or description or ""
+        axes = {key.removeprefix(_EXTRA): own[key] for key in own if key.startswith(_EXTRA)}
+        time, rest = "", []
+        for axis, value in axes.items():
+            units = tags.get(f"{axis}#units", "")
+            if " since " in units:
+                time = _time(value, units, tags.get(f"{axis}#calendar", "standard"))
+            else:
+                rest.append(f"{axis} {value}")
+        if "GRIB_VALID_TIME" in own:
+            seconds = own["GRIB_VALID_TIME"].split()[0]
+            time = _time(seconds, "seconds since 1970-01-01", "standard")
+            rest.append(own.get("GRIB_SHORT_NAME", ""))
+        label = ", ".join(filter(None, rest)) or (description or "")
+        found.append(Band(number, variable, time, label))
+    return found
+
+
+def _time(value: str, units: str, calendar: str) -> str:
+    """Return a time of the CF conventions as ISO text; the number where it is of no real day."""
+    import xarray as xr
+
+    axis = ("t", [float(value)], {"units": units, "calendar": calendar})
+    try:
+        decoded = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy().astype("datetime64[m]")[0]
+    except (ValueError, ImportError, OverflowError):  # months of any length, years of 360 days
+        return value
+    return str(decoded).removesuffix("T00:00")

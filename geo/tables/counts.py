@@ -1,0 +1,222 @@
+"""Read the counts or labels of areas and report all of their problems at once.
+
+An area may have none: it has no row, or a cell that is empty or one of
+:data:`geo.core.columns.MISSING`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import LABELS, WHOLE, is_missing
+from geo.core.errors import Problem
+from geo.core.spelling import USUAL, Spelling
+from geo.tables.response_column import ResponseColumn, read_column
+
+LARGEST = 1e15  # of a count or value: above, numbers are no longer told apart by one
+
+
+def read_counts(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    problems: list[Problem],
+    *,
+    partial: bool = False,
+    row_filter: tuple[str, str] | None = None,
+    signed: bool = False,
+    whole: bool = False,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> pd.Series | None:
+    """Read the count of each area, and check that each count has its area.
+
+    Ids are compared as text: 7, "7", " 7 " and "7.0" are equal, "07" differs.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        Table, see :data:`geo.tables.registry.TABLES`; None for a column of the areas.
+    areas : GeoDataFrame
+        What :func:`geo.sources.boundary.read_areas` returned.
+    id_column, value_column : str
+        Columns of the table.
+    problems : list of Problem
+        Problems are appended: no such file or column; counts that are negative or not numbers
+        (with their rows; the header of a CSV is row 1); repeated ids; counts without an area; no
+        area with a count.
+    partial : bool, optional
+        Return the valid counts even if others are invalid (NaN), so that other inputs can still be
+        checked against them; for checks alone.
+    row_filter : (column, text), optional
+        Read the rows with this text in this column: one period of a table of several.
+    signed : bool, optional
+        Allow negative numbers: values that are not counts.
+    whole : bool, optional
+        Numbers should be whole: 1.490 is asked about, whatever the others are.
+    sheet, layer : str, optional
+        See :func:`geo.tables.registry.read_table`.
+    spelling : Spelling, optional
+        How the table writes its numbers, dates and ids.
+
+    Returns
+    -------
+    Series or None
+        Counts, float64, indexed by id in the order of the areas, NaN for an area without one; None
+        where a problem was found.
+    """
+    n_before = len(problems)
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
+    given = read_column("count", path, areas, columns, problems, row_filter, part)
+    if given is None:
+        return None
+    counts = given.by_area(_numbers(given, problems, signed=signed, whole=whole), areas)
+    if len(problems) == n_before and counts.isna().all():
+        problems.append(given.none_known())
+    return counts if len(problems) == n_before or partial else None
+
+
+def locate_counts(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    row_filter: tuple[str, str] | None = None,
+    *,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> dict[str, str]:
+    """Return where each area's count is written, such as ``row 7``; see :func:`read_counts`."""
+    columns = (id_column, value_column)
+    given = read_column("count", path, areas, columns, [], row_filter, (sheet, layer, spelling))
+    if given is None:
+        return {}
+    return {
+        text: f"{given.word} {row}" for text, row in zip(given.ids, given.rows, strict=True) if text
+    }
+
+
+def words_for_missing(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    row_filter: tuple[str, str] | None = None,
+    *,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> list[str]:
+    """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
+    given = read_column("count", path, areas, columns, [], row_filter, part)
+    if given is None:
+        return []
+    return [
+        f"{given.word} {row} (id {area}: {value.strip()!r})"
+        for value, row, area in given.cells()
+        if isinstance(value, str) and value.strip() and is_missing(value)
+    ]
+
+
+def read_labels(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    problems: list[Problem],
+    *,
+    partial: bool = False,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> pd.Series | None:
+    """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
+
+    Parameters, returns and problems are those of :func:`read_counts`. It is a problem, too, if all
+    areas have the same label.
+    """
+    n_before = len(problems)
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
+    given = read_column("label", path, areas, columns, problems, None, part)
+    if given is None:
+        return None
+    labels = given.by_area(_labels(given, problems), areas)
+    if len(problems) == n_before and labels.isna().all():
+        problems.append(given.none_known())
+    elif len(problems) == n_before and labels.nunique() == 1:
+        found = f"column {value_column!r} is {labels.dropna().iloc[0]:g} for every area"
+        problems.append(Problem(given.name, found, "give both labels, 1 and 0"))
+    return labels if len(problems) == n_before or partial else None
+
+
+def _numbers(
+    given: ResponseColumn, problems: list[Problem], *, signed: bool, whole: bool
+) -> np.ndarray:
+    """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
+    values = np.full(len(given.values), np.nan)
+    text, infinite, huge, negative, ambiguous = [], [], [], [], []
+    spelling, key = given.spelling, f"{given.noun}s"
+    texts = [v.strip() for v in given.values if isinstance(v, str) and not is_missing(v)]
+    asked_about = set(spelling.may_be_thousands(texts, whole=whole))
+    for place, (value, row, area) in enumerate(given.cells()):
+        if is_missing(value):
+            continue
+        if isinstance(value, str) and value.strip() in asked_about:
+            ambiguous.append(f"{row} (id {area}: {value.strip()!r})")
+            continue
+        try:
+            number = spelling.number(value)
+        except (ValueError, TypeError):
+            text.append(f"{row} (id {area}: {str(value).strip()!r})")
+            continue
+        if not np.isfinite(number):
+            infinite.append(f"{row} (id {area}: {number})")
+        elif abs(number) > LARGEST:
+            huge.append(f"{row} (id {area}: {number:g})")
+            continue
+        elif number < 0 and not signed:
+            negative.append(f"{row} (id {area}: {number:g})")
+        values[place] = number
+    plain = "write plain numbers such as 1234.5, without separators, or leave the cell empty"
+    asked = spelling.ask(texts, key)
+    for which, what, remedy in (
+        (text, "is not a number", f"{asked}, or {plain}" if asked else plain),
+        (
+            ambiguous,
+            f"has a {'comma' if spelling.thousands == '.' else 'point'} before three digits "
+            "(of thousands, or decimals?)",
+            spelling.ask_of_thousands(texts, key),
+        ),
+        (infinite, "is not finite", "give a finite number"),
+        (huge, f"is above {LARGEST:g}", "correct it, or leave the cell empty"),
+        (negative, "is negative", "give counts of 0 or more"),
+    ):
+        if which:
+            problems.append(given.problem(which, what, remedy))
+    return values
+
+
+def _labels(given: ResponseColumn, problems: list[Problem]) -> np.ndarray:
+    """Return a column as 1 and 0, NaN where missing; append a problem for other values."""
+    values = np.full(len(given.values), np.nan)
+    other = []
+    for place, (value, row, area) in enumerate(given.cells()):
+        text = "" if value is None or value is pd.NA else str(value).strip().lower()
+        if WHOLE.match(text):
+            text = text.split(".")[0]
+        if text in LABELS:
+            values[place] = LABELS[text]
+        elif not is_missing(value):
+            other.append(f"{row} (id {area}: {str(value).strip()!r})")
+    if other:
+        remedy = "write 1 or 0 (or yes or no, true or false), or leave the cell empty"
+        problems.append(given.problem(other, "is not a label", remedy))
+    return values

@@ -1,0 +1,195 @@
+"""One column of a table of counts or labels, with the ids of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import (
+    AREA_ID,
+    attribute_columns,
+    check_ids,
+    column_periods,
+    has_column,
+    id_text,
+    paired,
+)
+from geo.core.errors import InputError, Problem, name_first
+from geo.core.spelling import USUAL, Spelling
+from geo.tables.id_proposals import by_period, pairing
+from geo.tables.registry import TABLES, read_table
+
+MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
+_IDS_OF_AREAS = "give the table of these areas, and the column of their ids"
+
+
+@dataclass(frozen=True)
+class ResponseColumn:
+    """A column of responses, with its description for messages.
+
+    Attributes
+    ----------
+    values, ids : (n_row,) Series
+        The column as read, and the id of each row as text.
+    rows : (n_row,) int array
+        Number of each row, as a spreadsheet shows it.
+    column, noun : str
+        Name of the column; its kind: "count" or "label".
+    name, word : str
+        Names of the table and of its rows in messages.
+    period : str
+        The period of these rows; empty for a table of one.
+    spelling : Spelling
+        How the column is written.
+    """
+
+    values: pd.Series
+    ids: pd.Series
+    rows: np.ndarray
+    column: str
+    noun: str
+    name: str
+    word: str
+    period: str = ""
+    spelling: Spelling = USUAL
+
+    def cells(self) -> Iterator[tuple[Any, int, str]]:
+        """Yield the value, row and id of each cell."""
+        return zip(self.values, self.rows, self.ids, strict=True)
+
+    def problem(self, which: list[str], what: str, remedy: str) -> Problem:
+        """Return a problem with the values of some rows."""
+        many = f" in {len(which)} rows" if len(which) > 1 else ""
+        place = f"{self.name} {self.word} {name_first(which)}"
+        return Problem(place, f"column {self.column!r} {what}{many}", remedy)
+
+    def none_known(self) -> Problem:
+        """Return the problem that no area has a response."""
+        found = f"column {self.column!r} has no {self.noun} for any area"
+        found += f" in period {self.period!r}" if self.period else ""
+        return Problem(self.name, found, f"give the {self.noun}s of some areas at least")
+
+    def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:
+        """Return numbers in the order of the areas; NaN for missing and repeated ids."""
+        ids = self.ids
+        counts = pd.Series(numbers, index=ids.to_numpy(), name=self.column, dtype=np.float64)
+        counts = counts[(ids.notna() & ~ids.duplicated(keep=False)).to_numpy()]
+        return counts.reindex(areas[AREA_ID].to_numpy()).rename_axis("id")
+
+
+def read_column(
+    noun: str,
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    columns: tuple[str, str],
+    problems: list[Problem],
+    row_filter: tuple[str, str] | None,
+    part: tuple[str | None, str | None, Spelling],
+) -> ResponseColumn | None:
+    """Read the column of responses and check its ids; None if it cannot be read."""
+    id_column, value_column = columns
+    sheet, layer, spelling = part
+    key = f"{noun}s"
+    if path is None:
+        name = f"{key} (column of the areas)"
+        if not has_column(attribute_columns(areas), value_column, name, f"{key}.value", problems):
+            return None
+        rows = np.arange(1, len(areas) + 1)
+        return ResponseColumn(
+            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature",
+            spelling=spelling,
+        )  # fmt: skip
+    name = f"{key} ({path})"
+    try:
+        table, rows = read_table(
+            path, name, sheet=sheet, layer=layer, encoding=spelling.encoding, wide=spelling.wide,
+            dayfirst=spelling.dayfirst,
+        )  # fmt: skip
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
+    word, whole = TABLES.of(path).row_word, table
+    if row_filter is not None:
+        column, period = row_filter
+        if not has_column(table.columns, column, name, f"{key}.period", problems):
+            return None
+        n_before = len(problems)
+        texts = column_periods(table[column], rows, name, word, spelling.dayfirst, problems)
+        keep = (texts == period).to_numpy()
+        if len(problems) > n_before and not keep.any():
+            return None
+        if not keep.any():
+            known = name_first(sorted(set(texts.dropna())), 12)
+            remedy = f"give a period that it has: {known}"
+            problems.append(Problem(name, f"no row is of period {period!r}", remedy))
+            return None
+        table, rows = table[keep].reset_index(drop=True), rows[keep]
+    found = [
+        has_column(table.columns, column, name, f"{key}.{part}", problems)
+        for part, column in (("id", id_column), ("value", value_column))
+    ]
+    if not all(found):
+        return None
+    ids = id_text(table[id_column])
+    absurd = _absurd(ids, rows, word, areas)
+    if absurd:
+        problems.append(Problem(name, f"{absurd} in column {id_column!r}", _IDS_OF_AREAS))
+        return None
+    if spelling.loose:
+        ids = paired(ids, set(areas[AREA_ID]))
+    remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
+    if noun == "count" and ids.duplicated().any():
+        remedy += by_period(
+            whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]
+        )
+    check_ids(ids, rows, name, word, problems, remedy, id_column)
+    period = "" if row_filter is None else row_filter[1]
+    responses = ResponseColumn(
+        table[value_column], ids, rows, value_column, noun, name, word, period, spelling
+    )
+    _check_match(responses, id_column, table, areas, problems)
+    return responses
+
+
+def _absurd(ids: pd.Series, rows: np.ndarray, word: str, areas: gpd.GeoDataFrame) -> str:
+    """Say what is wrong with ids that nobody can mean, before each is looked at; "" if nothing."""
+    length = ids.str.len()
+    if length.max() > MOST_CHARACTERS:
+        at = int(np.flatnonzero(length > MOST_CHARACTERS)[0])
+        return f"{word} {rows[at]} has an id of {int(length[at]):,} characters"
+    unknown = ids.notna() & ~ids.isin(set(areas[AREA_ID]))
+    if unknown.sum() <= MOST_UNKNOWN:
+        return ""
+    at = int(np.flatnonzero(unknown)[0])
+    first = f"{ids[at]} ({word} {rows[at]})"
+    return f"{int(unknown.sum()):,} ids match none of {len(areas):,} areas, such as {first},"
+
+
+def _check_match(
+    given_by: ResponseColumn,
+    id_column: str,
+    table: pd.DataFrame,
+    areas: gpd.GeoDataFrame,
+    problems: list[Problem],
+) -> None:
+    """Append a problem for responses without an area, with the pairing that they may mean."""
+    ids, name, noun = given_by.ids, given_by.name, given_by.noun
+    known, given = set(areas[AREA_ID]), set(ids.dropna())
+    extra = [
+        f"{text} ({given_by.word} {row})"
+        for text, row in zip(ids, given_by.rows, strict=True)
+        if text is not None and text not in known
+    ]
+    if not extra:
+        return
+    found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
+    remedy = "correct the ids or drop the rows"
+    proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
+    remedy = f"{proposed}, or {remedy}" if proposed else remedy
+    problems.append(Problem(name, found, remedy))

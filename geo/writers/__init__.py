@@ -1,0 +1,4 @@
+"""GeoTIFFs, GeoPackages, their styles and colours, and QGIS projects.
+
+May import geo.sources and the layers below it.
+"""

@@ -1,0 +1,62 @@
+"""What the fit and the posterior of a sparse Gaussian process ask of its model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from models.aggregate.objective import Objective
+from models.core.protocol import Arrays, State, Stats
+from models.gp.kept_kernels import KeptBlock
+from models.gp.kernels import Kernel
+from models.gp.pixel_pass import PixelPass
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.links import Link
+
+
+class SurfaceModel(Protocol):
+    """A model of bags whose rates follow one sparse Gaussian process, such as VBAgg.
+
+    ``fixed`` are constants of a fit, ``params`` block parameters: see
+    :class:`models.core.protocol.State` and ``block_params``.
+    """
+
+    priors: Literal["none", "weak"]
+    seed: int
+
+    @property
+    def link_name(self) -> str:
+        """Name of the link."""
+
+    @property
+    def estimator_name(self) -> str:
+        """What estimates the expected log likelihood of a bag."""
+
+    @property
+    def resolved_link(self) -> Link:
+        """Rate as a function of the latent surface."""
+
+    @property
+    def resolved_likelihood(self) -> Likelihood:
+        """Distribution of a bag's response."""
+
+    def block_params(self, state: State) -> Arrays:
+        """Return what blocks need of a state."""
+
+    def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
+        """Return the bound on all bags and its gradient."""
+
+    def forget_kernels(self) -> None:
+        """Let go of the kernel matrices that a fit keeps."""
+
+    def _kernel(self, fixed: Arrays) -> Kernel:
+        """Return the kernel, with its inducing variables."""
+
+    def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
+        """Return scaled inputs: (n_pix, n_dim)."""
+
+    def _pass(
+        self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
+    ) -> PixelPass:
+        """Return mean and variance of ``f`` at scaled inputs."""

@@ -1,0 +1,1 @@
+"""Bags of instances, labels, the base of classifiers, and fits inside folds."""

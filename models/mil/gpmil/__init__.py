@@ -1,0 +1,1 @@
+"""GPMIL: a Gaussian process of instances, whose largest labels the bag."""

@@ -1,0 +1,1 @@
+"""BLRT: trees of bags, boosted."""

@@ -1,0 +1,1 @@
+"""Variational models of instance labels: psi-VGPMIL, VWSGP."""

@@ -1,0 +1,335 @@
+r"""The posterior of all periods as a value; at a period it is a posterior like any other.
+
+``at(time)`` returns the :class:`models.aggregate.posterior.Gaussian` or ``Mixture`` of one period:
+what predicts, draws, averages and weighs does not know that there are others. A time without data,
+after the last period or between two, is a period without a site: a forecast is a prediction step.
+
+Functions drawn at several periods hang together: by Matheron's rule (:mod:`models.gp.draws`) with
+random features whose coefficients carry a path of the term's kernel in time each, and joint draws
+of ``u_1 ... u_T``. So sums and differences of periods are joint draws as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from models.aggregate.aggregate_model import learnt_parameters
+from models.aggregate.observed_draws import observed_factors
+from models.aggregate.posterior import PREFIX, WEIGHT, Gaussian, Mixture
+from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
+from models.backend.arrays import cholesky, solve_lower
+from models.core.block import BagBlock
+from models.core.errors import ParameterError
+from models.core.protocol import Arrays, State
+from models.gp import sparse_gp
+from models.gp.draws import N_FEATURE, FunctionDraws, Surface, feature_share, grouped
+from models.gp.kernel_model import exactly
+from models.gp.linear_part import Coefficient
+from models.likelihoods.mixture import MixturePrediction
+from models.likelihoods.observation import likelihood_params
+from models.likelihoods.prediction import Prediction
+from models.temporal.sites import Basis, unpacked
+from models.temporal.state_space import Site, StateSpace, draw_paths
+from models.temporal.temporal_model import TemporalModel
+from models.temporal.time_text import STILL
+
+Moments = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Path:
+    """The posterior of all periods under one set of hyperparameters.
+
+    Attributes
+    ----------
+    model : TemporalModel
+    arrays : dict of arrays
+        Constants and parameters of a state.
+    """
+
+    model: TemporalModel
+    arrays: Arrays
+    _smoothed: dict[float, Moments] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the periods of the data: (n_period,)."""
+        return self.arrays["times"]
+
+    @property
+    def state(self) -> State:
+        """The arrays as a state."""
+        return State(self.arrays, self.arrays)
+
+    @cached_property
+    def basis(self) -> Basis:
+        """Of the whitened inducing values."""
+        return Basis.of(self.model._kernel(self.arrays), self.arrays)
+
+    def over(self, times: Sequence[float]) -> tuple[StateSpace, list[Site]]:
+        """Return the prior at the periods of the data and at others, and their sites."""
+        sites = dict(zip(self.times.tolist(), unpacked(self.arrays), strict=True))
+        every = np.array(sorted({*sites, *map(float, times)}))
+        none = Site.none(self.arrays["value_time"].size)
+        space = self.model.state_space(self.state, every)
+        return space, [sites.get(time, none) for time in every.tolist()]
+
+    def moments_of_values(self, times: Sequence[float]) -> list[Moments]:
+        """Return mean and covariance of the whitened values at some times."""
+        wanted = [float(time) for time in times]
+        if any(time not in self._smoothed for time in wanted):
+            space, sites = self.over(wanted)
+            found = space.smooth(sites)
+            each = zip(space.times.tolist(), found.mean, found.cov, strict=True)
+            self._smoothed.update({time: (mean, cov) for time, mean, cov in each})
+        return [self._smoothed[time] for time in wanted]
+
+    def at(self, time: float) -> Gaussian:
+        """Return the posterior at one time."""
+        return Gaussian(self.model, self.params_at(time))
+
+    def params_at(self, time: float) -> Arrays:
+        """Return the block parameters of one time, with its whitened posterior."""
+        ((mean, cov),) = self.moments_of_values([time])
+        root = _root(cov)
+        np.fill_diagonal(root, np.log(np.diag(root)))
+        return {
+            **self.model.shared_params(self.state),
+            **self.basis.block_arrays(mean, cov),
+            "v_mean": mean,
+            "root": root,
+        }
+
+    def draws(
+        self, n_draws: int, rng: np.random.Generator, times: Sequence[float], n_feature: int
+    ) -> list[SurfaceDraws]:
+        """Draw rates at several times, jointly: those of each time."""
+        model, arrays, basis = self.model, self.arrays, self.basis
+        kernel, theta, w = model._kernel(arrays), arrays["theta"], arrays["w"]
+        wanted = np.asarray(times, dtype=np.float64)
+        self.moments_of_values(times)  # all at once
+        space, sites = self.over(times)
+        rows = np.searchsorted(space.times, wanted)
+        v = space.draws(sites, n_draws, rng)[rows]
+        features = kernel.features(theta, n_feature, rng)
+        share = np.ones((features.n_feature, n_draws))
+        group = grouped(features, share)
+        weights = self._feature_paths(
+            [each.n_feature for each in features.parts], wanted, rng, n_draws
+        )
+        k_ww = basis.k_ww
+        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
+        nugget = jitter_sd * space.at(wanted).prior_draws(n_draws, rng)
+        of_values = kernel.inducing_features(features, w)
+        mean, scale = float(arrays["mean"][0]), float(arrays["base_rate"][0])
+        surface = Surface(kernel, theta, w, mean, model.link_name, scale)
+        likelihood = model.resolved_likelihood
+        own = likelihood_params(likelihood, arrays)
+        found = []
+        for time, u_white, weight, noise in zip(wanted.tolist(), v, weights, nugget, strict=True):
+            weight = weight * share
+            at_w = of_values @ weight + noise
+            off = u_white - solve_lower(basis.lower, at_w)
+            coefficients = solve_lower(basis.lower, off, transposed=True)
+            functions = FunctionDraws(surface, features, weight, coefficients, group)
+            params = self.params_at(time)
+            away = solve_lower(basis.lower, u_white - params["v_mean"][:, None], transposed=True)
+            condition = partial(_condition, model, params, away)
+            found.append(SurfaceDraws(functions, params, likelihood, own, condition))
+        return found
+
+    def _feature_paths(
+        self, sizes: list[int], times: np.ndarray, rng: np.random.Generator, n_draws: int
+    ) -> np.ndarray:
+        """Draw the coefficients of the features: (n_time, n_feature, n_draws)."""
+        text = self.model.text(self.arrays)
+        theta = text.split(self.arrays["time"])
+        firsts = np.cumsum([0, *self.arrays["term_values"].tolist()])[:-1]
+        paths = []
+        for first, size in zip(firsts, sizes, strict=True):
+            number = int(self.arrays["value_time"][first])
+            if number == STILL:
+                still = rng.standard_normal((size, n_draws))
+                paths.append(np.broadcast_to(still, (times.size, size, n_draws)))
+            else:
+                kernel, shape = text.times[number], (size, n_draws)
+                paths.append(draw_paths(kernel, theta[number], times, shape, rng))
+        return np.concatenate(paths, axis=1)
+
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the hyperparameters by name."""
+        own = learnt_parameters(self.model.resolved_likelihood, self.arrays)
+        return {**own, **self.model.named(self.arrays, self.arrays)}
+
+
+@dataclass(frozen=True)
+class PathPosterior:
+    """The posterior of all periods, over draws of the hyperparameters where there are any.
+
+    Attributes
+    ----------
+    mode : Path
+        That at the optimum.
+    parts : tuple of Path
+        Under each draw; the mode where there is none.
+    weight : (n_part,) float64
+    """
+
+    mode: Path
+    parts: tuple[Path, ...]
+    weight: np.ndarray
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the periods of the data: (n_period,)."""
+        return self.mode.times
+
+    def prepare(self, times: Sequence[float]) -> None:
+        """Smooth for several times that are not of the data, at the cost of one of them."""
+        for part in {id(each): each for each in (self.mode, *self.parts)}.values():
+            part.moments_of_values([_checked(time) for time in times])
+
+    def at(self, time: float) -> Gaussian | Mixture:
+        """Return the posterior at one time: of the data, between them, or a forecast."""
+        time = _checked(time)
+        if self.parts == (self.mode,):
+            return self.mode.at(time)
+        parts = tuple(part.at(time) for part in self.parts)
+        return Mixture(self.mode.at(time), parts, self.weight)
+
+    def moments(
+        self, x: np.ndarray, coords: np.ndarray | None, time: float | None = None
+    ) -> Prediction | MixturePrediction:
+        """Return the distribution of the rate at pixels at one time; the last where not given."""
+        return self.at(self.times[-1] if time is None else time).moments(x, coords)
+
+    def draws(
+        self, n_draws: int, rng: np.random.Generator, times: Sequence[float] | None = None
+    ) -> PeriodDraws:
+        """Draw rates at several times, jointly; at the periods of the data where not given."""
+        wanted = [_checked(time) for time in (self.times if times is None else times)]
+        if sorted(set(wanted)) != wanted:
+            msg = f"periods: {wanted} do not rise; give each time once, in order"
+            raise ParameterError(msg)
+        if self.parts == (self.mode,):
+            own = self.mode.draws(n_draws, rng, wanted, N_FEATURE)
+            return PeriodDraws(tuple(wanted), tuple(own))
+        member = allocate(self.weight, n_draws, rng)
+        parts = [
+            self.parts[k].draws(count, rng, wanted, feature_share(count / n_draws))
+            for k, count in zip(*np.unique(member, return_counts=True), strict=True)
+        ]
+        each = tuple(PooledDraws.of(own, member) for own in zip(*parts, strict=True))
+        return PeriodDraws(tuple(wanted), each)
+
+    def coefficients(self) -> list[Coefficient]:
+        """Return the slopes of the kernel's linear part in the last period; maybe none."""
+        return self.at(self.times[-1]).coefficients()
+
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the hyperparameters at the optimum, by name."""
+        return self.mode.hyperparameters()
+
+    def pack(self) -> Arrays:
+        """Return the arrays that :meth:`unpacked` makes it of."""
+        shared = self.mode.arrays
+        if self.parts == (self.mode,):
+            return shared
+        each = [part.arrays for part in self.parts]
+        own = {
+            PREFIX + name: np.stack([arrays[name] for arrays in each])
+            for name, array in shared.items()
+            if any(arrays[name] is not array for arrays in each)
+        }
+        return {**shared, **own, PREFIX + WEIGHT: np.asarray(self.weight, dtype=np.float64)}
+
+    @classmethod
+    def unpacked(cls, model: TemporalModel, arrays: Arrays) -> PathPosterior:
+        """Return the posterior that was packed."""
+        shared = {name: each for name, each in arrays.items() if not name.startswith(PREFIX)}
+        own = {
+            name.removeprefix(PREFIX): each
+            for name, each in arrays.items()
+            if name.startswith(PREFIX)
+        }
+        return _mixed(model, shared, own)
+
+
+@dataclass(frozen=True)
+class PeriodDraws:
+    """Rates drawn at several periods: draw ``k`` of one belongs to draw ``k`` of another.
+
+    Attributes
+    ----------
+    times : tuple of float
+    each : tuple of SurfaceDraws or PooledDraws
+        Those of each time, which products read as draws of one surface.
+    """
+
+    times: tuple[float, ...]
+    each: tuple[SurfaceDraws | PooledDraws, ...]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws."""
+        return self.each[0].n_draws
+
+    def at(self, time: float) -> SurfaceDraws | PooledDraws:
+        """Return the draws of one time."""
+        if float(time) not in self.times:
+            msg = f"period: {time} was not drawn; draw it together with {list(self.times)}"
+            raise ParameterError(msg)
+        return self.each[self.times.index(float(time))]
+
+    def rate(self, x: np.ndarray, coords: np.ndarray | None = None, *, period: float) -> np.ndarray:
+        """Evaluate the rates of one time, per unit of weight: (n_draws, n_pix)."""
+        return self.at(period).rate(x, coords)
+
+    def bag_counts(self, bags: BagBlock, *, period: float) -> np.ndarray:
+        """Aggregate the rates of one time over each bag: (n_draws, n_bag)."""
+        return self.at(period).bag_counts(bags)
+
+
+def path_posterior(model: TemporalModel, state: State) -> PathPosterior:
+    """Return the posterior of a learnt state."""
+    return _mixed(model, {**state.fixed, **state.params}, state.members)
+
+
+def _mixed(model: TemporalModel, shared: Arrays, own: Arrays) -> PathPosterior:
+    mode = Path(model, shared)
+    if not own:
+        return PathPosterior(mode, (mode,), np.ones(1))
+    named = {name: each for name, each in own.items() if name != WEIGHT}
+    parts = tuple(
+        Path(model, {**shared, **{name: each[k] for name, each in named.items()}})
+        for k in range(own[WEIGHT].size)
+    )
+    return PathPosterior(mode, parts, own[WEIGHT])
+
+
+def _condition(
+    model: TemporalModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
+) -> np.ndarray:
+    return observed_factors(model, exactly(params), away, bags, drawn)
+
+
+def _root(cov: np.ndarray) -> np.ndarray:
+    """Return the lower root of a covariance, however narrow."""
+    try:
+        return np.array(cholesky(cov))
+    except np.linalg.LinAlgError:
+        value, vector = np.linalg.eigh(cov)
+        half = np.linalg.qr((vector * np.sqrt(np.maximum(value, sparse_gp.ROUNDING))).T)[1].T
+        return np.asarray(half * np.where(np.diag(half) < 0, -1.0, 1.0))
+
+
+def _checked(time: float) -> float:
+    time = float(time)
+    if not np.isfinite(time):
+        msg = f"period: {time} is no time; give a number, in the unit of the data's periods"
+        raise ParameterError(msg)
+    return time

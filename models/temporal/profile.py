@@ -1,0 +1,362 @@
+r"""The profile bound of a model of several periods, and its gradient with the sites held.
+
+    L(phi) = max_q sum_t E_q log p(y_t | f_t) - KL + log p(phi),
+    KL = sum_t E_q log site_t - log Z,
+
+with ``q`` the posterior of the state-space prior and one Gaussian site a period. The natural step
+(conjugate-computation: Khan & Lin 2017; Chang et al. 2020) needs of the blocks the adjoints
+``dE/dm_t`` and ``dE/dS_t`` alone:
+
+    Lambda_t <- (1 - rho) Lambda_t - 2 rho dE/dS_t,
+    lambda_t <- Lambda_t m_t + (1 - rho) a_t + rho dE/dm_t,      a_t = lambda_t - Lambda_t m_t,
+
+the second line with the new ``Lambda_t``; the mean then moves by ``rho P^-1 (dE/dm - a)``, with
+``P`` the new precision over all periods. For one period that is
+:meth:`models.gp.sparse_gp.Whitened.natural_step`.
+
+By ``phi`` the sites are held as functions of ``f(W)`` (Adam et al. 2021): the slope of the expected
+likelihood with the moments of ``f(W)`` held, and that of ``log Z`` with the sites held. At sites
+``s`` off the best by ``r`` what is left out is ``r`` times the change of the moments, which is
+the change of the latter slope when the sites become ``s + r``: where the natural step goes. So
+``log Z`` is that of the sites asked for, and an error of ``q`` enters by its square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from models.aggregate.profile_bound import Profile
+from models.core.errors import NumericalError
+from models.core.protocol import Arrays, State, Stats, override
+from models.gp import sparse_gp
+from models.gp.priors import log_prior, log_prior_level, log_prior_noise, side_of
+from models.temporal.sites import LINEAR, ROOT, Basis, packed, root_of, symmetric, unpacked
+from models.temporal.state_space import Site, Smoothed, StateSpace
+from models.temporal.temporal_model import TemporalModel
+
+#: From a state's parameters for each period, and whether slopes by the kernel's are wanted, the
+#: sums of the periods.
+Evaluate = Callable[[list[tuple[int, Arrays]], bool], list[Stats]]
+SMALL, UNSEEN = 1e-3, 1e-4  # share of a slope for a difference; precision that is not worth one
+
+
+@dataclass(frozen=True)
+class Visited:
+    """The bound at one state, and what the data ask of its sites.
+
+    Attributes
+    ----------
+    bound : float
+        Nats.
+    sums : list of Stats
+        Of each visited period.
+    d_mean, d_cov : list of (n_value,), (n_value, n_value) float64
+        Adjoints of ``m_t`` and ``S_t``, of each visited period.
+    root : list of (rank, n_value) float64
+        Of ``-2 dE/dS_t``, its positive part.
+    target : list of Site
+        Of all periods: where a whole natural step goes.
+    ahead : Smoothed
+        The posterior there.
+    left : float
+        Nats that this step would gain, to second order.
+    """
+
+    bound: float
+    sums: list[Stats]
+    d_mean: list[np.ndarray]
+    d_cov: list[np.ndarray]
+    root: list[np.ndarray]
+    target: list[Site]
+    ahead: Smoothed
+    left: float
+
+
+class TemporalProfile(Profile[Visited]):
+    """``L(phi)`` of a model of several periods.
+
+    Parameters
+    ----------
+    model : TemporalModel
+    evaluate : callable
+    periods : sequence of int
+        Periods whose blocks are visited. The sites of others are held: what their data say is the
+        site, and the bound lacks a constant.
+    space : StateSpace, optional
+        Prior of the periods of the state, where others were before them; its hyperparameters then
+        stay as they are.
+    """
+
+    of_q = (LINEAR, ROOT)
+
+    def __init__(
+        self,
+        model: TemporalModel,
+        evaluate: Evaluate,
+        periods: Sequence[int],
+        space: StateSpace | None = None,
+    ) -> None:
+        self._space = space
+        self._space_time, self._ask, self._periods = model, evaluate, list(periods)
+        self.names = ("mean", "theta", "time", *model.resolved_likelihood.parameters)
+        self._held: tuple[Arrays, Basis, Smoothed] | None = None
+
+    def _prior(self, state: State) -> StateSpace:
+        return self._space or self._space_time.state_space(state)
+
+    # -- other hyperparameters -------------------------------------------------------------------
+
+    @override
+    def _carried(self, state: State, params: Arrays) -> Arrays:
+        """Carry the sites to other hyperparameters, as functions of ``f(W)``."""
+        kernel = self._space_time._kernel(state.fixed)
+        old, new = (Basis.of(kernel, each) for each in (state.params, params))
+        up = float(params["mean"][0] - state.params["mean"][0])
+        return packed(carried(unpacked(state.params), old, new, up, self._ones(state)))
+
+    def _ones(self, state: State) -> np.ndarray:
+        return self._space_time.constant_values(state.fixed)
+
+    # -- the climb of q --------------------------------------------------------------------------
+
+    @property
+    @override
+    def _longest(self) -> float:
+        return self._space_time.longest_step
+
+    @override
+    def _left(self, state: State, found: Visited) -> float:
+        return found.left
+
+    def smoothed(self, state: State) -> tuple[Basis, Smoothed]:
+        """Return the basis and the posterior of a state; kept until another is asked for."""
+        if self._held is None or self._held[0] is not state.params:
+            basis = Basis.of(self._space_time._kernel(state.fixed), state.params)
+            smoothed = self._prior(state).smooth(unpacked(state.params))
+            self._held = (state.params, basis, smoothed)
+        return self._held[1], self._held[2]
+
+    @override
+    def _found(self, state: State, *, slopes: bool) -> Visited:
+        model = self._space_time
+        basis, now = self.smoothed(state)
+        sites = unpacked(state.params)
+        asked = [
+            (t, {**model.shared_params(state), **basis.block_arrays(now.mean[t], now.cov[t])})
+            for t in self._periods
+        ]
+        sums = self._ask(asked, slopes)
+        bound, target = now.log_z + self._log_prior(state), list(sites)
+        d_means, d_covs, roots = [], [], []
+        for t, own in zip(self._periods, sums, strict=True):
+            bound += own.bound - sites[t].expected(now.mean[t], now.cov[t])
+            d_mean = basis.inverse @ own.sums["alpha"]
+            by_cov = own.sums.get("cov", 0.0) - own.sums["q"]
+            d_cov = basis.inside(by_cov)
+            if not (np.isfinite(d_mean).all() and np.isfinite(d_cov).all()):
+                raise NumericalError(sparse_gp.NOT_FINITE)
+            root = root_of(-2.0 * d_cov)
+            target[t] = Site(d_mean + root.T @ (root @ now.mean[t]), root)
+            d_means.append(d_mean)
+            d_covs.append(d_cov)
+            roots.append(root)
+        ahead = self._prior(state).smooth(target, slopes=slopes)
+        left = 0.0
+        for t, d_mean, root in zip(self._periods, d_means, roots, strict=True):
+            off = d_mean - _pull(sites[t], now.mean[t])
+            left += 0.5 * float(off @ (ahead.mean[t] - now.mean[t]))
+            narrowed = now.cov[t] - ahead.cov[t]
+            for sign, each in ((0.25, root), (-0.25, sites[t].root)):
+                left += sign * float(((each @ narrowed) * each).sum())
+        return Visited(bound, sums, d_means, d_covs, roots, target, ahead, abs(left))
+
+    @override
+    def _stepped(self, state: State, found: Visited, rate: float, longest: float) -> State:
+        """Take a share of the natural step; no value's mean moves by more than ``longest``."""
+        _, now = self.smoothed(state)
+        sites, target = unpacked(state.params), list(found.target)
+        pulls = []
+        for t, d_mean, root in zip(self._periods, found.d_mean, found.root, strict=True):
+            own = root
+            if rate < 1.0:
+                both = np.concatenate(
+                    [np.sqrt(1.0 - rate) * sites[t].root, np.sqrt(rate) * root], axis=0
+                )
+                own = root_of(both.T @ both)
+            pull = _pull(sites[t], now.mean[t])
+            pulls.append((pull, rate * (d_mean - pull)))
+            target[t] = Site(own.T @ (own @ now.mean[t]) + pull + pulls[-1][1], own)
+        space = self._prior(state)
+        ahead = found.ahead if rate == 1.0 else space.smooth(target)
+        largest = float(np.abs(ahead.mean - now.mean).max(initial=0.0))
+        if largest > longest:
+            share = longest / largest
+            for t, (_, step) in zip(self._periods, pulls, strict=True):
+                target[t] = replace(target[t], linear=target[t].linear - (1.0 - share) * step)
+            ahead = space.smooth(target)
+        state = replace(state, params={**state.params, **packed(target)})
+        self._held = (state.params, self._held[1], ahead) if self._held else None
+        return state
+
+    # -- the gradient ----------------------------------------------------------------------------
+
+    def _log_prior(self, state: State) -> float:
+        return self._space_time.log_prior(state)[0]
+
+    @override
+    def _gradient(self, state: State, found: Visited) -> np.ndarray:
+        model, params = self._space_time, state.params
+        kernel = model._kernel(state.fixed)
+        basis, now = self.smoothed(state)
+        grad = model.log_prior(state)[1]
+        up = basis.inverse @ self._ones(state)
+        n_value = basis.lower.shape[0]
+        turn, by_q = np.zeros((2, n_value, n_value))
+        for t, own, d_mean, d_cov, root in zip(
+            self._periods, found.sums, found.d_mean, found.d_cov, found.root, strict=True
+        ):
+            for name in ("mean", "theta", *model.resolved_likelihood.parameters):
+                grad[name] = grad[name] + own.sums[name]
+            m, s = now.mean[t], now.cov[t]
+            by_q += own.sums["q"]
+            # L' times the adjoint of L: of alpha, Q and cov with the moments of v held; then of
+            # these moments with those of f(W) held.
+            turn -= np.outer(m, d_mean) + 2.0 * s @ d_cov
+            turn += root.T @ (root @ s) - np.outer(d_mean, m)
+            grad["mean"] = grad["mean"] - float(up @ d_mean)
+        for share, at in self._slopes_at(state, found):
+            grad["time"] = grad["time"] + share * model.time_slopes(state, at)
+            for t, site in enumerate(found.target):
+                if t in self._periods:
+                    off = _pull(site, at.mean[t])
+                    turn += share * (
+                        np.outer(off, at.mean[t]) - site.root.T @ (site.root @ at.cov[t])
+                    )
+                    grad["mean"] = grad["mean"] + share * float(up @ off)
+        turn -= 2.0 * basis.inside(by_q)
+        by_k = sparse_gp.lower_backward(basis.inverse, turn)
+        by_theta = kernel.inducing_backward(params["theta"], params["w"], basis.cache, by_k)[0]
+        grad["theta"] = grad["theta"] + by_theta
+        return self.pack(grad)
+
+    def _slopes_at(self, state: State, found: Visited) -> list[tuple[float, Smoothed]]:
+        """Return posteriors under which to take the slopes of ``log Z``, and their shares.
+
+        That of the sites asked for. Sites are no wider than nothing, so that ``q`` is no wider
+        than the prior (:func:`models.gp.sparse_gp.narrowing`): where the data ask for less, the
+        slope by ``S_t`` stays, and acts on how ``S_t`` follows ``phi`` with the sites held. That is
+        the change of the slope of ``log Z`` along it: a difference, of a small share of it.
+        """
+        _, now = self.smoothed(state)
+        target, largest = list(found.target), 0.0
+        for t, d_cov in zip(self._periods, found.d_cov, strict=True):
+            wide = root_of(2.0 * d_cov)
+            largest = max(largest, float((wide**2).sum()))
+            site, share = target[t], SMALL * wide
+            linear = site.linear + share.T @ (wide @ now.mean[t])
+            root = np.concatenate([site.root, np.sqrt(SMALL) * wide], axis=0)
+            target[t] = Site(linear, root)
+        if largest < UNSEEN:
+            return [(1.0, found.ahead)]
+        away = self._prior(state).smooth(target, slopes=True)
+        return [(1.0 + 1.0 / SMALL, found.ahead), (-1.0 / SMALL, away)]
+
+
+class HeldSites:
+    """``log Z`` of the sites of one state, held as functions of ``f(W)``, and its Hessian.
+
+    Parameters
+    ----------
+    model : TemporalModel
+    state : State
+        With the best sites.
+    """
+
+    def __init__(self, model: TemporalModel, state: State) -> None:
+        self._model, self._state = model, state
+        self._kernel = model._kernel(state.fixed)
+        self._sites = unpacked(state.params)
+        self._basis = Basis.of(self._kernel, state.params)
+
+    def gradient(self, mean: float, theta: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Return the gradient by mean, ``theta`` and ``time``, the priors' included."""
+        state, model = self._state, self._model
+        params = {**state.params, "mean": np.array([mean]), "theta": theta, "time": time}
+        away = replace(state, params=params)
+        basis = Basis.of(self._kernel, params)
+        ones = model.constant_values(state.fixed)
+        up = mean - float(state.params["mean"][0])
+        sites = carried(self._sites, self._basis, basis, up, ones)
+        found = model.state_space(away).smooth(sites, slopes=True)
+        grad = model.log_prior(away)[1]
+        turn, by_mean = np.zeros_like(basis.lower), 0.0
+        raised = basis.inverse @ ones
+        for site, m, s in zip(sites, found.mean, found.cov, strict=True):
+            off = _pull(site, m)
+            turn += np.outer(off, m) - site.root.T @ (site.root @ s)
+            by_mean += float(raised @ off)
+        by_k = sparse_gp.lower_backward(basis.inverse, turn)
+        by_theta = self._kernel.inducing_backward(theta, params["w"], basis.cache, by_k)[0]
+        return np.concatenate(
+            [
+                by_mean + grad["mean"],
+                by_theta + grad["theta"],
+                grad["time"] + model.time_slopes(away, found),
+            ]
+        )
+
+    def hessian(self, step: float) -> np.ndarray:
+        """Return the Hessian by mean, ``theta`` and ``time``, by differences of ``step``."""
+        params = self._state.params
+        phi = np.concatenate([params["mean"], params["theta"], params["time"]])
+        n_theta = params["theta"].size
+        found = np.empty((phi.size, phi.size))
+        for k in range(phi.size):
+            rows = []
+            for sign in (1.0, -1.0):
+                at = phi.copy()
+                at[k] += sign * step
+                rows.append(self.gradient(at[0], at[1 : 1 + n_theta], at[1 + n_theta :]))
+            found[k] = (rows[0] - rows[1]) / (2.0 * step)
+        return symmetric(found)
+
+
+def carried(
+    sites: Sequence[Site], old: Basis, new: Basis, up: float, ones: np.ndarray
+) -> list[Site]:
+    """Return sites held as functions of ``f(W)`` in another basis, and under a mean higher by up.
+
+    A higher mean leaves less to the values ``ones`` that carry a constant.
+    """
+    turn = old.inverse @ new.lower
+    raised = up * (old.inverse @ ones)
+    found = []
+    for site in sites:
+        linear = site.linear - site.root.T @ (site.root @ raised)
+        found.append(Site(turn.T @ linear, site.root @ turn))
+    return found
+
+
+def _pull(site: Site, mean: np.ndarray) -> np.ndarray:
+    """Return ``lambda - Lambda m``: the slope of the logarithm of the site."""
+    return np.asarray(site.linear - site.root.T @ (site.root @ mean))
+
+
+def own_prior(model: TemporalModel, state: State) -> tuple[float, Arrays]:
+    """Return the log density of the priors but those of times, and its gradient by name."""
+    params, fixed = state.params, state.fixed
+    own = {name: params[name] for name in model.resolved_likelihood.parameters}
+    value, by_level = log_prior_level(model.link_name, float(params["mean"][0]), fixed)
+    grad: Arrays = {"mean": np.array([by_level]), "theta": np.zeros_like(params["theta"])}
+    grad.update({name: np.zeros(1) for name in own})
+    if model.priors == "weak":
+        kernel = model._kernel(fixed)
+        at, slope = log_prior(kernel, params["theta"], model.link_name, side_of(fixed))
+        noise, by_noise = log_prior_noise(model.resolved_likelihood, own, fixed)
+        value += at + noise
+        grad["theta"] = slope
+        grad.update(by_noise)
+    return value, grad

@@ -1,0 +1,173 @@
+"""The stages of a fit of several periods: those of one, on its own profile bound."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from models.aggregate.fit_memory import Memory, Search
+from models.aggregate.profile_bound import Point, Profile
+from models.aggregate.quasi_newton import fall_at, member_offsets
+from models.aggregate.refinement import Members, Refinement, stages_of
+from models.aggregate.site_evidence import STEP
+from models.core.block import BagBlock
+from models.core.protocol import Arrays, BagSums, State, Stats, override
+from models.temporal.profile import HeldSites, TemporalProfile
+from models.temporal.temporal_model import TemporalModel
+
+# Of all hyperparameters, in logarithms: nearer than this the held sites' Hessian is not taken anew.
+# It costs a smoother for each hyperparameter, twice.
+NEAR_BY = 1.0
+
+
+# Nats that natural steps may leave to gain, at least: they add up over periods, and an error of
+# ``q`` enters the slopes by its square.
+LEAST_LEFT = 2e-3
+
+
+@dataclass
+class TemporalSearch(Search):
+    """What the stages share, with the curvature that the sites of all periods tell."""
+
+    space_time: TemporalModel | None = None
+
+    @override
+    def point(
+        self,
+        profile: Profile[Any],
+        state: State,
+        tolerance: float,
+        least: float = -np.inf,
+        *,
+        slopes: bool = True,
+    ) -> Point:
+        return super().point(profile, state, max(tolerance, LEAST_LEFT), least, slopes=slopes)
+
+    _hessian: tuple[np.ndarray, np.ndarray] | None = None  # and where it was taken
+
+    @override
+    def site_hessian(self, state: State, n_phi: int) -> np.ndarray:
+        phi = self.few.pack(state.params)
+        if self._hessian is not None and np.abs(phi - self._hessian[0]).max() < NEAR_BY:
+            return self._hessian[1].copy()
+        hessian = super().site_hessian(state, n_phi)
+        self._hessian = (phi, hessian)
+        return hessian.copy()
+
+    @override
+    def _told_by_sites(self, state: State) -> np.ndarray:
+        assert self.space_time is not None
+        return HeldSites(self.space_time, state).hessian(STEP)
+
+    @override
+    def unknown(self, state: State, n_phi: int) -> list[int]:
+        params = state.params
+        return list(range(1 + params["theta"].size + params["time"].size, n_phi))
+
+
+class TemporalMembers(Members):
+    """Draws of the hyperparameters from the normal distribution at the optimum."""
+
+    @override
+    def init(self, state: State) -> State:
+        search, memory = self._search, Memory.of(state)
+        phi, covariance = search.few.pack(state.params), memory.inverse
+        offsets = member_offsets(covariance, search.n_member, search.model.seed)
+        fall = fall_at(offsets, covariance)
+        return replace(memory, draws=phi + offsets, fall=fall).into(state)
+
+    @staticmethod
+    @override
+    def _joined(made: np.ndarray, own: np.ndarray) -> np.ndarray:
+        if made.shape[1:] == own.shape[1:]:
+            return np.concatenate([made, own])
+        most = max(made.shape[2], own.shape[2])  # roots of sites, of other ranks
+        return np.concatenate([filled(each, most) for each in (made, own)])
+
+
+def filled(roots: np.ndarray, most: int) -> np.ndarray:
+    """Fill up roots (n, n_period, rank, n_value) by zeros to a rank."""
+    return np.pad(roots, [(0, 0), (0, 0), (0, most - roots.shape[2]), (0, 0)])
+
+
+class TemporalRefinement(Refinement):
+    """Advances a fit of several periods to its optimum.
+
+    Parameters
+    ----------
+    model : TemporalModel
+    sums : BagSums
+    state : State
+        At the start: it knows the period of each block.
+    n_bag : int
+    """
+
+    def __init__(self, model: TemporalModel, sums: BagSums, state: State, n_bag: int) -> None:
+        block_period, cap = state.fixed["block_period"], int(state.fixed["climb_pixels"][0])
+        blocks = {int(t): np.flatnonzero(block_period == t).tolist() for t in set(block_period)}
+
+        def ask(asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+            wanted = {"slopes": np.array([slopes])}
+            return sums.parts(({**params, **wanted}, blocks[t]) for t, params in asked)
+
+        whole = few = TemporalProfile(model, ask, sorted(blocks))
+        if cap:
+            pieces = FewByPeriod(model, sums, state, cap)
+            few = TemporalProfile(model, pieces.sums, sorted(blocks))
+        self._search = TemporalSearch(
+            model=model,
+            sums=sums,
+            n_bag=n_bag,
+            cap=cap,
+            gathered=cap,
+            few=few,
+            whole=whole,
+            n_member=model.n_member,
+            tolerance=model.nats_left,
+            space_time=model,
+        )
+        self._stages = stages_of(self._search, TemporalMembers(self._search))
+
+
+class FewByPeriod:
+    """Sums of few pixels of each bag, on the driver: a thread for each of some periods.
+
+    Parameters
+    ----------
+    model : TemporalModel
+    sums : BagSums
+        They bring the pixels here.
+    state : State
+    cap : int
+        Pixels of a bag, at most.
+    """
+
+    def __init__(self, model: TemporalModel, sums: BagSums, state: State, cap: int) -> None:
+        self._model, self._cap = model, cap
+        self._n_area = int(state.fixed["n_area"][0])
+        self._bring = partial(sums.bags, state, cap)
+
+    @cached_property
+    def _blocks(self) -> dict[int, BagBlock]:
+        """Blocks by period, brought where they are asked for first."""
+        bags = self._bring()
+        period = bags.bag // self._n_area
+        return {t: bags.at(np.flatnonzero(period == t)) for t in np.unique(period).tolist()}
+
+    def sums(self, asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+        """Return the sums of periods under parameters of their own."""
+        few = {"slopes": np.array([slopes]), "thin": np.array([self._cap])}
+        blocks = self._blocks
+
+        def one(of: tuple[int, Arrays]) -> Stats:
+            t, params = of
+            return self._model.block_stats({**params, **few}, blocks[t], None)[0]
+
+        threads = min(len(os.sched_getaffinity(0)), len(asked))
+        with ThreadPoolExecutor(threads, thread_name_prefix="period") as pool:
+            return list(pool.map(one, asked))

@@ -1,0 +1,177 @@
+"""The periods of a run with ``time``: their labels, times and configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from geo.core.calendar import STEPS, WEEKDAYS, Calendar
+from geo.core.errors import InputError, Problem, name_first
+from pipeline.storage.location import Storage
+
+MOST = 2000  # periods: a step that is too short makes more
+EXAMPLE = date(2024, 3, 1)  # of labels, in messages
+MARKS = ("{period}", "{year}")
+
+
+@dataclass(frozen=True)
+class Series:
+    """The periods of a run, by rising time and without a gap.
+
+    Attributes
+    ----------
+    calendar : Calendar
+    first, last : int
+        Numbers of the first and the last period.
+    spelled : mapping of str to str
+        How the counts write the periods that they have, by label.
+    """
+
+    calendar: Calendar
+    first: int
+    last: int
+    spelled: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def periods(self) -> tuple[str, ...]:
+        """Labels of all periods, those without counts included."""
+        return tuple(self.calendar.label(n) for n in range(self.first, self.last + 1))
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Times of the periods, in steps: an update does not move them."""
+        return tuple(float(n) for n in range(self.first, self.last + 1))
+
+    @property
+    def season_length(self) -> float | None:
+        """Steps of a season; None where a step is a year."""
+        return self.calendar.season_length
+
+    def time_of(self, label: str) -> float:
+        """Return the time of a label, of the series or not."""
+        number = self.calendar.number(label)
+        if number is None:
+            message = f"{label!r} is no {self.calendar.step}"
+            raise ValueError(message)
+        return float(number)
+
+    def following(self, n: int) -> tuple[str, ...]:
+        """Return the labels of the next ``n`` periods."""
+        return tuple(self.calendar.label(self.last + k) for k in range(1, n + 1))
+
+    def text(self, label: str) -> str:
+        """Return how the inputs write a label: as the counts do."""
+        if label in self.spelled or not self.spelled:
+            return self.spelled.get(label, label)
+        return self.calendar.like(int(self.time_of(label)), next(iter(self.spelled.values())))
+
+    def until(self, label: str) -> Series:
+        """Return the series that ends with a period."""
+        return Series(self.calendar, self.first, int(self.time_of(label)), self.spelled)
+
+    def of(self, data: Mapping[str, Any], label: str) -> dict[str, Any]:
+        """Return a configuration's values with the marks of a period replaced."""
+        year = str(self.calendar.first(int(self.time_of(label))).year)
+        replaced: dict[str, Any] = _replaced(data, {MARKS[0]: self.text(label), MARKS[1]: year})
+        return {**replaced, "period": label}
+
+
+def series_of(
+    data: Mapping[str, Any],
+    base: Path,
+    requested: str | None,
+    problems: list[Problem],
+    source: str,
+    storage: Storage,
+    listed: Callable[[dict[str, Any], Path, Storage], list[str]],
+) -> Series | None:
+    """Return the periods of a configuration that is not yet validated; None without ``time``.
+
+    Parameters
+    ----------
+    data : mapping
+        The YAML's keys and values.
+    base : Path
+        Base directory of relative paths.
+    requested : str or None
+        The last period; by default that of ``time.to``, or the latest with counts.
+    problems : list of Problem
+        Errors are appended.
+    source : str
+        The file's name, for problems.
+    storage : Storage
+    listed : callable
+        Lists the periods with counts: :func:`pipeline.config.periods.periods_of`, which opens
+        tables. What knows a series does not depend on them.
+    """
+    given = data.get("time")
+    if not isinstance(given, Mapping):
+        return None
+    step, day = given.get("step", "month"), given.get("week", "monday")
+    if step not in STEPS or day not in WEEKDAYS:
+        return None  # the validation reports it
+    calendar, place = Calendar(step, day), f"{source}: time"
+    example = calendar.label(calendar.of_day(EXAMPLE))
+    try:
+        texts = listed(dict(data), base, storage)
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
+    numbers = {text: calendar.number(text) for text in texts}
+    wrong = [text for text, number in numbers.items() if number is None]
+    if wrong:
+        found = f"{name_first(wrong)}: no {step} (time.step)"
+        problems.append(Problem(place, found, f"write each as {example}"))
+        return None
+    spelled = {calendar.label(n): text for text, n in numbers.items() if n is not None}
+    if len(spelled) < len(texts):
+        found = f"the counts write one {step} in several ways: {name_first(texts, 12)}"
+        problems.append(Problem(place, found, "write each in one way"))
+        return None
+    ends = []
+    last = requested or given.get("to")
+    for key, text in (("from", given.get("from")), ("to", None if last == "latest" else last)):
+        number = None if text is None else calendar.number(str(text))
+        if text is not None and number is None:
+            found = f"{text!r} is no {step} (time.step)"
+            problems.append(Problem(f"{place}.{key}", found, f"write {example}"))
+            return None
+        ends.append(number)
+    known = sorted(n for n in numbers.values() if n is not None)
+    if not known and None in ends:
+        remedy = "give counts.period, the column with the period (or counts.periods: columns), "
+        remedy += "or time.from and time.to"
+        problems.append(Problem(place, "no period with counts was found", remedy))
+        return None
+    first = known[0] if ends[0] is None else ends[0]
+    latest = known[-1] if ends[1] is None else ends[1]
+    if latest < first or latest - first >= MOST:
+        found = f"{latest - first + 1:,} periods from {calendar.label(first)} to "
+        found += calendar.label(latest)
+        problems.append(Problem(place, found, f"give 1 to {MOST:,}, or another time.step"))
+        return None
+    return Series(calendar, first, latest, spelled)
+
+
+def moves(text: Any) -> bool:
+    """Return whether an input, as the configuration writes it, differs by period."""
+    if isinstance(text, str):
+        return any(mark in text for mark in MARKS)
+    if isinstance(text, Mapping):
+        return any(moves(each) for each in text.values())
+    return isinstance(text, Sequence) and any(moves(each) for each in text)
+
+
+def _replaced(value: Any, marks: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for mark, text in marks.items():
+            value = value.replace(mark, text)
+        return value
+    if isinstance(value, dict):
+        return {key: _replaced(item, marks) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, marks) for item in value]
+    return value

@@ -1,0 +1,87 @@
+"""Memory that the stages of a run will need, of sizes and the configuration alone."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from models.core.block import BLOCK_PIXELS
+from models.gp.kept_kernels import BUDGET
+from pipeline.config.model_factory import resolved
+from pipeline.config.schema import Config
+from pipeline.evaluation.held_out import most_at_once
+from pipeline.plan.page import page_bytes
+from pipeline.plan.passes import climbs, n_nodes
+from pipeline.plan.sizes import PIXEL_BYTES, Sizes, passage
+from pipeline.products.tile_pass import CHUNK_PIXELS
+from pipeline.store.aligned_grid import TILE
+
+GIB = 2**30
+CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
+# Bytes, measured on the simulated countries (docs/plan.md).
+BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
+MEMBER_BYTES = 20  # of ingest: a pixel in an area
+ARENA = 6  # arrays of a block's pixels by landmarks
+ALGEBRA = 24  # matrices of landmarks by landmarks
+AHEAD = 4  # arrays of predicted pixels by landmarks
+
+
+def peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
+    """Return the memory of each stage's processes, bytes; a cluster's workers are besides.
+
+    Parameters
+    ----------
+    config : Config
+    sizes : Sizes
+    model : Estimator
+        As configured.
+    n : int
+        Workers.
+    """
+    threads = n if config.compute.scheduler == "local" else 1
+    local = min(n, len(os.sched_getaffinity(0)))
+    tile = min(TILE**2, sizes.grid.n_pix)
+    ingest = BASE["ingest"] * GIB + MEMBER_BYTES * sizes.n_pixels
+    ingest += local * tile * (16 * sizes.n_covariates + 64)
+    ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
+    width = np.dtype(resolved(config, "precision")).itemsize
+    fit = fit_bytes(config, sizes, model, threads)
+    draws = 0
+    if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
+        draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
+    predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
+    chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
+    predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
+    at_once = 1  # its fits, each a process beside the stage's own
+    if config.compute.scheduler == "local":
+        scored = passage(config, sizes, config.evaluate.area_pixels).n_pixels
+        folds = config.evaluate.folds if isinstance(config.evaluate.folds, int) else local
+        at_once = min(local, folds, most_at_once(round(scored), sizes.n_covariates))
+    evaluate = predict
+    if config.evaluate.schemes:
+        one = fit if at_once == 1 else fit_bytes(config, sizes, model, 1)
+        evaluate += at_once * (one - BASE["fit"] * GIB)
+    found = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
+    found["report"] = page_bytes(sizes)
+    return {name: round(value) for name, value in found.items()}
+
+
+def fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
+    """Return the memory of a process that fits on some threads, bytes."""
+    m, f = n_nodes(config, sizes), sizes.n_covariates
+    found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
+    if model.sweep == "single":
+        kept = passage(config, sizes, config.fit.area_pixels).n_pixels
+        return round(found + 3 * kept * (4 * f + PIXEL_BYTES))
+    cap = config.fit.area_pixels
+    largest = float(sizes.area_pixels.max())
+    block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
+    # A fit to an optimum has float64 whatever its maps have.
+    width = np.dtype("float64" if climbs(model) else resolved(config, "precision")).itemsize
+    found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
+    if climbs(model):  # kernel matrices that passes keep
+        pixels = passage(config, sizes, cap).n_pixels
+        found += min(BUDGET, 3 * pixels * m * width)
+    return round(found + n_thread * block * (m * width * ARENA + 8 * f))

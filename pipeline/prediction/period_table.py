@@ -1,0 +1,208 @@
+"""The areas in every period, forecasts included: ``periods.csv`` and ``periods.parquet``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.products.areas import draw_areas
+from pipeline.store.bag_store import BagStore
+from pipeline.store.series_store import NEAR
+
+#: Parts that the draws are made in: functions of every period are in memory for one of them, and
+#: each takes what is not known of a forecast's covariates from another past period.
+BATCHES = 10
+#: Quantile of the same season's rates that an outbreak exceeds.
+UPPER = 0.75
+
+
+@dataclass(frozen=True)
+class PeriodDraws:
+    """Joint draws of the areas in several periods.
+
+    Attributes
+    ----------
+    times : (n_period,) float64
+    expected, counts : (n_draws, n_period, n_area) float64
+        Expected counts, and counts with their noise.
+    exposure, people, observed : (n_period, n_area) float64
+        What a rate is per unit of; people at risk; observed counts, NaN where there is none.
+    """
+
+    times: np.ndarray
+    expected: np.ndarray
+    counts: np.ndarray
+    exposure: np.ndarray
+    people: np.ndarray
+    observed: np.ndarray
+
+    @property
+    def rate(self) -> np.ndarray:
+        """Draws of the rate, per unit of exposure: (n_draws, n_period, n_area)."""
+        found = np.full(self.expected.shape, np.nan)
+        return np.divide(self.expected, self.exposure, out=found, where=self.exposure > 0)
+
+
+def draw_periods(
+    model: Any,
+    stores: Sequence[Callable[[int], BagStore]],
+    times: Sequence[float],
+    n_draws: int,
+    seed: int,
+    *,
+    n_thread: int | None = None,
+    advance: Any = None,
+) -> PeriodDraws:
+    """Draw the areas in several periods, jointly.
+
+    Parameters
+    ----------
+    model : SpaceTime
+        Fitted.
+    stores : sequence of callable
+        From the number of a part of the draws to all areas in each period, in one order, with the
+        numbers of their areas.
+    times : sequence of float
+        Of the periods, rising.
+    n_draws, seed : int
+    n_thread : int, optional
+    advance : callable, optional
+        Called with 1 after each period of each batch of draws.
+    """
+    expected: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
+    about: list[Any] = []
+    for batch, n in enumerate(shares(n_draws)):
+        rng = np.random.default_rng([seed, 6, batch])
+        drawn = model.sample_functions(n, rng, list(times))
+        found = [
+            draw_areas(
+                model.at(time),
+                store(batch),
+                n,
+                seed + batch * len(stores) + number,  # of the counts' noise: another each period
+                n_thread=n_thread,
+                functions=drawn.at(time),
+                observed=True,
+                advance=None,
+            )
+            for number, (time, store) in enumerate(zip(times, stores, strict=True))
+        ]
+        expected.append(np.stack([own.expected for own in found], axis=1))
+        counts.append(np.stack([own.counts for own in found], axis=1))
+        about = found
+        if advance is not None:
+            advance(len(found))
+    return PeriodDraws(
+        np.asarray(times, dtype=np.float64),
+        np.concatenate(expected),
+        np.concatenate(counts),
+        np.stack([own.exposure for own in about]),
+        np.stack([own.people for own in about]),
+        np.stack([own.y for own in about]),
+    )
+
+
+def shares(n_draws: int) -> list[int]:
+    """Return the number of draws of each part."""
+    parts = min(BATCHES, n_draws)
+    return [n_draws // parts + (k < n_draws % parts) for k in range(parts)]
+
+
+def outbreaks(draws: PeriodDraws, season: float | None, upper: float = UPPER) -> np.ndarray:
+    """Return the probability that each rate is above the upper quantile of its season.
+
+    The quantile is of the rates of the same season in other years, draws and years together, each a
+    month earlier to a month later: the rule of the third quartile, with what is not known of these
+    years in it.
+
+    Parameters
+    ----------
+    draws : PeriodDraws
+    season : float or None
+        Steps of a season; None where there is none.
+    upper : float
+        Probability of the quantile.
+
+    Returns
+    -------
+    (n_period, n_area) float64 array
+        NaN where no other year is known.
+    """
+    rate, times = draws.rate, draws.times
+    known = np.isfinite(draws.observed).any(axis=1)
+    found = np.full(rate.shape[1:], np.nan)
+    if season is None:
+        return found
+    years = (times[:, None] - times[None]) / season
+    same = (np.abs(years) > 0.5) & (np.abs(years - np.round(years)) < NEAR)
+    for period in range(times.size):
+        others = np.flatnonzero(same[period] & known)
+        if others.size:
+            pooled = rate[:, others].reshape(-1, rate.shape[2])
+            found[period] = (rate[:, period] > np.quantile(pooled, upper, axis=0)).mean(axis=0)
+    return found
+
+
+def tabulate_periods(
+    draws: PeriodDraws,
+    ids: Sequence[str],
+    labels: Sequence[str],
+    ahead: Mapping[str, bool],
+    interval: float,
+    rate_per: float,
+    season: float | None,
+) -> pd.DataFrame:
+    """Return the long table, one row an area and period, periods by rising time.
+
+    Parameters
+    ----------
+    draws : PeriodDraws
+    ids, labels : sequence of str
+        Of areas and periods.
+    ahead : mapping of str to bool
+        Whether a period is a forecast, by label.
+    interval : float
+        Central probability of the intervals.
+    rate_per : float
+        People in the denominator of rates.
+    season : float or None
+
+    Returns
+    -------
+    DataFrame
+        ``id``, ``period``; ``observed``; ``mean``, ``lower``, ``upper`` of the expected count;
+        ``rate``, ``rate_lower``, ``rate_upper``; ``count_lower``, ``count_upper``, the predictive
+        interval of the count; ``people``; ``outbreak``, of :func:`outbreaks`; ``forecast``.
+    """
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(draws.expected, tails, axis=0)
+    rate = rate_per * draws.rate
+    rate_lower, rate_upper = np.quantile(rate, tails, axis=0)
+    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
+    columns = {
+        "observed": draws.observed,
+        "mean": draws.expected.mean(axis=0),
+        "lower": lower,
+        "upper": upper,
+        "rate": rate.mean(axis=0),
+        "rate_lower": rate_lower,
+        "rate_upper": rate_upper,
+        "count_lower": count_lower,
+        "count_upper": count_upper,
+        "people": draws.people,
+        "outbreak": outbreaks(draws, season),
+    }
+    n_area = len(ids)
+    return pd.DataFrame(
+        {
+            "id": np.tile(np.asarray(ids, dtype=object), len(labels)),
+            "period": np.repeat(np.asarray(labels, dtype=object), n_area),
+            **{name: values.ravel() for name, values in columns.items()},
+            "forecast": np.repeat([ahead[label] for label in labels], n_area),
+        }
+    )

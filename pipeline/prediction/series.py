@@ -1,0 +1,231 @@
+"""The maps of a series: the latest period's, those asked for besides, and forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import models
+from geo.core.columns import AREA_ID
+from geo.core.errors import name_first
+from pipeline.cluster.local import n_thread
+from pipeline.config.context import StageContext
+from pipeline.config.schema import Config
+from pipeline.config.size_defaults import SECTIONS
+from pipeline.levels.levels import grid_of
+from pipeline.prediction.cube import Cube
+from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
+from pipeline.prediction.period_table import draw_periods, shares, tabulate_periods
+from pipeline.prediction.support_shares import covariate_range
+from pipeline.products.csv_table import write_csv
+from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
+from pipeline.products.tags import run_tags
+from pipeline.storage.location import Place
+from pipeline.store.bag_store import BagStore
+from pipeline.store.series_store import SeriesStore
+from pipeline.training.series import open_series, sized_series, stand_in
+
+PERIODS = "periods"
+IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
+
+
+@dataclass(frozen=True)
+class MappedSeries:
+    """What was made of a series.
+
+    Attributes
+    ----------
+    areas : BagStore
+        Of the latest period.
+    config : Config
+        Settled for the size.
+    made : MadeMap
+        The latest map.
+    revised : list of str
+        Earlier periods that an update changed by more than was uncertain of them.
+    """
+
+    areas: BagStore
+    config: Config
+    made: MadeMap
+    revised: list[str]
+
+
+def predict_series(context: StageContext, boundaries: Any, staging: Path) -> MappedSeries:
+    """Write the map of the latest period, and those of ``output.periods`` and of forecasts.
+
+    Parameters
+    ----------
+    context : StageContext
+    boundaries : GeoDataFrame
+        The areas.
+    staging : Path
+        Directory of the files.
+    """
+    series = context.config.series
+    assert series is not None
+    store = open_series(context)
+    config = sized_series(context.config, store)
+    model: Any = models.load(Path(config.output.dir) / "work" / "model")
+    ahead = series.following(config.output.forecast)
+    table = _table(context, config, store, model, ahead)
+    revised = _revised(context, config, table) if context.update else []
+    if revised:
+        context.progress.log(
+            f"predict: {name_first(revised, 12)}: changed by more than was uncertain of it, and "
+            f"mapped again ({PERIODS}/)"
+        )
+    latest = str(config.period)
+    mapped = {*wanted_periods(config), *revised, *ahead, latest}
+    labels = [label for label in (*series.periods, *ahead) if label in mapped]
+    times = [series.time_of(label) for label in labels]
+    rng = np.random.default_rng([config.fit.seed, 1])
+    drawn = model.sample_functions(config.output.draws, rng, times)
+    limits = cache(partial(series_range, store, n_thread(config)))
+    cube = _cube(context, config, store, model, labels, staging)
+    made: dict[str, MadeMap] = {}
+    for label, time in zip(labels, times, strict=True):
+        directory = staging if label == latest else staging / PERIODS / label
+        directory.mkdir(parents=True, exist_ok=True)
+        given = MapInputs(
+            config if label == latest else _mapped_to(config, label),
+            model.at(time, drawn),
+            store.at(label, time).numbered(store.ids),
+            boundaries,
+            limits,
+            context.place("work/grid.zarr"),
+            moving_grids(context, store, label, time),
+            [cube.at(label)],
+        )
+        made[label] = make_map(given, directory, context.progress, told=label == latest)
+        _take_means(table, label, made[label].table)
+    _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
+    return MappedSeries(store.at(latest), config, made[latest], revised)
+
+
+def wanted_periods(config: Config) -> list[str]:
+    """Return the periods of ``output.periods``, by rising time."""
+    series, asked = config.series, config.output.periods
+    assert series is not None
+    if asked == "latest":
+        return [str(config.period)]
+    return list(series.periods) if asked == "all" else [p for p in series.periods if p in asked]
+
+
+def moving_grids(context: StageContext, store: SeriesStore, label: str, time: float) -> list[Place]:
+    """Return the aligned grids of what moves in a period; of a forecast, those of its season."""
+    if not store.pixels.periods:
+        return []
+    own = store.like(label, time) or (label,)
+    return [context.place(f"work/{PERIODS}/{each}/grid.zarr") for each in own]
+
+
+def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:
+    """Return the least and the largest of each covariate in the training of all periods."""
+    each = [store.at(label).training for label in store.periods]
+    found = np.stack([covariate_range(own, threads) for own in each if own.n_bag])
+    return np.stack([np.nanmin(found[:, 0], axis=0), np.nanmax(found[:, 1], axis=0)])
+
+
+def _mapped_to(config: Config, label: str) -> Config:
+    """Return the settled configuration of another period; of a forecast, with today's files."""
+    series = config.series
+    if series is None or label not in series.periods:
+        return config.model_copy(update={"period": label})
+    own = {name: getattr(config, name) for name in SECTIONS}
+    return config.at(label).model_copy(update=own)
+
+
+def _cube(
+    context: StageContext,
+    config: Config,
+    store: SeriesStore,
+    model: Any,
+    labels: Sequence[str],
+    staging: Path,
+) -> Cube:
+    series, areas = config.series, store.at(str(config.period))
+    assert series is not None
+    return Cube(
+        staging,
+        grid_of(context.place("work/grid.zarr")),
+        [layer for layer in layers(config, areas.training) if layer.name in IN_CUBE],
+        labels,
+        [series.calendar.first(int(series.time_of(label))) for label in labels],
+        [label not in series.periods for label in labels],
+        run_tags(config, areas.training, model),
+    )
+
+
+def _table(
+    context: StageContext, config: Config, store: SeriesStore, model: Any, ahead: Sequence[str]
+) -> pd.DataFrame:
+    """Return the areas in every period and in the forecasts."""
+    series, output = config.series, config.output
+    assert series is not None
+    labels = [*series.periods, *ahead]
+    times = [series.time_of(label) for label in labels]
+    stores = [
+        partial(stand_in, store, label, time) for label, time in zip(labels, times, strict=True)
+    ]
+    with context.progress.task("periods", len(labels) * len(shares(output.draws))) as task:
+        draws = draw_periods(
+            model,
+            stores,
+            times,
+            output.draws,
+            config.fit.seed,
+            n_thread=n_thread(config),
+            advance=task.advance,
+        )
+    return tabulate_periods(
+        draws,
+        store.ids,
+        labels,
+        {label: label in ahead for label in labels},
+        output.interval,
+        output.rate_per,
+        series.season_length,
+    )
+
+
+def _revised(context: StageContext, config: Config, table: pd.DataFrame) -> list[str]:
+    """Return the earlier periods of which an area changed by more than was uncertain of it."""
+    path = Path(config.output.dir) / PERIODS_PARQUET.file
+    if not path.is_file():
+        return []
+    key = ["id", "period"]
+    before = pd.read_parquet(path)
+    both = before[~before["forecast"]].merge(table, on=key, suffixes=("_before", ""))
+    half = (both["upper_before"] - both["lower_before"]) / 2
+    far = (both["mean"] - both["mean_before"]).abs() > half
+    series = context.config.series
+    assert series is not None
+    changed = set(both["period"][far])
+    return [label for label in series.periods if label in changed]
+
+
+def _take_means(table: pd.DataFrame, label: str, areas: pd.DataFrame) -> None:
+    """Take the means of a map's table of areas, which have no Monte Carlo error."""
+    if "fitted_rate" not in areas:
+        return
+    at = table["period"] == label
+    own = areas.reindex(table.loc[at, "id"])
+    for name, given in (("mean", "fitted"), ("rate", "fitted_rate")):
+        values = own[given].to_numpy(np.float64)
+        table.loc[at, name] = np.where(np.isfinite(values), values, table.loc[at, name])
+
+
+def _write_table(table: pd.DataFrame, ids: Sequence[str], staging: Path) -> None:
+    """Write the table, the areas of a period in the order of their file."""
+    place = {name: number for number, name in enumerate(ids)}
+    order = np.lexsort([table["id"].map(place).to_numpy(), pd.factorize(table["period"])[0]])
+    ordered = table.iloc[order].reset_index(drop=True)
+    write_csv(ordered, staging / PERIODS_CSV.file)
+    ordered.to_parquet(staging / PERIODS_PARQUET.file, index=False)

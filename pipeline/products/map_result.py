@@ -1,0 +1,52 @@
+"""What the predict stage hands to the tables of levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.config.schema import Config
+from pipeline.products.area_factors import AreaFactors, TileFactors
+from pipeline.products.tile_pixels import TileReader
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """What all products of the drawn functions are made from.
+
+    Attributes
+    ----------
+    config : Config
+    reader : TileReader
+        Of the areas of every level.
+    functions : RateDraws
+        The functions that ``areas.csv`` was drawn from.
+    limits : (2, n_feat) array
+        Of the covariates in the training.
+    directory : Path
+        Holds the rasters.
+    tags : dict of str
+    n_thread : int
+    factors : AreaFactors
+        What the counts of the areas add to the surface.
+    """
+
+    config: Config
+    reader: TileReader
+    functions: Any
+    limits: np.ndarray
+    directory: Path
+    tags: dict[str, str]
+    n_thread: int | None
+    factors: AreaFactors
+
+    @cached_property
+    def tile_factors(self) -> TileFactors | None:
+        """Factors of the drawn cases; None where no raster of cases has the mean's."""
+        if not self.config.response_kind.maps_totals:
+            return None
+        return self.factors.of_tiles(list(self.reader.levels[0].ids))

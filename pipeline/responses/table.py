@@ -1,0 +1,45 @@
+"""The table of the responses, as a kind of response reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of the responses, each by area, None where it is not given or cannot be read.
+
+    Attributes
+    ----------
+    counts : Series or None
+        Counts, values or labels; NaN for areas without one.
+    tested : Series or None
+        Numbers tested.
+    weights : Series or None
+        Exposures.
+    """
+
+    counts: pd.Series | None = None
+    tested: pd.Series | None = None
+    weights: pd.Series | None = None
+
+
+class Table(Protocol):
+    """The table that a configuration names, opened; problems are collected in it."""
+
+    @property
+    def n_problem(self) -> int:
+        """Number of problems so far."""
+
+    def numbers(self, column: str, **options: Any) -> pd.Series | None:
+        """Return numbers by area; options as of :func:`geo.tables.counts.read_counts`."""
+
+    def labels(self, column: str) -> pd.Series | None:
+        """Return the labels of a column by area, 0 or 1."""
+
+    def report(self, found: str, remedy: str, chosen: pd.Series | None = None) -> None:
+        """Add a problem: of the rows of the chosen areas, (n_area,) bool by id, or of the table."""

@@ -1,0 +1,263 @@
+"""The responses of areas: a Parquet table beside their pixels, one row an area, period and source.
+
+An area without a row is an area to predict. Rows of a period come and go without a pixel being
+touched; ``docs/bag-store.md`` specifies the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from pipeline.core.errors import StoreError, StoreInputError
+from pipeline.storage.files import atomic_write
+from pipeline.storage.location import Place
+from pipeline.storage.place import read_place
+
+FILE = "responses.parquet"
+FORMAT, VERSION = "disagg-responses", 1
+_ABOUT = b"disagg"  # key of the file's metadata
+SCHEMA = pa.schema(
+    [
+        pa.field("area", pa.string(), nullable=False),
+        pa.field("period", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in ("value", "tested", "weight", "lower", "upper")),
+        pa.field("training", pa.bool_(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Responses:
+    """What is known of each area in one period, in the order of the areas.
+
+    Attributes
+    ----------
+    value : (n_bag,) float64 array
+        Count, value or label; NaN where there is none.
+    training : (n_bag,) bool array
+        Whether a model may be fitted to it; false where there is no value.
+    tested : (n_bag,) float64 array or None
+        People tested, where ``value`` counts the positives among them; NaN where unknown.
+    weight : (n_bag,) float64 array or None
+        Exposure, where a table gives it: the pixels' weights are scaled to it. NaN where unknown.
+    averaged : bool
+        Whether values are averages over the exposure: the response of a model is their total.
+    scaled : bool
+        Whether the pixels' weights add up to ``weight`` already.
+    fingerprint : str
+        Of the inputs.
+    """
+
+    value: np.ndarray
+    training: np.ndarray
+    tested: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    averaged: bool = False
+    scaled: bool = False
+    fingerprint: str = ""
+
+    def at(self, bags: np.ndarray) -> Responses:
+        """Return those of areas ``bags`` (int), in that order."""
+        return replace(
+            self,
+            value=self.value[bags],
+            training=self.training[bags],
+            tested=None if self.tested is None else self.tested[bags],
+            weight=None if self.weight is None else self.weight[bags],
+        )
+
+    def with_values(self, bags: np.ndarray, y: np.ndarray) -> Responses:
+        """Return them with other values of the areas ``bags`` (int), to train on them alone.
+
+        Raises
+        ------
+        ValueError
+            If ``y`` has another shape, or a value that is not finite.
+        """
+        y = np.array(y, dtype=np.float64)
+        if y.shape != bags.shape or not np.isfinite(y).all():
+            found = f"y has shape {y.shape}, or values that are not finite; give ({bags.size},)"
+            raise ValueError(found)
+        value, training = np.full(self.value.shape, np.nan), np.zeros(self.value.shape, bool)
+        value[bags], training[bags] = y, True
+        digest = hashlib.sha256(y.tobytes()).hexdigest()
+        return replace(
+            self,
+            value=value,
+            training=training,
+            averaged=False,
+            fingerprint=f"{self.fingerprint}/responses {digest}",
+        )
+
+    def frame(self, ids: Sequence[str], period: str = "", source: str = "") -> pd.DataFrame:
+        """Return their rows of the table; an area of which nothing is known has none."""
+        none = np.full(self.value.shape, np.nan)
+        columns = {
+            "value": self.value,
+            "tested": none if self.tested is None else self.tested,
+            "weight": none if self.weight is None else self.weight,
+            "lower": none,
+            "upper": none,
+        }
+        known = np.isfinite(np.stack(list(columns.values()))).any(axis=0)
+        keys = {"area": list(ids), "period": period, "source": source}
+        return pd.DataFrame({**keys, **columns, "training": self.training})[known]
+
+
+def write_responses(
+    directory: Place,
+    frame: pd.DataFrame,
+    *,
+    averages: bool = False,
+    fingerprint: str = "",
+    periods: Sequence[str] = (),
+) -> None:
+    """Write the table of a store; it takes the place of the one there in one move.
+
+    Parameters
+    ----------
+    directory : Place
+        Of the store's arrays.
+    frame : DataFrame
+        Of :meth:`Responses.frame`, rows of several periods one after the other.
+    averages : bool
+        See :class:`Responses`.
+    fingerprint : str
+        Of the inputs.
+    periods : sequence of str
+        Those of a series, with responses or without; none for a run of one period.
+
+    Raises
+    ------
+    StoreInputError
+        If an area has two rows of one period and source.
+    """
+    key = ["area", "period", "source"]
+    twice = frame.duplicated(key)
+    if twice.any():
+        row = frame[twice].iloc[0]
+        found = f"two responses of area {row['area']} in period {row['period']!r}; give one of them"
+        raise StoreInputError(found)
+    table = pa.Table.from_pandas(frame, schema=SCHEMA, preserve_index=False)
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "averages": averages,
+        "fingerprint": fingerprint,
+    }
+    if periods:
+        about["periods"] = list(periods)
+    table = table.replace_schema_metadata({_ABOUT: json.dumps(about)})
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(table, sink, write_page_checksum=True)
+    data = sink.getvalue().to_pybytes()
+    if isinstance(directory, Path):
+        with atomic_write(directory / FILE) as file:
+            file.write(data)
+    else:
+        (directory / FILE).write(data)
+
+
+def read_responses(directory: Place) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read the table of a store, and what it says of itself.
+
+    Raises
+    ------
+    StoreError
+        If it is missing, damaged or of a version that this disagg does not know.
+    """
+    path, again = directory / FILE, "delete the store and ingest again"
+    try:
+        source = pa.BufferReader(read_place(path))
+        table = pa.parquet.read_table(source, page_checksum_verification=True)
+        about = dict(json.loads(table.schema.metadata[_ABOUT]))
+        version = int(about["version"])
+    except FileNotFoundError as error:
+        found = f"{path}: the responses of the store are missing; {again}"
+        raise StoreError(found) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        found = f"{path}: damaged ({error}); {again}"
+        raise StoreError(found) from error
+    if version != VERSION:
+        found = f"{path}: version {version}, expected {VERSION}; use the disagg that wrote it"
+        raise StoreError(found)
+    return table.to_pandas(), about
+
+
+def responses_of(
+    frame: pd.DataFrame,
+    about: Mapping[str, Any],
+    ids: Sequence[str],
+    period: str | None,
+    place: Place,
+) -> Responses:
+    """Return the responses of one period, in the order of the areas ``ids``.
+
+    Parameters
+    ----------
+    frame, about
+        Of :func:`read_responses`.
+    ids : (n_bag,) sequence of str
+    period : str or None
+        None where the table has one period alone.
+    place : Place
+        For messages.
+
+    Raises
+    ------
+    StoreError
+        If the period is not there, or has to be chosen; if its rows are of several sources, or of
+        an area that is not there.
+    """
+    there = list(dict.fromkeys(frame["period"]))
+    if period is None and len(there) > 1:
+        found = f"{place}: has the periods {', '.join(there)}; choose one"
+        raise StoreError(found)
+    known = [*there, *about.get("periods", ())]
+    if period is not None and period not in known:
+        found = f"{place}: has no responses of period {period!r}, but of {', '.join(there)}"
+        raise StoreError(found)
+    chosen = frame if period is None else frame[frame["period"] == period]
+    sources = list(dict.fromkeys(chosen["source"]))
+    if len(sources) > 1:
+        found = f"{place}: has the responses of several sources ({', '.join(sources)}); keep one"
+        raise StoreError(found)
+    number = {name: k for k, name in enumerate(ids)}
+    at = np.array([number.get(name, -1) for name in chosen["area"]], np.int64)
+    if (at < 0).any():
+        name = chosen["area"].iloc[int(np.argmax(at < 0))]
+        found = f"{place}: has a response of {name}, an area that the pixels do not have"
+        raise StoreError(found)
+
+    def column(name: str) -> np.ndarray:
+        values = np.full(len(ids), np.nan)
+        values[at] = chosen[name].to_numpy(np.float64)
+        values.setflags(write=False)
+        return values
+
+    fingerprint = str(about["fingerprint"])
+    if period is not None and len(there) > 1:  # of its own rows: another month may be corrected
+        rows = chosen.sort_values("area").to_csv(index=False)
+        fingerprint = hashlib.sha256(rows.encode()).hexdigest()
+    training = np.zeros(len(ids), bool)
+    training[at] = chosen["training"].to_numpy(bool)
+    columns = {name: bool(frame[name].notna().any()) for name in ("tested", "weight")}
+    return Responses(
+        value=column("value"),
+        training=training,
+        tested=column("tested") if columns["tested"] else None,
+        weight=column("weight") if columns["weight"] else None,
+        averaged=bool(about["averages"]),
+        fingerprint=fingerprint,
+    )

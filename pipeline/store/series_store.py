@@ -1,0 +1,146 @@
+"""The bags of several periods: one store of pixels, and what each period has beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.storage.location import Location, Place
+from pipeline.storage.object_commit import place_of
+from pipeline.store.bag_store import BagStore
+from pipeline.store.pixel_store import PixelStore
+from pipeline.store.series_source import SeriesSource
+from pipeline.store.thinning import thinned_store
+
+CACHE_MB = 32.0  # of decoded pixels, a period
+NEAR = 1.01 / 12  # share of a season that counts as the same season, on both sides
+
+
+class SeriesStore:
+    """The bags of several periods, open for reading.
+
+    Parameters
+    ----------
+    path : path-like, or address
+        Of the pixels' store.
+    periods : sequence of str
+        Labels, by rising time.
+    times : sequence of float
+        Of the periods, in steps.
+    season : float, optional
+        Steps of a season; without it a forecast's covariates are those of the last period.
+    foresees : bool
+        Whether what moves in a later period is used where it is there.
+
+    Attributes
+    ----------
+    ids : tuple of str
+        Of all areas: an area's number is its place here.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Location,
+        periods: Sequence[str],
+        times: Sequence[float],
+        season: float | None = None,
+        *,
+        foresees: bool = True,
+    ) -> None:
+        self.path, self.periods, self.times = place_of(path), tuple(periods), tuple(times)
+        self.season, self._foresees = season, foresees
+        self._open: dict[tuple[str, tuple[str, ...]], BagStore] = {}
+
+    @cached_property
+    def pixels(self) -> PixelStore:
+        """What stands still."""
+        return PixelStore(self.path)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """See the class."""
+        return self.pixels.ids
+
+    def at(
+        self, period: str, time: float | None = None, like: Sequence[str] | None = None
+    ) -> BagStore:
+        """Return the bags of a period; of one that is not of the series, without responses.
+
+        Parameters
+        ----------
+        period : str
+        time : float, optional
+            Of a period that is not of the series.
+        like : sequence of str, optional
+            Periods whose mean stands for what moves in it, where that is not known; those of
+            :meth:`like` if not given.
+        """
+        if period in self.periods:
+            like = ()
+        elif like is None:
+            like = self.like(period, time)
+        key = (period, tuple(like))
+        if key not in self._open:
+            if period in self.periods:
+                self._open[key] = BagStore.open(self.path, CACHE_MB, period)
+            else:
+                self._open[key] = BagStore.ahead(self.path, period, like, CACHE_MB)
+        return self._open[key]
+
+    def like(self, period: str, time: float | None = None) -> tuple[str, ...]:
+        """Return the periods whose mean stands for what moves in a period; none if it is known.
+
+        Those of the same season, where there is one of a whole season before; else the last.
+        """
+        found = self._of_season(period, time, 0.5)
+        return found if found is not None else self._known[-1:]
+
+    def candidates(self, period: str, time: float | None = None) -> tuple[str, ...]:
+        """Return the periods each of which may stand for what moves in one; none if it is known.
+
+        Those of the same season, a month earlier to a month later, where there are any; else all:
+        what is not known of a covariate is what it was at these times.
+        """
+        if self.season is None:
+            return () if self._is_known(period) else self._known
+        found = self._of_season(period, time, max(0.5, NEAR * self.season))
+        return found if found is not None else self._known
+
+    @cached_property
+    def _known(self) -> tuple[str, ...]:
+        there = set(self.pixels.periods)
+        return tuple(own for own in self.periods if own in there)
+
+    def _is_known(self, period: str) -> bool:
+        own = period in self.pixels.periods and (self._foresees or period in self.periods)
+        return own or not self._known
+
+    def _of_season(self, period: str, time: float | None, near: float) -> tuple[str, ...] | None:
+        """Return the known periods of a season, so many steps near; None if there is none."""
+        if self._is_known(period):
+            return ()
+        if self.season is None or time is None:
+            return None
+        away = (np.array(self.times) - time) / self.season
+        same = (np.abs(away - np.round(away)) * self.season <= near) & (np.abs(away) > 0.5)
+        chosen = {own for own, is_same in zip(self.periods, same, strict=True) if is_same}
+        return tuple(own for own in self._known if own in chosen) or None
+
+    def thinned(self, directory: Place, cap: int | str, seed: int) -> list[BagStore]:
+        """Return the training bags of each period, few pixels standing for those of large areas."""
+        return [
+            thinned_store(self.at(period).training, directory / period, cap, seed)
+            for period in self.periods
+        ]
+
+    def source(self, stores: Sequence[BagStore]) -> SeriesSource:
+        """Return the training bags of stores of each period, such as those of :meth:`thinned`."""
+        return SeriesSource.of(stores, self.times, self.ids)
+
+    @property
+    def n_pix(self) -> int:
+        """Pixels of the training bags of all periods."""
+        return sum(self.at(period).training.n_pix for period in self.periods)

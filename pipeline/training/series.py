@@ -1,0 +1,124 @@
+"""The series of a configuration: its stores, its settings by size, its model at a period."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import models
+from pipeline.config.context import StageContext
+from pipeline.config.schema import Config
+from pipeline.config.size_defaults import sized
+from pipeline.store.bag_store import BagStore
+from pipeline.store.series_store import SeriesStore
+
+#: What ingest leaves for others to know what has changed, in the output directory.
+SERIES_FILE = "work/series.json"
+
+
+def read_series(config: Config) -> dict[str, Any]:
+    """Return the fingerprints of the periods, as ingest left them; empty for one period."""
+    if config.series is None:
+        return {}
+    text = (config.output.dir / SERIES_FILE).read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def open_series(context: StageContext) -> SeriesStore:
+    """Open the stores of the periods of a configuration with ``time``."""
+    series = context.config.series
+    assert series is not None
+    place = context.place("work/bags.zarr")
+    return SeriesStore(place, series.periods, series.times, series.season_length)
+
+
+def stand_in(store: SeriesStore, label: str, time: float, part: int) -> BagStore:
+    """Return the areas of a period as one part of the draws sees them.
+
+    Where it is not known what moves in the period, each part takes it from another past period: so
+    intervals have in them what is not known of the covariates.
+
+    Parameters
+    ----------
+    store : SeriesStore
+    label : str
+    time : float
+    part : int
+        Number of the part.
+    """
+    found = store.candidates(label, time)
+    like = None if not found else (found[part % len(found)],)
+    return store.at(label, time, like).numbered(store.ids)
+
+
+def sized_series(config: Config, store: SeriesStore) -> Config:
+    """Settle what follows the size: an area counts once for each period with a response.
+
+    Parameters
+    ----------
+    config : Config
+    store : SeriesStore
+
+    Returns
+    -------
+    Config
+        See :func:`pipeline.config.size_defaults.sized`.
+    """
+    evaluate = config.evaluate
+    if evaluate.calibration == "auto":  # refits to simulated series take as long as the fit
+        evaluate = evaluate.model_copy(update={"calibration": "none"})
+    given = config.model_copy(update={"evaluate": evaluate})
+    return sized(given, np.concatenate([store.at(each).training.sizes for each in store.periods]))
+
+
+@dataclass(frozen=True)
+class MapOfPeriod:
+    """What a run knows of the period that its top files map.
+
+    Attributes
+    ----------
+    config : Config
+        Settled for the size.
+    areas : BagStore
+        All areas; with their numbers where the model asks for them.
+    model : fitted model
+        Of a series, at the period.
+    ids : tuple of str
+        Areas in the order of their numbers.
+    """
+
+    config: Config
+    areas: BagStore
+    model: Any
+    ids: tuple[str, ...]
+
+    def numbered(self, store: BagStore) -> BagStore:
+        """Return another store of the areas, as the model asks for it."""
+        return store.numbered(self.ids) if self.config.series is not None else store
+
+
+def open_map(context: StageContext, *, counted: bool = False) -> MapOfPeriod:
+    """Open the areas and the model of a run; of a series, at the configuration's period.
+
+    Parameters
+    ----------
+    context : StageContext
+    counted : bool
+        Whether counts are needed: of a series, the last period that has some is taken.
+    """
+    config = context.config
+    model: Any = models.load(Path(config.output.dir) / "work" / "model")
+    if config.series is None:
+        areas = BagStore.open(context.place("work/bags.zarr"))
+        return MapOfPeriod(sized(config, areas.training.sizes), areas, model, areas.ids)
+    series = open_series(context)
+    label = str(config.period)
+    if counted:
+        known = [each for each in series.periods if series.at(each).in_training.any()]
+        label = label if label in known else known[-1]
+    areas, model = series.at(label).numbered(series.ids), model.at(config.series.time_of(label))
+    return MapOfPeriod(sized_series(config, series), areas, model, series.ids)

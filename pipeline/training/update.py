@@ -1,0 +1,171 @@
+"""A new or corrected period taken into a fitted model, without fitting it again.
+
+The hyperparameters stay as they are; the sites of the periods that changed are found anew, and the
+filter and the smoother take what they say to all others (:mod:`models.temporal.update`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+import models
+from geo.core.errors import InputError, Problem, name_first
+from models.temporal.periods import Period
+from pipeline.cluster.local import block_device, n_thread
+from pipeline.config.context import StageContext
+from pipeline.config.size_defaults import settings
+from pipeline.store.series_store import SeriesStore
+from pipeline.training.series import open_series, sized_series
+
+#: Of the keys of the fit's record that an update leaves as they are.
+_SETTINGS = ("model", "fit")
+#: Probability of counts as far off as those of a new period, below which a fit is proposed.
+SURPRISE = 0.01
+#: Draws of the hyperparameters, by their weights, below which a fit is proposed.
+FEW_MEMBERS = 2.0
+SURPRISE_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a fit knew of its periods: fingerprints by label, and of what stands still."""
+
+    standing: str
+    moving: Mapping[str, str]
+    responses: Mapping[str, str]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Known:
+        """Return what ``work/series.json`` or the record of a fit says."""
+        return cls(given["standing"], given["moving"], given["responses"])
+
+    def changed(self, now: Known) -> list[str]:
+        """Return the periods with responses of which something is new."""
+        return [
+            label
+            for label, value in now.responses.items()
+            if value != self.responses.get(label) or now.moving.get(label) != self.moving.get(label)
+        ]
+
+
+def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what is new into the fitted model, and save it.
+
+    Parameters
+    ----------
+    context : StageContext
+        With the record of the fit.
+    now : mapping
+        ``work/series.json``.
+
+    Returns
+    -------
+    dict
+        The summary of the fit, with ``updated``: by period, what had been foreseen of its counts;
+        ``refit``: why a new fit is proposed, empty if it is not.
+
+    Raises
+    ------
+    InputError
+        If there is no fit, or it is of other areas, layers or settings.
+    """
+    config, progress = context.config, context.progress
+    before = _fit_to_update(context, now)
+    store = open_series(context)
+    sized_to = sized_series(config, store)
+    path = Path(config.output.dir) / "work" / "model"
+    model: Any = models.load(path)
+    labels = Known.of(before["series"]).changed(Known.of(now))
+    summary = {**before, "series": dict(now), "settings": settings(sized_to), "updated": {}}
+    if not labels:
+        progress.log("update: no period is new or corrected")
+        return summary
+    place, cap = context.place("work/thinned-fit.zarr"), sized_to.fit.area_pixels
+    source = store.source(store.thinned(place, cap, config.fit.seed))
+    periods, told = [], {}
+    for label in labels:
+        number = store.periods.index(label)
+        bags = source.of_period(number)
+        assert bags is not None
+        if label not in before["series"]["responses"]:
+            told[label] = _foreseen(context, model, store, label, store.times[number])
+        else:
+            told[label] = {"corrected": True}
+        periods.append(Period(store.times[number], bags, bags.bag))
+    device = block_device(config).get("device", "cpu")
+    with progress.task("update", None):
+        model = model.with_periods(*periods, n_thread=n_thread(config), device=device)
+    model.save(path)
+    why = _refit(told, model)
+    progress.log(f"update: {name_first(labels, 12)} taken in")
+    for label, row in told.items():
+        if "covered" in row:
+            progress.log(
+                f"update: {label}: {row['covered']} of {row['n_areas']} new counts are inside the "
+                f"{100 * config.output.interval:g} % interval that was foreseen"
+            )
+    if why:
+        progress.log(f"update: warning: {why}; fit again: `disagg fit CONFIG --force`")
+    return {**summary, "updated": told, "refit": why}
+
+
+def _fit_to_update(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the summary of the fit; raise InputError if it cannot be updated."""
+    config, entry = context.config, context.record.get("fit")
+    place = str(config.output.dir / "work" / "model")
+    again = f"run `disagg run {config.source or 'CONFIG'}`"
+    summary = {} if entry is None else dict(entry["summary"])
+    if "series" not in summary:
+        raise InputError(Problem(place, "no fit of several periods is there to update", again))
+    other = [
+        key
+        for key in _SETTINGS
+        if entry is not None and entry["inputs"].get(key) != context.inputs.get(key)
+    ]
+    if other:
+        found = f"was fitted with another section {' and '.join(other)} of the configuration"
+        raise InputError(Problem(place, found, f"{again}, which fits it anew"))
+    if summary["series"]["standing"] != now["standing"]:
+        found = "was fitted to other areas, or other layers that stand still"
+        raise InputError(Problem(place, found, f"{again}, which fits it anew"))
+    return summary
+
+
+def _foreseen(
+    context: StageContext, model: Any, store: SeriesStore, label: str, time: float
+) -> dict[str, Any]:
+    """Return how the new counts of a period compare to what the model had foreseen."""
+    config = context.config
+    areas = store.at(label).training.numbered(store.ids)
+    rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
+    functions = at.sample_functions(SURPRISE_DRAWS, rng)
+    counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
+    drawn, y = np.concatenate(counts, axis=1), areas.y
+    tails = [(1 - config.output.interval) / 2, (1 + config.output.interval) / 2]
+    lower, upper = np.quantile(drawn, tails, axis=0)
+    inside, n = int(((lower <= y) & (y <= upper)).sum()), int(y.size)
+    return {
+        "n_areas": n,
+        "covered": inside,
+        "p": float(binom.cdf(inside, n, config.output.interval)),
+        "foreseen": float(drawn.sum(axis=1).mean()),
+        "observed": float(y.sum()),
+    }
+
+
+def _refit(told: Mapping[str, Mapping[str, Any]], model: Any) -> str:
+    """Return why a new fit is proposed; empty if it is not."""
+    off = [label for label, row in told.items() if row.get("p", 1.0) < SURPRISE]
+    if off:
+        return f"the counts of {name_first(off)} are further off than the fit foresaw"
+    weight = model.posterior_.weight
+    left = float(weight.sum() ** 2 / (weight**2).sum())
+    if weight.size > 2 * FEW_MEMBERS and left < FEW_MEMBERS:
+        return f"few draws of the hyperparameters suit the new counts ({left:.1f} of {weight.size})"
+    return ""

@@ -1,0 +1,144 @@
+"""Of several bands, variables and times one is named; a file that needs a choice says which."""
+
+import numpy as np
+import pytest
+import rasterio
+import rasterio.shutil
+import xarray as xr
+
+from geo.sources.raster_header import BandChoice, RasterHeader
+from geo.sources.registry import open_source
+
+VALUES = np.arange(24, dtype="f4").reshape(2, 3, 4)
+
+
+def cf(**attrs):
+    """Return two months of a temperature on longitudes and latitudes, without a grid mapping."""
+    axes = {
+        "lat": ("lat", [-19.5, -18.5, -17.5], {"units": "degrees_north", **attrs}),
+        "lon": ("lon", [40.5, 41.5, 42.5, 43.5], {"units": "degrees_east", **attrs}),
+        "time": np.array(["2023-01-15", "2023-02-15"], "datetime64[ns]"),
+    }
+    return xr.Dataset({"t2m": (("time", "lat", "lon"), VALUES)}, axes)
+
+
+def opened(path, **choice):
+    problems = []
+    source = open_source(path, "covariates.heat", problems, BandChoice(**choice))
+    return source, "; ".join(map(str, problems))
+
+
+@pytest.fixture
+def months(tmp_path):
+    cf().to_netcdf(tmp_path / "months.nc", engine="scipy")
+    return tmp_path / "months.nc"
+
+
+def test_a_time_is_asked_for_and_found(months):
+    source, said = opened(months)
+    assert source is None
+    assert "has 2 times (2023-01-15, 2023-02-15); choose one with the key `time`" in said
+    source, said = opened(months, time="2023-02")
+    assert said == ""
+    np.testing.assert_array_equal(source.read(), VALUES[1, ::-1])
+    assert opened(months, time="2023-02-15", variable="t2m")[0].band_of().number == 2
+    assert opened(months, band=1)[0].band_of().number == 1
+    _, said = opened(months, time="2023-1")  # not a beginning of 2023-15
+    assert "has no time '2023-1'; did you mean" in said
+    _, said = opened(months, variable="t2n")
+    assert "has no variable 't2n'; did you mean 't2m'?" in said
+    _, said = opened(months, time="time")  # the axis alone chooses nothing
+    assert "has 2 times" in said
+    _, said = opened(months, band=3)
+    assert "has 2 band(s), but band 3 is requested" in said
+
+
+def test_a_variable_is_asked_for_and_each_remedy_works(tmp_path):
+    data = cf()
+    data.assign(tp=2 * data.t2m).to_netcdf(tmp_path / "two.nc", engine="scipy")
+    _, said = opened(tmp_path / "two.nc")
+    assert "has 2 variables (t2m, tp); choose one with the key `variable`" in said
+    source, _ = opened(tmp_path / "two.nc", variable="tp", time="2023-01")
+    np.testing.assert_array_equal(source.read(), 2 * VALUES[0, ::-1])
+    _, said = opened(tmp_path / "two.nc", variable="q")
+    assert "has no variable 'q'; choose another: the variables are t2m, tp" in said
+    named = opened(tmp_path / "two.nc")[1].rpartition("or give ")[2]
+    assert named.startswith("netcdf:")
+    assert opened(named, time="2023-01")[0].shape == (3, 4)
+
+
+def test_levels_are_bands(tmp_path):
+    data = cf().expand_dims(level=[500.0, 850.0], axis=1)
+    data.to_netcdf(tmp_path / "l.nc", engine="scipy")
+    _, said = opened(tmp_path / "l.nc", time="2023-02")
+    assert "has 2 bands (3: level 500, 4: level 850); choose one with the key `band`" in said
+    assert opened(tmp_path / "l.nc", time="2023-02", band=4)[0].band_of().number == 4
+
+
+def test_years_without_leap_days_are_named_by_their_numbers(tmp_path):
+    days = ("time", [0.0, 31.0], {"units": "days since 2023-01-01", "calendar": "360_day"})
+    cf().assign_coords(time=days).to_netcdf(tmp_path / "c.nc", engine="scipy")
+    assert "has 2 times (0, 31)" in opened(tmp_path / "c.nc")[1]
+    assert opened(tmp_path / "c.nc", time="31")[0].band_of().number == 2
+
+
+def test_longitudes_need_no_grid_mapping(months, tmp_path):
+    assert opened(months, band=1)[0].crs.to_epsg() == 4326
+    data = cf().isel(time=0, drop=True)
+    metres = data.assign_coords(lat=("lat", [7.9e6, 8e6, 8.1e6], {"units": "degrees_north"}))
+    metres.to_netcdf(tmp_path / "m.nc", engine="scipy")
+    data.lat.attrs.clear()
+    data.to_netcdf(tmp_path / "bare.nc", engine="scipy")
+    for name in ("m.nc", "bare.nc"):
+        source, said = opened(tmp_path / name)
+        assert source is None
+        assert "has no coordinate reference system" in said
+
+
+@pytest.mark.parametrize("crs", [None, "EPSG:4326"])
+def test_uneven_and_exchanged_axes_have_remedies_that_work(tmp_path, crs):
+    data = cf().isel(time=0, drop=True)
+    header, turned = RasterHeader(crs=crs), tmp_path / "t.nc"
+    east = data.assign_coords(lon=("lon", data.lon.data + 200, data.lon.attrs))
+    east.transpose("lon", "lat").to_netcdf(turned, engine="scipy")
+    uneven = data.assign_coords(lat=data.lat + np.array([0, 0.3, 0]))
+    uneven["lat"].attrs = data["lat"].attrs
+    uneven.to_netcdf(tmp_path / "u.nc", engine="scipy")
+    for path, says in ((turned, "longitudes (lon) down"), (tmp_path / "u.nc", "uneven steps of")):
+        problems = []
+        assert open_source(path, "covariates.t", problems, header=header) is None
+        (problem,) = problems
+        assert says in problem.found
+    again = xr.open_dataset(turned).transpose(..., "lat", "lon").sortby("lon")
+    again.to_netcdf(tmp_path / "again.nc", engine="scipy")
+    d = xr.open_dataset(tmp_path / "u.nc")
+    d = d.interp(lat=np.linspace(*d.lat.data[[0, -1]], d.lat.size))
+    d.to_netcdf(tmp_path / "even.nc", engine="scipy")
+    for name in ("again.nc", "even.nc"):
+        header = RasterHeader(crs="EPSG:4326")
+        assert open_source(tmp_path / name, "covariates.t", [], header=header).north_up
+
+
+def test_bands_of_a_geotiff(write_tif):
+    path = write_tif("a.tif", VALUES[0])
+    with rasterio.open(path) as file:
+        profile = {**file.profile, "count": 3}
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(np.stack([*VALUES, VALUES[0]]))
+    _, said = opened(path)
+    assert "has 3 bands (1, 2, 3); choose one with the key `band`, such as `band: 1`" in said
+    with rasterio.open(path, "w", **{**profile, "count": 2}, alpha="YES") as file:
+        file.write(np.stack([VALUES[0], np.full((3, 4), 255, "f4")]))
+    assert opened(path)[0].band_of().number == 1  # a stored mask is no choice
+
+
+def test_tables_of_a_geopackage(write_tif, tmp_path):
+    path = write_tif("a.tif", VALUES[0])
+    for name, more in (("A", {}), ("B", {"APPEND_SUBDATASET": "YES"})):
+        options = {"RASTER_TABLE": name, **more}
+        rasterio.shutil.copy(path, tmp_path / "two.gpkg", driver="GPKG", **options)
+    assert "has 2 variables (A, B)" in opened(tmp_path / "two.gpkg")[1]
+    source, said = opened(tmp_path / "two.gpkg", variable="B")
+    assert said == ""
+    np.testing.assert_array_equal(source.read(), VALUES[0])
+    assert opened(f"GPKG:{tmp_path}/two.gpkg:A")[1] == ""

@@ -1,0 +1,385 @@
+"""Models of several periods, each fact by a second route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import models
+from models import Bags, Period, SpaceTime, VBAgg
+from models.aggregate.profile_bound import ProfileBound
+from models.core.block import BagBlock
+from models.core.errors import BagsError, ParameterError
+from models.core.protocol import State, override
+from models.gp.kernel_terms import term_kernel
+from models.gp.kernel_text import parse_kernel
+from models.gp.kernels import Kernel
+from models.temporal.posterior import PathPosterior, path_posterior
+from models.temporal.sites import unpacked
+from tests.models.temporal.world import Held, model_of, months
+
+STILL = "ridge(x) + matern32(space)"
+LIKELIHOODS = ["poisson", "negative_binomial", "binomial", "beta_binomial", "normal"]
+
+
+class OnePeriod(VBAgg):
+    """The one-period model with the inducing points of another."""
+
+    @override
+    def _kernel(self, fixed: dict[str, np.ndarray]) -> Kernel:
+        whole = parse_kernel(self.kernel, fixed["x_mean"].size, has_coords=True)
+        return term_kernel(whole, fixed)
+
+
+def _one_period(held: Held, **settings: object) -> tuple[VBAgg, State]:
+    """Return the one-period model at the same hyperparameters, ``q`` narrow."""
+    model = OnePeriod(kernel=STILL, link=held.model.link_name, **settings)  # type: ignore[arg-type]
+    params = {k: v for k, v in held.start.params.items() if "site" not in k and k != "time"}
+    n = int(held.start.fixed["term_values"].sum())
+    params |= {"v_mean": np.zeros(n), "root": np.diag(np.full(n, np.log(1e-3)))}
+    return model, State(params, held.start.fixed)
+
+
+def _profile(model: VBAgg, bags: BagBlock) -> ProfileBound:
+    def evaluate(state: State, slopes: bool) -> models.core.protocol.Stats:  # type: ignore[name-defined]
+        params = {**model.block_params(state), "slopes": np.array([slopes])}
+        return model.block_stats(params, bags, None)[0]
+
+    return ProfileBound(model, evaluate, bags.n_bag)
+
+
+@pytest.fixture
+def _no_precision_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.temporal.sites.LEAST", 1e-9)
+
+
+@pytest.mark.usefixtures("_no_precision_left_out")
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_one_period_is_the_one_period_model(likelihood: str) -> None:
+    periods = months(1, likelihood=likelihood)
+    held = Held(model_of(kernel=STILL, likelihood=likelihood), periods)
+    other, state = _one_period(held, likelihood=likelihood)
+    mine = held.profile.at(held.start, 1e-9)
+    theirs = _profile(other, held.source.read(0)).at(state, 1e-9)
+    # Where responses vary by more than the law allows both climbs are slow.
+    near = 1e-3 if likelihood == "negative_binomial" else 1e-6
+    assert mine.value == pytest.approx(theirs.value, abs=near)
+    most = np.abs(theirs.grad).max()
+    np.testing.assert_allclose(mine.grad, theirs.grad, atol=(2e-4 + 2 * near) * most)
+    bags = periods[0].bags
+    assert bags is not None
+    at = path_posterior(held.model, mine.state).at(0.0).moments(bags.x, bags.coords)
+    from models.aggregate.posterior import posterior_of
+
+    same = posterior_of(other, theirs.state).moments(bags.x, bags.coords)
+    np.testing.assert_allclose(at.parts[0].m, same.parts[0].m, atol=1e-4 + near)
+    np.testing.assert_allclose(at.parts[0].s, same.parts[0].s, rtol=1e-3 + 5 * near, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_no_precision_left_out")
+@pytest.mark.parametrize(("likelihood", "near"), [("normal", 1e-6), ("poisson", 0.01)])
+def test_what_holds_still_is_one_process_for_all_periods(likelihood: str, near: float) -> None:
+    """Of counts, no period widens what another narrows: a little is lost where one would."""
+    held = Held(model_of(kernel=STILL, likelihood=likelihood), months(3, likelihood=likelihood))
+    other, state = _one_period(held, likelihood=likelihood)
+    joined = BagBlock.join([held.source.read(k) for k in range(3)])
+    mine = held.profile.at(held.start, 1e-8)
+    theirs = _profile(other, joined).at(state, 1e-8)
+    assert mine.value == pytest.approx(theirs.value, abs=near)
+    most = np.abs(theirs.grad).max()
+    np.testing.assert_allclose(mine.grad, theirs.grad, atol=(1e-4 + 2 * near) * most)
+    mean, _ = path_posterior(held.model, mine.state).mode.moments_of_values([2.0])[0]
+    np.testing.assert_allclose(mean, theirs.state.params["v_mean"], atol=1e-4 + 2 * near)
+
+
+def test_normal_responses_are_dense_regression_in_space_and_time() -> None:
+    """Bags of one pixel, inducing points at all of them: nothing is left to approximate."""
+    rng, n, times = np.random.default_rng(2), 12, [0.0, 1.0, 3.0]
+    coords = rng.uniform(0, 4, (n, 2))
+    kernel = "matern12(space) * time(constant + matern32) + area * time(matern12)"
+    periods = [
+        Period(t, Bags(np.zeros((n, 1)), np.arange(n + 1), rng.normal(size=n), None, coords))
+        for t in times
+    ]
+    model = model_of(kernel=kernel, likelihood="normal", n_moving=n, priors="none")
+    held = Held(model, periods)
+    state = held.best()
+    fixed, params = state.fixed, state.params
+    base, mean = float(fixed["base_rate"][0]), float(params["mean"][0])
+    z = model._scaled(params | fixed, model_inputs(periods[0]), coords)
+    whole = model._whole(fixed)
+    (first, second), theta = model.text(fixed).times, model.text(fixed).split(params["time"])
+    lags = (np.array(times)[:, None] - np.array(times)).ravel()
+    space = whole.left.matrix(params["theta"][:2], z, z)  # type: ignore[attr-defined]
+    areas = whole.right.matrix(params["theta"][2:], z, z)  # type: ignore[attr-defined]
+    k = np.kron(first.covariance(theta[0], lags).reshape(3, 3), space)
+    k += np.kron(second.covariance(theta[1], lags).reshape(3, 3), areas)
+    noise = np.exp(float(params["log_noise"][0])) + np.exp(2 * float(params["log_area_noise"][0]))
+    y = np.concatenate([each.bags.y for each in periods])  # type: ignore[union-attr]
+    whole_cov = base**2 * k + noise * np.eye(3 * n)
+    off = y - base * mean
+    exact = mean + base * k @ np.linalg.solve(whole_cov, off)
+    variance = np.diag(k - base**2 * k @ np.linalg.solve(whole_cov, k))
+    evidence = -0.5 * (
+        off @ np.linalg.solve(whole_cov, off)
+        + np.linalg.slogdet(whole_cov)[1]
+        + 3 * n * np.log(2 * np.pi)
+    )
+    assert held.profile.at(state, 1e-6).value == pytest.approx(evidence, abs=2e-3)
+    posterior = path_posterior(model, state)
+    for t, time in enumerate(times):
+        at = posterior.at(time).moments(model_inputs(periods[0]), coords).parts[0]
+        np.testing.assert_allclose(at.m, exact[t * n : t * n + n], atol=1e-4)
+        np.testing.assert_allclose(at.s, variance[t * n : t * n + n], atol=1e-4)
+
+
+def model_inputs(period: Period) -> np.ndarray:
+    """Return covariates with the number of the area, bags of one pixel each."""
+    assert period.bags is not None
+    return np.column_stack([period.bags.x, np.arange(period.bags.n_bag)])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "likelihood"),
+    [
+        ("ridge(x) + matern32(space) * time(matern32) + area * season", "binomial"),
+        ("(linear + matern12(space)) * time(constant + matern12) + season", "negative_binomial"),
+        ("area + constant * season + ridge(x)", "normal"),
+    ],
+)
+def test_the_gradient_is_that_of_differences(kernel: str, likelihood: str) -> None:
+    model = model_of(kernel=kernel, likelihood=likelihood, n_inducing=6, n_moving=5, harmonics=1)
+    held = Held(model, months(3, likelihood=likelihood))
+    at = held.profile.at(held.start, 1e-7)
+    phi, by = held.profile.pack(at.state.params), 1e-2
+    # Sites are held at nothing where counts that vary by more than their law would widen ``q``:
+    # the slopes of the normal law alone are exact.
+    near = 1e-3 if likelihood == "normal" else 2e-3 * float(np.abs(at.grad).max())
+    for k in range(phi.size):
+        ends = []
+        for sign in (1.0, -1.0):
+            away = phi.copy()
+            away[k] += sign * by
+            state = held.profile.unpack(at.state, away)
+            ends.append(held.profile.at(state, 1e-6, slopes=False).value)
+        slope = (ends[0] - ends[1]) / (2 * by)
+        assert at.grad[k] == pytest.approx(slope, abs=near + 5e-3 * abs(slope))
+
+
+def test_blocks_do_not_matter() -> None:
+    whole, cut = (Held(model_of(), months(3), pixels) for pixels in (8192, 16))
+    assert len(cut.source.block_bags) > 3 * len(whole.source.block_bags)
+    one, many = (held.profile.at(held.start, 1e-3) for held in (whole, cut))
+    assert one.value == pytest.approx(many.value, abs=1e-8)
+    np.testing.assert_allclose(one.grad, many.grad, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SpaceTime:
+    model = model_of(integrate=2, n_inducing=9)
+    return model.fit(months(5), n_thread=1)
+
+
+def test_threads_give_the_same_bits(fitted: SpaceTime) -> None:
+    from models.training.executor import ThreadExecutor
+
+    source = models.PeriodSource(months(5), block_pixels=16)
+    state = fitted.fitted_state()
+    params = {**fitted.posterior_.mode.params_at(2.0), "slopes": np.array([True])}
+    assert state.step > 0
+    found = []
+    for n_thread in (1, 3):
+        with ThreadExecutor(fitted, source, n_thread) as executor:  # type: ignore[arg-type]
+            blocks = np.flatnonzero(source.block_period == 2).tolist()
+            found.append(executor.sum(params, blocks))
+    assert found[0].bound == found[1].bound
+    for name, value in found[0].sums.items():
+        np.testing.assert_array_equal(value, found[1].sums[name])
+
+
+def test_a_fit_ends_at_its_optimum_and_is_saved_whole(fitted: SpaceTime, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    assert fitted.converged_
+    assert fitted.convergence_["nats_left"] < 0.05
+    assert {
+        "time[0].matern12.scale",
+        "area_sd",
+        "area.variance",
+    } <= fitted.named_hyperparameters().keys()
+    fitted.save(tmp_path / "model")
+    again = models.load(tmp_path / "model")
+    assert isinstance(again, SpaceTime)
+    bags = months(5)[3].bags
+    assert bags is not None
+    area = np.repeat(np.arange(16), 4)
+    for time in (3.0, 8.5):
+        mine = fitted.predict_pixels(bags.x, bags.coords, time, area)
+        other = again.predict_pixels(bags.x, bags.coords, time, area)
+        np.testing.assert_array_equal(mine.mean, other.mean)
+        packed = PathPosterior.unpacked(fitted, fitted.posterior_.pack()).at(time)
+        np.testing.assert_array_equal(
+            packed.moments(again.inputs(bags.x, area), bags.coords).mean, mine.mean
+        )
+        # What travels to who predicts tiles: the arrays of one period.
+        arrays = fitted.posterior_.at(time).pack()
+        tile = fitted.predict_block(arrays, fitted.inputs(bags.x, area), bags.coords)
+        np.testing.assert_array_equal(tile.mean, mine.mean)
+    assert len(fitted.posterior_.parts) == 2
+    assert set(fitted.hyperparameter_table()["time[0].matern12.scale"]) >= {"mode", "mean"}
+
+
+def test_the_climb_on_few_pixels_ends_on_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.temporal.placing.CLIMB_PIXELS", 0)
+    monkeypatch.setattr("models.temporal.placing.LEAST_CLIMB", 2)
+    kernel, whole = "ridge(x) + area * time(matern12)", months(3)
+    few = model_of(kernel=kernel).fit(whole, n_thread=1)
+    assert {row["stage"] for row in few.history_} == {0, 1, 2}
+    assert few.converged_
+    profile = Held(model_of(kernel=kernel), whole).profile  # of all pixels, whatever the fit read
+    at = profile.at(few.fitted_state(), 1e-3)
+    assert few.bound_ == pytest.approx(at.value, abs=0.05)
+    assert np.abs(at.grad).max() < 0.5
+
+
+def test_drawn_functions_have_the_moments_of_all_periods(fitted: SpaceTime) -> None:
+    """Single times, and a difference between times, forecasts among them."""
+    bags = months(5)[3].bags
+    assert bags is not None
+    model = SpaceTime(**{**fitted.get_params(), "integrate": "none"})
+    model.state_ = replace(fitted.fitted_state(), members={})
+    area, n, times = np.repeat(np.arange(16), 4), 1500, [2.0, 4.0, 6.0]
+    x = model.inputs(bags.x, area)
+    draws = model.posterior_.draws(n, np.random.default_rng(8), times)
+    f = {time: np.log(draws.rate(x, bags.coords, period=time)) for time in times}
+    for time in times:
+        at = model.posterior_.at(time).moments(x, bags.coords).parts[0]
+        m = at.m + np.log(at.scale)
+        assert (np.abs(f[time].mean(axis=0) - m) / np.sqrt(at.s)).max() < 5.0 / np.sqrt(n)
+        np.testing.assert_allclose(f[time].var(axis=0), at.s, rtol=0.35)
+    # What holds still cancels in differences: they vary by less than if periods were independent.
+    for first, second in pairwise(times):
+        apart = (f[second] - f[first]).var(axis=0)
+        assert (apart < 0.8 * (f[first].var(axis=0) + f[second].var(axis=0))).mean() > 0.9
+
+
+def test_far_forecasts_go_to_the_prior_of_what_moves(fitted: SpaceTime) -> None:
+    fitted.posterior_.prepare([1e5, 5.0])
+    part = fitted.posterior_.mode
+    moves = part.arrays["value_time"] == 0
+    (far, near) = part.moments_of_values([1e5, 5.0])
+    np.testing.assert_allclose(far[0][moves], 0.0, atol=1e-6)
+    np.testing.assert_allclose(far[1][np.ix_(moves, moves)], np.eye(moves.sum()), atol=1e-6)
+    assert np.diag(near[1])[moves].max() < 1.0
+
+
+def test_a_new_period_is_close_to_a_refit_with_the_same_hyperparameters() -> None:
+    periods = months(5)
+    held = Held(model_of(), periods)
+    model = held.model
+    before = Held(model_of(), periods[:4])
+    start = {k: v for k, v in held.start.params.items() if "site" not in k}
+    state = replace(
+        before.start,
+        params={**before.start.params, **start},
+        fixed={**held.start.fixed, "times": np.arange(4.0)},
+    )
+    model.state_ = before.best(state)
+    model.history_, model.converged_ = [{"bound": 0.0}], True
+    updated = model.with_periods(periods[4], n_thread=1)
+    refit = path_posterior(model, held.best())
+    for time in (0.0, 4.0):
+        mine = updated.posterior_.mode.moments_of_values([time])[0]
+        other = refit.mode.moments_of_values([time])[0]
+        sd = np.sqrt(np.diag(other[1]))
+        assert np.abs((mine[0] - other[0]) / sd).max() < 0.15
+        np.testing.assert_allclose(np.sqrt(np.diag(mine[1])) / sd, 1.0, atol=0.05)
+    # A correction that changes nothing changes little; then all sites are the refit's.
+    again = updated.with_periods(*periods, n_thread=1).posterior_.mode.moments_of_values([0.0])[0]
+    exact = refit.mode.moments_of_values([0.0])[0]
+    np.testing.assert_allclose(again[0], exact[0], atol=0.02 * np.sqrt(exact[1].max()))
+
+
+def test_an_update_weighs_the_draws_of_the_hyperparameters(fitted: SpaceTime) -> None:
+    new = fitted.with_periods(months(6)[5], n_thread=1)
+    assert new.posterior_.times.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    weight = new.fitted_state().members["weight"]
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight.std() > 0
+    assert fitted.posterior_.times.size == 5
+    bags = months(6)[5].bags
+    assert bags is not None
+    counts = new.predict_bags(bags, n_draws=200, observed=True).draws.mean(axis=0)
+    assert np.corrcoef(counts, bags.y)[0, 1] > 0.75
+
+
+def test_an_area_without_counts_and_a_period_without_any_need_nothing() -> None:
+    periods = months(4)
+    some = periods[2].bags
+    assert some is not None
+    periods[1] = Period(1.0, None)
+    periods[2] = Period(2.0, some.at(np.arange(5, 16)))
+    held = Held(model_of(), periods)
+    state = held.best(tolerance=1e-3)
+    assert [site.root.shape[0] > 0 for site in unpacked(state.params)] == [True, False, True, True]
+    at = path_posterior(held.model, state).at(1.0)
+    x = held.model.with_area(held.start.fixed, held.source.read(0))
+    assert np.isfinite(at.moments(x.x, x.coords).mean).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda p: [p[1], p[0]], "do not rise"),
+        (lambda p: [Period(0.0, None)], "without any bag"),
+        (lambda p: [Period(0.0, p[0].bags, np.zeros(16, int))], "two bags of one area"),
+        (lambda p: [Period(0.0, p[0].bags, np.zeros(3, int))], "has 3 areas for 16 bags"),
+    ],
+)
+def test_periods_that_do_not_fit_are_refused(change, found: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BagsError, match=found):
+        model_of().fit(change(months(2)), n_thread=1)
+
+
+def test_what_cannot_be_is_refused(fitted: SpaceTime) -> None:
+    with pytest.raises(ParameterError, match="posterior_steps"):
+        model_of(posterior_steps="adam").fit(months(2), n_thread=1)
+    bags = months(6)[5].bags
+    assert bags is not None
+    new = Period(5.0, bags.at(np.array([0])), np.array([99]))
+    with pytest.raises(BagsError, match="area 99 is new"):
+        fitted.with_periods(new, n_thread=1)
+    with pytest.raises(BagsError, match="area has shape"):
+        fitted.predict_pixels(np.zeros((2, 2)), np.zeros((2, 2)), 1.0, np.array([0, 16]))
+    with pytest.raises(ParameterError, match="was not drawn"):
+        fitted.sample_functions(2, np.random.default_rng(0), [1.0]).at(2.0)
+    with pytest.raises(ParameterError, match="do not rise"):
+        fitted.sample_functions(2, np.random.default_rng(0), [2.0, 1.0])
+    with pytest.raises(BagsError, match="no periods"):
+        model_of().init(
+            models.training.executor.BagsSource(months(1)[0].bags, 0).summary(
+                np.random.default_rng(0)
+            ),
+            np.random.default_rng(0),
+        )  # type: ignore[attr-defined,arg-type]
+
+
+def test_a_period_of_a_model_is_a_model(fitted: SpaceTime) -> None:
+    """It predicts, draws and aggregates what the whole model says of that time."""
+    periods = months(3)
+    drawn = fitted.sample_functions(40, np.random.default_rng(2), [1.0, 3.0])
+    for time, known in ((1.0, periods[1]), (3.0, periods[2])):  # of the data, and a forecast
+        bags = known.numbered(0, 1 << 40)
+        own = np.repeat(known.areas, np.diff(bags.offsets))
+        model = fitted.at(time, drawn)
+        inputs = fitted.inputs(bags.x, own)
+        assert model.numbers_areas == (inputs.shape[1] > bags.x.shape[1])
+        expected = fitted.predict_pixels(bags.x, bags.coords, time, own)
+        np.testing.assert_array_equal(model.predict_pixels(inputs, bags.coords).mean, expected.mean)
+        functions = model.sample_functions(40, np.random.default_rng(0))
+        np.testing.assert_array_equal(
+            model.predict_bags(replace(bags, x=inputs), draws=functions).draws,
+            fitted.predict_bags(bags, period=time, draws=drawn).draws,
+        )
+    assert model.hyperparameter_table() == fitted.hyperparameter_table()

@@ -1,0 +1,133 @@
+"""The words for a response, by likelihood, exposure and kind of value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from geo.core.errors import InputError
+from pipeline.config.reader import load_config
+from pipeline.prediction.area_description import column_aliases
+from pipeline.products.products import layers
+
+
+def _config(files: Any, *, counts: Any = None, model: Any = None, output: Any = None, **more: Any):
+    mapping = {**files.mapping(), **more}
+    mapping["counts"] = {**mapping["counts"], **(counts or {})}
+    mapping["model"] = model or {}
+    mapping["output"] = {**mapping["output"], **(output or {})}
+    path = files.directory / "run.yaml"
+    path.write_text(yaml.safe_dump({k: v for k, v in mapping.items() if v is not None}))
+    return load_config(path)
+
+
+NORMAL, TESTED = {"likelihood": "normal"}, {"likelihood": "binomial"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "quantity", "unit"),
+    [
+        ({}, "rate", "cases per 1,000 people"),
+        ({"output": {"rate_per": 1}}, "rate", "cases per person"),
+        ({"population": None, "grid": {"like": "wave.tif"}}, "rate", "cases per 1,000 km2"),
+        ({"counts": {"unit": "births"}}, "rate", "births per 1,000 people"),
+        ({"model": TESTED, "counts": {"tested": "n"}}, "prevalence", "positives per 1,000 tested"),
+        (
+            {"model": TESTED, "counts": {"tested": "n"}, "output": {"rate_per": 100}},
+            "prevalence",
+            "positives per 100 tested",
+        ),
+        (
+            {"model": TESTED, "counts": {"tested": "n"}, "output": {"rate_per": 1}},
+            "prevalence",
+            "positives per person tested",
+        ),
+        ({"model": NORMAL}, "rate", "value per 1,000 people"),
+        ({"model": NORMAL, "counts": {"unit": "t"}}, "rate", "t per 1,000 people"),
+        (
+            {"model": NORMAL, "counts": {"unit": "t", "weight": "ha", "of": "total"}},
+            "rate",
+            "t per ha",
+        ),
+        ({"model": NORMAL, "counts": {"unit": "t/ha", "weight": "area"}}, "value", "t/ha"),
+        ({"model": NORMAL, "counts": {"unit": "deg C", "of": "average"}}, "value", "deg C"),
+        (
+            {
+                "counts": {"weight": "py", "weight_unit": "person-years"},
+                "output": {"rate_per": 1e5},
+            },
+            "rate",
+            "cases per 100,000 person-years",
+        ),
+    ],
+)
+def test_the_map_is_named_for_what_it_is(sections, quantity, unit, files):
+    config = _config(files, **sections)
+    words = config.response_kind
+    assert words.quantity == quantity
+    assert words.rate_unit == unit
+    found = {layer.name: layer for layer in layers(config)}
+    assert found["rate_mean"].description == f"mean {quantity}"
+    assert found["rate_mean"].unit == unit
+
+
+def test_prevalence_is_said_wherever_rates_were(files):
+    config = _config(
+        files, model=TESTED, counts={"tested": "n"}, output={"exceedance": [50], "rate_per": 100}
+    )
+    texts = [layer.description for layer in layers(config)]
+    assert "probability that the prevalence is above 50 positives per 100 tested" in texts
+    aliases = column_aliases(config, ["observed", "people", "tested", "fitted_rate", "mine"])
+    assert aliases == {
+        "observed": "observed positives",
+        "people": "people",  # the population, as in areas.csv
+        "tested": "people tested",
+        "fitted_rate": "fitted prevalence (positives per 100 tested)",
+    }
+    assert not any("cases" in text or "rate" in text for text in (*texts, *aliases.values()))
+
+
+def test_what_is_no_number_of_people_has_no_map_of_cases(files):
+    weighted = _config(files, counts={"weight": "py"})
+    assert "cases_mean" not in {layer.name for layer in layers(weighted)}
+    plain = {layer.name: layer for layer in layers(_config(files, counts={"unit": "births"}))}
+    assert plain["cases_mean"].description == "expected births among all people of a pixel"
+    assert plain["cases_mean"].unit == "births"
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"counts": {"of": "average"}}, "counts.of: average under the poisson likelihood"),
+        (
+            {"model": TESTED, "counts": {"tested": "n", "weight": "ha"}},
+            "counts.weight with counts.tested",
+        ),
+        ({"counts": {"weight_unit": "ha"}}, "counts.weight_unit without counts.weight"),
+        (
+            {"model": NORMAL, "counts": {"weight": "ha"}, "output": {"rate_per": 1000}},
+            "output.rate_per is 1000, but the map of averages has their own unit",
+        ),
+        ({"counts": {"of": "mean"}}, "counts.of"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(sections, says, files):
+    with pytest.raises(InputError, match=says):
+        _config(files, **sections)
+
+
+def test_a_new_unit_does_not_fit_again_but_maps_again(files):
+    from pipeline.run.fingerprints import Fingerprints
+    from pipeline.run.record import stage_inputs
+    from pipeline.run.stages import STAGES
+
+    def inputs(name, **counts):
+        config = _config(files, counts=counts)
+        found = stage_inputs(STAGES[name], config, Fingerprints(config))
+        return {key: value for key, value in found.items() if not key.startswith("work/")}
+
+    for name, stale in (("ingest", False), ("fit", False), ("predict", True), ("evaluate", True)):
+        assert (inputs(name) != inputs(name, unit="births")) is stale, name
+    assert inputs("ingest") != inputs("ingest", weight="births")

@@ -1,0 +1,225 @@
+"""A run of several months, typed as users type it: ingest, fit, maps, an update, a correction."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import xarray as xr
+
+import models
+from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.store.bag_store import BagStore
+from pipeline.store.series_store import SeriesStore
+from pipeline.training.fit import fit
+from tests.pipeline.series_inputs import (
+    MONTHS,
+    area_of_pixel,
+    counts,
+    elevation,
+    people,
+    rain,
+    true_rate,
+    write_inputs,
+    write_months,
+)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the configuration of a run of the first five months."""
+    config = write_inputs(tmp_path_factory.mktemp("five"), 5)
+    assert main(["run", str(config), "--quiet"]) == 0
+    return config
+
+
+@pytest.fixture(scope="module")
+def updated(five: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the same, with the sixth month taken in."""
+    directory = tmp_path_factory.mktemp("updated") / "run"
+    shutil.copytree(five.parent, directory)
+    write_months(directory, 6)
+    assert main(["update", str(directory / five.name), "--quiet"]) == 0
+    return directory / five.name
+
+
+def _band(path: Path) -> np.ndarray:
+    with rasterio.open(path) as file:
+        found: np.ndarray = file.read(1).astype(np.float64)
+    return found
+
+
+def _series(config: Path) -> SeriesStore:
+    series = load_config(config).series
+    assert series is not None
+    place = config.parent / "out/work/bags.zarr"
+    return SeriesStore(place, series.periods, series.times, series.season_length)
+
+
+def test_the_store_holds_what_the_inputs_say(five: Path) -> None:
+    table = counts(5).set_index(["month", "id"])["cases"].replace("", np.nan).astype(float)
+    for month, label in enumerate(MONTHS[:5]):
+        store = BagStore.open(five.parent / "out/work/bags.zarr", period=label)
+        assert store.covariates == ("elevation", "rain")
+        rows = store.read_rows(0, store.n_pix)
+        given = np.stack([elevation(), rain(month)])
+        np.testing.assert_allclose(rows.x, given.reshape(2, -1)[:, rows.pixel].T, rtol=1e-6)
+        np.testing.assert_allclose(rows.weight, people().ravel()[rows.pixel], rtol=1e-6)
+        own = np.array([f"A{k:02d}" for k in area_of_pixel().ravel()])[rows.pixel]
+        assert (own == np.repeat(store.ids, store.sizes)).all()
+        np.testing.assert_array_equal(store.y, table[label][list(store.ids)].to_numpy())
+        assert list(store.in_training) == list(np.isfinite(store.y))
+
+
+def test_maps_are_those_of_the_model_at_each_period(updated: Path) -> None:
+    out, store = updated.parent / "out", _series(updated)
+    model: Any = models.load(out / "work/model")
+    numbers = np.array([store.ids.index(f"A{k:02d}") for k in area_of_pixel().ravel()])
+    rows = store.at(MONTHS[0]).read_rows(0, store.at(MONTHS[0]).n_pix)
+    coords = rows.coords[np.argsort(rows.pixel)]
+    # The rain of July is not known: that of the last month stands for it.
+    for label, directory, month in (
+        ("2024-06", out, 5),
+        ("2024-01", out / "periods/2024-01", 0),
+        ("2024-07", out / "periods/2024-07", 5),
+    ):
+        x = np.stack([elevation().ravel(), rain(month).ravel()], axis=1).astype(np.float32)
+        time = 12.0 * 2024 + int(label[-2:]) - 1
+        found = model.predict_pixels(x, coords, time, numbers)
+        mapped = _band(directory / "rate_mean.tif").ravel()
+        np.testing.assert_allclose(mapped, 1000 * np.asarray(found.mean), rtol=1e-4)
+    known = true_rate(5).ravel()
+    assert np.corrcoef(np.log(_band(out / "rate_mean.tif").ravel()), np.log(known))[0, 1] > 0.98
+
+
+def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
+    out = updated.parent / "out"
+    table = pd.read_csv(out / "periods.csv")
+    assert list(table["period"].unique()) == [*MONTHS, "2024-07"]
+    assert (table["forecast"] == (table["period"] == "2024-07")).all()
+    whole = pd.read_parquet(out / "periods.parquet")
+    np.testing.assert_array_equal(whole["mean"], table["mean"])
+    cube = xr.open_zarr(out / "rates.zarr")
+    assert [str(day)[:7] for day in cube["time"].values] == ["2024-01", "2024-06", "2024-07"]
+    assert cube["forecast"].values.tolist() == [False, False, True]
+    for place, directory in enumerate((out / "periods/2024-01", out, out / "periods/2024-07")):
+        for name in ("rate_mean", "rate_upper", "cases_mean"):
+            band = _band(directory / f"{name}.tif")
+            np.testing.assert_array_equal(cube[name].values[place], band.astype(np.float32))
+        areas = pd.read_csv(directory / "areas.csv").set_index("id")
+        label = str(cube["time"].values[place])[:7]
+        own = table[table["period"] == label].set_index("id")
+        assert list(own.index) == list(areas.index)
+        np.testing.assert_allclose(own["mean"], areas["fitted"], rtol=1e-9)
+        cases = np.bincount(area_of_pixel().ravel(), _band(directory / "cases_mean.tif").ravel())
+        np.testing.assert_allclose(cases, own["mean"], rtol=1e-3)
+    seen = table[table["observed"].notna()]
+    assert len(seen) == 6 * 16 - 1
+    inside = (seen["count_lower"] <= seen["observed"]) & (seen["observed"] <= seen["count_upper"])
+    assert 0.8 < inside.mean() <= 1.0
+    width = (table["upper"] - table["lower"]) / table["mean"]
+    assert width[table["forecast"]].mean() > width[~table["forecast"]].mean()
+
+
+def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
+    updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((updated.parent / "out/work/stages.json").read_text())["fit"]["summary"]
+    assert list(record["updated"]) == ["2024-06"]
+    assert record["updated"]["2024-06"]["n_areas"] == 16
+    assert record["refit"] == ""
+    capsys.readouterr()
+    assert main(["run", str(updated), "--json"]) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert all(stage["skipped"] for stage in stages)
+    afresh = write_inputs(tmp_path, 6)
+    assert main(["run", str(afresh), "--quiet"]) == 0
+    at = "out/periods/2024-01", "out"
+    for directory in at:
+        mean, sd = (
+            _band(updated.parent / directory / f"rate_{name}.tif") for name in ("mean", "sd")
+        )
+        other = _band(afresh.parent / directory / "rate_mean.tif")
+        assert (np.abs(mean - other) / sd).max() < 1.0
+
+
+def test_a_correction_touches_its_month_alone(updated: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(updated.parent, directory)
+    work = directory / "out/work"
+
+    def written() -> dict[str, int]:
+        marks = [*work.glob("*/complete.json"), *work.glob("periods/*/grid.zarr/complete.json")]
+        return {str(path.relative_to(work)): path.stat().st_mtime_ns for path in marks}
+
+    before, said = written(), json.loads((work / "series.json").read_text())
+    table = pd.read_csv(directory / "cases.csv", dtype=str)
+    table.loc[(table["id"] == "A05") & (table["month"] == "2024-02"), "cases"] = "400"
+    table.to_csv(directory / "cases.csv", index=False)
+    assert main(["update", str(directory / updated.name), "--quiet"]) == 0
+    now = json.loads((work / "series.json").read_text())
+    changed = [k for k, v in now["responses"].items() if v != said["responses"][k]]
+    assert changed == ["2024-02"]
+    after = written()
+    assert {name for name in after if after[name] != before.get(name)} <= {"model/complete.json"}
+    revised = json.loads((work / "stages.json").read_text())["predict"]["summary"]["revised"]
+    assert "2024-02" in revised  # three times what neighbours and months say
+    assert (directory / "out/periods/2024-02/rate_mean.tif").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("time:        {step: month}\n", ""), "output.forecast: given without `time`"),
+        (("inducing: 9", "inducing: 8"), "another section model"),
+        (("{step: month}", "{step: week}"), "no week"),
+        (("{step: month}", "{step: month, from: 2024-05, to: 2024-02}"), "periods from 2024-05"),
+        (('rain_{period}.tif"', 'rian_{period}.tif"'), "rian_2024-01.tif"),
+    ],
+)
+def test_what_cannot_be_updated_is_said(
+    five: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Any, said: str
+) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(five.parent, directory)
+    config = directory / five.name
+    text = config.read_text(encoding="utf-8")
+    assert change[0] in text
+    text = text.replace(*change)
+    if "time:" not in text:
+        text = text.replace("  options: {n_moving: 9, n_season: 4}\n", "")
+    config.write_text(text, encoding="utf-8")
+    assert main(["update", str(config), "--quiet"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+def test_workers_and_threads_give_the_same_bits(five: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    store = _series(five)
+    source = store.source([store.at(label).training for label in store.periods])
+    settings = models.load(five.parent / "out/work/model").get_params() | {
+        "max_epochs": 1,
+        "integrate": "none",
+    }
+    here = models.SpaceTime(**settings)
+    fit(here, source, n_thread=1)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", processes=False
+        ) as c,
+        Client(c) as client,
+    ):
+        there = models.SpaceTime(**settings)
+        fit(there, source, client)
+    for name, value in here.state_.params.items():
+        np.testing.assert_array_equal(value, there.state_.params[name], err_msg=name)

@@ -1,0 +1,127 @@
+"""Inputs of a few months: a grid of 16 areas, rain that moves, a count that is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import rasterio
+import shapely
+from affine import Affine
+
+SIDE, PARTS = 16, 4  # pixels of a side, areas of a side
+CRS = "EPSG:32736"
+RES = 1000.0
+MONTHS = ("2024-01", "2024-02", "2024-03", "2024-04", "2024-05", "2024-06")
+
+
+def write_raster(path: Path, values: np.ndarray) -> None:
+    """Write a band on the grid; NaN is missing."""
+    profile = {
+        "driver": "GTiff",
+        "height": SIDE,
+        "width": SIDE,
+        "count": 1,
+        "dtype": "float64",
+        "crs": CRS,
+        "transform": Affine(RES, 0.0, 500_000.0, 0.0, -RES, 9_000_000.0),
+        "nodata": np.nan,
+    }
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(values, 1)
+
+
+def areas() -> gpd.GeoDataFrame:
+    """Return the areas: squares, row by row from the north."""
+    width = SIDE // PARTS * RES
+    boxes = [
+        shapely.box(
+            500_000 + c * width,
+            9_000_000 - (r + 1) * width,
+            500_000 + (c + 1) * width,
+            9_000_000 - r * width,
+        )
+        for r in range(PARTS)
+        for c in range(PARTS)
+    ]
+    return gpd.GeoDataFrame({"id": [f"A{k:02d}" for k in range(16)]}, geometry=boxes, crs=CRS)
+
+
+def rain(month: int) -> np.ndarray:
+    """Return the rain of a month from 0: it moves over the map."""
+    row, col = np.mgrid[:SIDE, :SIDE] / SIDE
+    return 50.0 + 40.0 * np.sin(2 * np.pi * (col + month / 6.0)) + 10.0 * row
+
+
+def elevation() -> np.ndarray:
+    """Return what stands still."""
+    row, col = np.mgrid[:SIDE, :SIDE] / SIDE
+    return 1000.0 * row * col + 100.0 * np.cos(9.0 * col)
+
+
+def people() -> np.ndarray:
+    """Return the people of each pixel."""
+    return np.random.default_rng(3).gamma(2.0, 100.0, (SIDE, SIDE))
+
+
+def area_of_pixel() -> np.ndarray:
+    """Return the number of each pixel's area."""
+    row, col = np.mgrid[:SIDE, :SIDE] // (SIDE // PARTS)
+    return row * PARTS + col
+
+
+def true_rate(month: int) -> np.ndarray:
+    """Return cases per person and month."""
+    return 0.02 * np.exp(0.015 * (rain(month) - 50.0) + 0.4 * np.sin(month / 2.0))
+
+
+def counts(n: int = len(MONTHS), seed: int = 5) -> pd.DataFrame:
+    """Return the long table of the counts."""
+    rng, rows = np.random.default_rng(seed), []
+    for month, label in enumerate(MONTHS[:n]):
+        expected = np.bincount(
+            area_of_pixel().ravel(), (people() * true_rate(month)).ravel(), PARTS**2
+        )
+        for area, value in enumerate(rng.poisson(expected)):
+            rows.append((f"A{area:02d}", label, str(value)))
+    table = pd.DataFrame(rows, columns=["id", "month", "cases"])
+    table.loc[(table["id"] == "A05") & (table["month"] == "2024-02"), "cases"] = ""
+    return table
+
+
+def write_months(directory: Path, n: int) -> None:
+    """Write what comes each month: rain of months that have no file, the table of all counts."""
+    for month, label in enumerate(MONTHS[:n]):
+        if not (directory / f"rain_{label}.tif").exists():
+            write_raster(directory / f"rain_{label}.tif", rain(month))
+    counts(n).to_csv(directory / "cases.csv", index=False)
+
+
+def write_inputs(directory: Path, n: int = len(MONTHS), *, more: str = "") -> Path:
+    """Write the inputs of the first months; return the configuration."""
+    areas().to_file(directory / "areas.gpkg", driver="GPKG")
+    write_raster(directory / "people.tif", people())
+    write_raster(directory / "elevation.tif", elevation())
+    write_months(directory, n)
+    text = f"""\
+name: months
+areas:       {{path: areas.gpkg, id: id}}
+counts:      {{path: cases.csv, id: id, value: cases, period: month}}
+population:  {{path: people.tif}}
+covariates:
+  elevation: {{path: elevation.tif}}
+  rain:      {{path: "rain_{{period}}.tif"}}
+time:        {{step: month}}
+model:
+  inducing: 9
+  integrate: 2
+  options: {{n_moving: 9, n_season: 4}}
+fit:         {{seed: 1}}
+compute:     {{workers: 1}}
+output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
+{more}"""
+    config = directory / "disagg.yaml"
+    config.write_text(text, encoding="utf-8")
+    return config
