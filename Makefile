@@ -107,6 +107,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.alarms
 	$(BIN)/python -m benchmarks.months
+	$(BIN)/python -m benchmarks.vietnam
 	$(BIN)/python -m benchmarks.mutate
 	$(BIN)/python -m benchmarks.stale
 

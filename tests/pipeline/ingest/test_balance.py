@@ -20,7 +20,7 @@ from geo.core.errors import InputError
 from geo.grids.membership import Membership
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
-from pipeline.ingest import balance, stage
+from pipeline.ingest import balance, prepare
 from pipeline.ingest.stage import check, ingest
 from pipeline.store.bag_store import BagStore
 from tests.progress import Notes
@@ -183,7 +183,7 @@ def test_without_a_population_the_balance_is_of_km2(files: Any) -> None:
 
 
 def test_pixels_that_do_not_add_up_to_an_area_are_refused(files: Any, monkeypatch: Any) -> None:
-    measure = stage.membership
+    measure = prepare.membership
 
     def loses(*arguments: Any) -> Membership:
         found = measure(*arguments)
@@ -192,7 +192,7 @@ def test_pixels_that_do_not_add_up_to_an_area_are_refused(files: Any, monkeypatc
         return Membership(found.offsets, found.pixel, fraction)
 
     assert check(files.config()) == []
-    monkeypatch.setattr(stage, "membership", loses)
+    monkeypatch.setattr(prepare, "membership", loses)
     (problem,) = check(files.config())
     assert problem.place.startswith("areas (")
     assert "the pixels of M04 (polygon 64.1 km2, pixels 57.6 km2) do not add up" in problem.found
