@@ -13,7 +13,6 @@ line in ``build/gold``; the same command goes on where it ended. Writes
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import time
@@ -30,7 +29,7 @@ from benchmarks.exact_posterior import ExactPosterior
 from benchmarks.hmc import effective_size, sample, split_rhat
 from benchmarks.prior_draws import Design, make_geometry
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
 from models.gp.scaling import kernel_of
@@ -269,15 +268,16 @@ def averaged(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--design", nargs="*", choices=list(CASES), default=["poisson", "bent"])
-    parser.add_argument("--countries", type=int, default=1)
-    parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = parsed(
+        __doc__,
+        design={"nargs": "*", "choices": list(CASES), "default": ["poisson", "bent"]},
+        countries=1,
+        draws=4000,
+        chains=4,
+        workers=1,
+        records=RECORDS,
+        results=RESULTS,
+    )
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
     found = {}

@@ -53,17 +53,16 @@ def alone(model):
 
 def _fitted(make_bags, **parameters):
     bags = make_bags(n_bag=14, awkward=False)
-    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 25}
+    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 10}
+    given["integrate"] = "none"
     return with_members(plain(VBAgg, **{**given, **parameters}).fit(bags, n_thread=1)), bags
 
 
 CASES = {
     "poisson": {"link": "exp", "area_effect": True},
     "square": {"link": "square"},
-    "negative_binomial": {"likelihood": "negative_binomial", "link": "exp"},
     "binomial": {"likelihood": "binomial"},
     "normal": {"likelihood": "normal"},
-    "exponential": {"likelihood": "exponential"},
     "monte_carlo": {"estimator": "monte_carlo", "n_paths": 4, "n_features": 16},
     "float32": {"link": "exp", "dtype": "float32"},
 }
@@ -113,7 +112,7 @@ def test_pixels_agree_with_draws_of_functions(effect):
 
 def test_areas_have_the_moments_of_the_members_by_hand(case):
     model, bags = case
-    n = 3000
+    n = 1500
     found = model.predict_bags(bags, n_draws=n, rng=np.random.default_rng(3)).draws
     each = [
         one.predict_bags(bags, n_draws=n, rng=np.random.default_rng(4 + k)).draws
@@ -177,12 +176,6 @@ def test_the_first_draws_are_a_fair_sample():
         member = allocate(uneven, n, np.random.default_rng(n))
         assert set(member.tolist()) <= {1, 2, 3}
         assert member.shape == (n,)
-
-
-def test_few_draws_leave_members_out(effect):
-    model, bags = effect
-    for n in (1, 2):
-        assert model.predict_bags(bags, n_draws=n).draws.shape == (n, bags.n_bag)
 
 
 def test_slopes_have_the_members_total_variance(effect):

@@ -19,7 +19,7 @@ def fitted(request, make_bags):
     bags = make_bags(n_bag=14, awkward=False)
     if request.param == "point":
         return Constant(max_epochs=5).fit(bags, n_thread=1), bags
-    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 25}
+    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 8}
     model = plain(VBAgg, **given, link="exp", area_effect=True).fit(bags, n_thread=1)
     return (model if request.param == "gaussian" else with_members(model)), bags
 

@@ -17,8 +17,6 @@ from pipeline.responses.registry import response_of
 from pipeline.responses.response import Given
 from pipeline.training.effects import told
 
-WHOLE_RUNS = True
-
 
 def _response(likelihood, rate_per, **given):
     return response_of(Given("counts", "n", LIKELIHOODS[likelihood], rate_per=rate_per, **given))

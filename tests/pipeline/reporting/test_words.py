@@ -11,16 +11,8 @@ from models.likelihoods.registry import LIKELIHOODS
 from pipeline.reporting.tables import name_column
 from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
 
-WHOLE_RUNS = True
-
-GAIN = {
-    "answer": "unclear",
-    "better": True,
-    "gain": 0.2,
-    "interval": [-0.1, 0.5],
-    "share_better": 0.6,
-    "n_areas": 50,
-}
+GAIN = {"answer": "unclear", "better": True, "gain": 0.2, "interval": [-0.1, 0.5]}
+GAIN |= {"share_better": 0.6, "n_areas": 50}
 
 
 def test_answers_say_what_was_hidden_and_what_an_interval_over_zero_means():
