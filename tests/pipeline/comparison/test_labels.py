@@ -91,7 +91,7 @@ def test_probabilities_are_compared_as_normal(files, tmp_path, capsys):
 
 
 def test_a_model_that_labels_areas_alone_has_no_map_to_compare(files, tmp_path, capsys):
-    path = labelled(files, 0, {"kind": "blrt", "options": {"n_trees": 20}})
+    path = labelled(files, 0, {"kind": "blrt", "options": {"n_trees": 2}})
     capsys.readouterr()
     assert main(["compare", str(path), str(path), "--out", str(tmp_path / "change")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
