@@ -79,11 +79,12 @@ def test_what_users_set_is_kept(country: Path) -> None:
         assert {key: found[section][key] for key in keys} == keys
 
 
-def test_thinning_set_in_a_small_problem_holds_for_its_folds_and_sizing_is_done_once(
+def test_thinning_that_users_set_holds_for_the_folds_and_sizing_is_done_once(
     country: Path,
 ) -> None:
     config = load_config(country, None, {"fit": {"area_pixels": 50}})
     assert settings(sized(config, SMALL))["evaluate"]["area_pixels"] == 50
+    assert settings(sized(config, LARGE))["evaluate"]["area_pixels"] == 50
     once = sized(load_config(country), LARGE)
     assert sized(once, SMALL) == once
 
