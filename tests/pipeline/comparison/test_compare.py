@@ -25,12 +25,8 @@ from pipeline.comparison.sides import basis_of, find_data, open_side
 from pipeline.core.progress import Silent
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.pipeline.comparison.conftest import DOUBLED, make
-
-
-def read(path):
-    with rasterio.open(path) as file:
-        return file.read(1).astype(np.float64)
 
 
 def sides(runs):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 import yaml
 from scipy.stats import norm
 
 from pipeline.cli.main import main
+from tests.bands import read
 
 LABELS = ("100110010", "111110010")  # M01 and M02 turn positive
 
@@ -34,11 +34,6 @@ def labelled(files, number, model=SPARSE):
     for stage in ("ingest", "fit", "predict"):
         assert main([stage, str(path), "--quiet"]) == 0
     return path
-
-
-def read(path):
-    with rasterio.open(path) as file:
-        return file.read(1).astype(float)
 
 
 @pytest.mark.ci

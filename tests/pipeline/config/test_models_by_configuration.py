@@ -19,6 +19,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import ingest
 from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.pipeline.conftest import Files
 
 FAST: dict[str, Any] = {
@@ -43,11 +44,6 @@ def _run(files: Any, model: dict[str, Any], **sections: Any) -> Path:
     config = load_config(_written(files, model=model, **sections))
     run_stages(config, STAGES, Silent())
     return config.output.dir
-
-
-def _band(path: Path) -> Any:
-    with rasterio.open(path) as tif:
-        return tif.read(1)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +73,7 @@ def _tested(files: Any, tested: dict[str, int]) -> None:
 )
 def test_every_model_makes_maps_and_an_evaluation(model, shared):
     out = _run(shared, model)
-    rate = _band(out / "rate_mean.tif")
+    rate = read(out / "rate_mean.tif")
     assert (rate[np.isfinite(rate)] > 0).any()
     assert json.loads((out / "evaluation.json").read_text())["held_out"]["area"]
     fit = json.loads((out / "run.json").read_text())["stages"]["fit"]["summary"]
@@ -99,7 +95,7 @@ def test_positives_of_tested_make_a_map_of_proportions(files):
     first = store.trials[: store.block_offsets[1]]
     np.testing.assert_array_equal(store.read_block(0).trials, first)
     # A quarter is positive everywhere, told per 1000.
-    assert np.nanmean(_band(out / "rate_mean.tif")) == pytest.approx(250, abs=60)
+    assert np.nanmean(read(out / "rate_mean.tif")) == pytest.approx(250, abs=60)
     table = pd.read_csv(out / "areas.csv").set_index("code").loc[list(store.ids)]
     np.testing.assert_array_equal(table["tested"], [tested[i] for i in store.ids])
     np.testing.assert_allclose(table["people"], store.bag_weight, rtol=1e-5)
@@ -133,8 +129,8 @@ def _values(files: Any, scale: float, shift: float) -> None:
 def test_values_that_are_no_counts_make_maps(likelihood, shift, options, files):
     _values(files, 0.1, shift)
     out = _run(files, {"likelihood": likelihood, **options})
+    rate = read(out / "rate_mean.tif")
     with rasterio.open(out / "rate_mean.tif") as tif:
-        rate = tif.read(1)
         assert tif.units[0] == "value per 1,000 people"
     assert np.nanmin(rate) < 0 if likelihood == "normal" else np.nanmin(rate) > 0
     assert not (out / "cases_mean.tif").exists()  # a value is no number of cases

@@ -14,7 +14,6 @@ import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
-import rasterio
 import shapely
 from shapely.geometry import box
 
@@ -35,14 +34,10 @@ from pipeline.products.tile_pixels import TileReader
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
 from pipeline.store.level_areas import Level, Overlaps, read_level_frames
+from tests.bands import read
 from tests.progress import Notes
 
 LEVELS = ("training", "province", "catchment", "country")
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1).astype(np.float64)
 
 
 @pytest.mark.parametrize("name", LEVELS)
