@@ -59,7 +59,7 @@ FAULTS = [
         ("models/aggregate/effects.py", "rate=base * link.value(f)", "rate=link.value(f)",
          "tests/models/aggregate/test_effects.py"),
         ("models/aggregate/vbagg.py", 'self.integrate == "none" else', 'self.integrate else',
-         "tests/models/aggregate/test_members.py"),
+         "tests/models/aggregate/test_refinement.py"),
         ("models/mil/pooled/rank_scaling.py", "- 0.5 * count", "- 0.1 * count",
          "tests/models/mil/pooled/test_pooled_gp.py"),
         ("models/mil/data/labels_in.py", "size > 2 and not several", "size > 3 and not several",

@@ -305,18 +305,6 @@ def test_network_learns_a_kink_from_bags_alone():
     assert f.std() > 10 * np.sqrt((off**2).mean())
 
 
-def test_the_penalty_draws_neighbours_together(make_bags):
-    bags = make_bags(n_bag=40, awkward=False, rate=2.0)
-
-    def spread(**strength):
-        model = plain(Network, learning_rate=0.01, n_hidden=8, max_epochs=60, **strength).fit(bags)
-        return model.predict_pixels(bags.x, bags.coords).m.std()
-
-    free = spread()
-    assert spread(manifold=300.0) < 0.5 * free
-    assert spread(bag_manifold=300.0) < 0.8 * free
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_point_estimate_answers_like_a_posterior(name, make_bags):
     # What the pipeline asks of a model: functions drawn once, then block by block.

@@ -207,17 +207,6 @@ def test_saved_and_loaded_predictions_are_the_same_to_the_bit(case, tmp_path):
     assert again.hyperparameter_table() == model.hyperparameter_table()
 
 
-def test_a_model_saved_without_members_has_none(effect, tmp_path):
-    model, bags = effect
-    plain = adopted(model, {})
-    plain.save(tmp_path / "m")
-    with np.load(tmp_path / "m" / "arrays.npz") as arrays:
-        assert not any(name.startswith("members") for name in arrays.files)
-    again = load(tmp_path / "m")
-    assert again.state_.members == {}
-    assert isinstance(again.predict_pixels(bags.x, bags.coords), Prediction)
-
-
 def test_the_table_of_hyperparameters_is_in_the_units_shown(effect):
     model, _ = effect
     table, mode = model.hyperparameter_table(), model.named_hyperparameters()

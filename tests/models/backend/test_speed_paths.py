@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import numpy as np
 import pytest
 
@@ -171,24 +168,6 @@ def test_half_products_of_the_driver_equal_whole_ones():
         np.testing.assert_array_equal(found, found.T)
     with pytest.raises(np.linalg.LinAlgError, match="singular"):
         xp.inverse_lower(np.tril(np.ones((3, 3)), -1))
-
-
-def test_benchmark_says_so_where_pytorch_is_absent(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    sizes = ["--pixels", "300", "--landmarks", "20", "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", ["speed.py", *sizes, "--results", str(tmp_path)])
-    speed.main()
-    assert "PyTorch is not installed" in capsys.readouterr().out
-    result = json.loads((tmp_path / "speed.json").read_text())
-    for dtype in speed.DTYPES:
-        row = result[dtype]
-        assert not any("torch" in name for name in row)
-        assert all(value > 0 for name, value in row.items() if "cpu" not in name)
-        # Shares are floors over seconds: 4 products of n M^2, and one of a triangle.
-        rate = row["gemm_gflops"] * 1e9
-        for name, products in (("pass", 4), ("predict", 1)):
-            floor = products * 300 * 20**2 / rate
-            assert row[f"{name}_share_of_gemm"] == pytest.approx(floor / row[f"{name}_seconds"])
 
 
 def test_pass_of_the_benchmark_agrees_with_automatic_differentiation():

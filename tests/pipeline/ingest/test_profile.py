@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import exactextract
 import geopandas as gpd
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from pipeline.ingest import raster_sample
 from pipeline.ingest.profile import Profile, surface_km2
 from pipeline.ingest.raster_sample import RasterSampler
 from pipeline.ingest.stage import check_inputs
+from tests.pipeline.ingest.conftest import extracted
 
 
 def profile_of(files: Any, *, good: bool = True) -> Profile:
@@ -41,24 +41,21 @@ def test_people_and_rates_are_those_of_exactextract(files: Any) -> None:
     files.population[10:14, 10:14] = np.nan
     files.raster("population.tif", files.population)
     profile = profile_of(files)
-    each = exactextract.exact_extract(
-        str(files.directory / "population.tif"), areas_of(files), ["sum"], output="pandas"
-    )["sum"].to_numpy()
+    each = extracted(files.directory / "population.tif", files.directory / "areas.gpkg")
     cases = np.array([float(n) for n in files.cases.values()])
     people, counts = profile.people, profile.counts
     assert people is not None
     assert people.each is not None
+    assert counts is not None
+    assert counts.rates is not None
     assert people.total == pytest.approx(each.sum(), rel=1e-6)
     assert (people.each.low, people.each.high) == pytest.approx((each.min(), each.max()), rel=1e-6)
     assert people.each.low_id == files.ids[int(each.argmin())]
-    assert counts is not None
-    assert counts.rates is not None
     assert counts.total == cases.sum()
     assert counts.rate == pytest.approx(1000 * cases.sum() / each.sum(), rel=1e-6)
-    rates = 1000 * cases / each
-    assert counts.rates.low == pytest.approx(rates.min(), rel=1e-6)
-    assert counts.rates.high == pytest.approx(rates.max(), rel=1e-6)
-    assert counts.rates.high_id == files.ids[int(rates.argmax())]
+    rates, found = 1000 * cases / each, counts.rates
+    assert (found.low, found.high) == pytest.approx((rates.min(), rates.max()), rel=1e-6)
+    assert found.high_id == files.ids[int(rates.argmax())]
 
 
 def test_without_people_rates_are_per_km2(files: Any) -> None:
@@ -168,8 +165,13 @@ def test_a_large_raster_is_sampled(files: Any, monkeypatch: pytest.MonkeyPatch) 
     assert sum(reads) <= 160
     assert set(some.inside) < set(everything.inside)
     assert some.inside.size > 50
-    again = RasterSampler(frame.geometry, limit=160).sample(source)
+    # Pixels of areas are found once for a grid, and are the same again.
+    sampler = RasterSampler(frame.geometry, limit=160)
+    again = sampler.sample(source)
     np.testing.assert_array_equal(some.inside, again.inside)
+    monkeypatch.setattr(raster_sample, "_masked", lambda *_: pytest.fail("found again"))
+    other = sampler.sample(RasterSource(files.directory / "north.tif"))
+    assert other.n_inside == again.n_inside
 
 
 def periods(files: Any) -> list[str]:
@@ -320,20 +322,3 @@ def test_longitudes_of_the_raster_may_run_from_0(files, left):
         (lon > -3) & (lon < 2) & (lat > 0) & (lat < 5)
     )
     np.testing.assert_array_equal(np.sort(found.inside), np.sort(values[wanted]))
-
-
-def test_pixels_of_areas_are_found_once_for_a_grid(files, monkeypatch):
-    calls, found = [], raster_sample._masked
-
-    def counted(*arguments):
-        calls.append(arguments)
-        return found(*arguments)
-
-    monkeypatch.setattr(raster_sample, "_masked", counted)
-    sampler = RasterSampler(gpd.read_file(files.directory / "areas.gpkg").geometry)
-    samples = [
-        sampler.sample(RasterSource(files.directory / f"{name}.tif"))
-        for name in ("wave", "north", "population")
-    ]
-    assert len(calls) == 1
-    assert len({each.n_inside for each in samples}) == 1

@@ -42,7 +42,7 @@ def write(files: Any, **keys: Any) -> Path:
 
 
 def counts_of(files: Any, values: Any) -> None:
-    files.counts([(area, str(v)) for area, v in zip(files.cases, values, strict=True)])
+    files.counts([(area, str(v)) for area, v in zip(files.ids, values, strict=True)])
 
 
 def test_a_sparse_country_modelled_counts_and_a_survey_raise_none(files: Any) -> None:

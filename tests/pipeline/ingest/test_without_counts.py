@@ -126,6 +126,7 @@ def test_an_area_without_count_and_pixel_is_named_and_no_error(files: Any) -> No
     assert others == []
     assert store.n_bag == 8
     assert summary["areas_without_counts"]["unpredicted"] == ["M04"]
+    assert summary["areas_without_counts"]["share"] == pytest.approx(1 / 9)  # of all areas
     assert "not predicted, for want of a pixel with all values: M04" in log
 
 

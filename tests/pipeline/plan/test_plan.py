@@ -181,14 +181,9 @@ def test_what_does_not_fit_is_told(changed: Any, monkeypatch: pytest.MonkeyPatch
     found = plan_run(load_config(path))
     assert found.memory == 10**8
     told = " | ".join(found.warnings)
-    for text in (
-        "ingest needs",
-        "fit needs",
-        "compute.memory has 0.1 GiB",
-        "fewer than output.draws: 40000",
-        "GB of disk are needed",
-        "give another output.dir",
-    ):
+    needs = ["ingest needs", "fit needs", "compute.memory has 0.1 GiB"]
+    disk = ["GB of disk are needed", "give another output.dir"]
+    for text in (*needs, *disk, "fewer than output.draws: 40000"):
         assert text in told
     # Draws of all areas are held at once: the one stage that grows with them.
     peaks = {stage.name: stage.peak_bytes for stage in found.stages}

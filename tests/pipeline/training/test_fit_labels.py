@@ -164,7 +164,7 @@ def _chosen(model: Any) -> list[Any]:
     ("name", "how"),
     [
         ("psi", {"start": "auto", "calibrate": "cv", "max_epochs": 2}),
-        ("vwsgp", {"tune": True, "calibrate": "cv", "max_epochs": 2}),
+        ("vwsgp", {"calibrate": "cv", "max_epochs": 2}),
         ("blrt", {"tune": True, "calibrate": "cv"}),
     ],
 )

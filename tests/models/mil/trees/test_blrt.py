@@ -21,7 +21,6 @@ from benchmarks.mil_data import load_set
 from benchmarks.plain_trees import grow_plain, predict_plain
 from models import BLRT, VWSGP, Bags, VBAgg
 from models.core.errors import BagsError, ParameterError, UnsupportedError
-from models.likelihoods.probability import Draws
 from models.mil.trees import bag_trees
 from tests.plain import plain
 from tests.real_data import SHARED
@@ -232,23 +231,6 @@ def test_two_classes_are_two_labels():
     )
 
 
-def test_classes_and_numbers_are_learnt():
-    bags, fresh = (make_bags(s, n_bag=250, task="multiclass") for s in (0, 1))
-    told = BLRT(n_trees=100, task="multiclass").fit(bags).predict_bags(fresh)
-    assert told.mean.shape == (250, 3)
-    assert told.draws.shape == (100, 250, 3)
-    guess = told.classes[told.mean.argmax(axis=1)]
-    common = max(np.mean(fresh.y == label) for label in told.classes)
-    assert np.mean(guess == fresh.y) > common + 0.15
-    bags, fresh = (make_bags(s, n_bag=250, task="regression") for s in (0, 1))
-    model = BLRT(n_trees=100, task="regression").fit(bags)
-    told = model.predict_bags(fresh)
-    assert isinstance(told, Draws)
-    assert np.corrcoef(told.mean, fresh.y)[0, 1] > 0.85
-    assert model.bound_ == pytest.approx(-((model.predict_bags(bags).mean - bags.y) ** 2).sum())
-    assert model.bound_ > -0.02 * bags.n_bag * bags.y.var()  # grown to the end
-
-
 def test_bags_that_cannot_be_told_apart_share_a_leaf():
     x = np.repeat(np.array([[0.0], [0.0], [0.0], [1.0]]), 2, axis=0)
     bags = Bags(x, [0, 2, 4, 6, 8], [1.0, 0.0, 0.0, 1.0])
@@ -397,10 +379,6 @@ def test_ratios_that_were_learnt():
     assert (n_split["relic"][0][[0, -1]] > 0).all()
     assert n_split["absolute"][1][0] == 0.5
     assert len(n_split["absolute"][0]) <= 8  # the largest bag
-
-
-def test_draws_of_one_tree_have_no_deviation():
-    assert (BLRT(n_trees=1).fit(make_bags()).predict_bags(make_bags()).sd == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -409,17 +409,6 @@ def test_the_kernel_s_gradient_is_that_of_the_objective(density, kernel):
         assert grad[k] == pytest.approx(difference / 2e-5, abs=2e-4)
 
 
-def test_learning_the_kernel_raises_the_bound():
-    bags = _bags(5, n_bag=60)
-    still, learnt = (
-        PsiVGPMIL(n_inducing=15, lengthscale=5.0, learn_kernel=learns, max_epochs=80).fit(bags)
-        for learns in (False, True)
-    )
-    assert learnt.bound_ > still.bound_ + 1.0
-    name = "rbf_x.lengthscale"
-    assert learnt.named_hyperparameters()[name] < 0.8 * still.named_hyperparameters()[name]
-
-
 def test_log_z_of_two_instances_is_a_double_integral():
     model = PsiVGPMIL(n_inducing=2)
     kernel = parse_kernel("rbf", 1, has_coords=False)
@@ -554,12 +543,6 @@ def test_bags_are_joint_draws_of_the_dense_posterior(rule, monkeypatch):
     # Larger bags are drawn in pieces, which share the inducing values.
     monkeypatch.setattr(bag_draws, "PIECE", 2)
     np.testing.assert_allclose(model.predict_bags(bags).mean, p.mean(axis=0), atol=0.06)
-
-
-def test_coinciding_instances_have_one_value():
-    bags = Bags(np.repeat(_bags().x[:8], 3, axis=0), [0, 6, 12, 24], [1.0, 0.0, 1.0])
-    said = PsiVGPMIL(n_inducing=4, variance=5.0).fit(bags).predict_bags(bags)
-    assert np.isfinite(said.draws).all()
 
 
 # -- start, state, errors ----------------------------------------------------------------------
