@@ -14,8 +14,9 @@ from scipy.special import j0
 from scipy.stats import lognorm, norm
 
 from benchmarks import design_tables, designs
-from benchmarks.grid_scores import pixel_scores, slope_scores
+from benchmarks.grid_scores import area_scores, pixel_scores, slope_scores
 from benchmarks.grids import (
+    AREA_SD,
     FIELD_SD,
     Design,
     Grid,
@@ -86,6 +87,33 @@ def test_areas_share_out_the_pixels_and_are_cells_of_points():
     points = coords[rng.choice(18 * 18, 20, replace=False)]
     points = points + rng.uniform(-1e-3, 1e-3, points.shape)
     np.testing.assert_array_equal(area, cdist(coords, points).argmin(axis=1))
+
+
+def test_every_area_of_the_finest_design_has_a_pixel():
+    area = draw_voronoi(centres(60), 1000, np.random.default_rng(0))
+    assert np.bincount(area, minlength=1000).min() >= 1
+
+
+def test_expected_counts_are_sums_over_pixels_and_average_what_the_design_says():
+    grid = simulate(replace(SMALL, cases=30.0), 1)
+    for number in range(20):
+        part = slice(grid.offsets[number], grid.offsets[number + 1])
+        total = sum(p * r for p, r in zip(grid.people[part], grid.rate[part], strict=True))
+        assert grid.expected[number] == pytest.approx(total)
+    assert grid.expected.mean() == pytest.approx(30.0)
+    assert (grid.cases == np.round(grid.cases)).all()
+
+
+def test_counts_vary_as_poisson_ones_or_by_the_factor_of_the_area():
+    many = Design("linear", 500, cases=2000.0, n_side=24)
+    grid = simulate(many, 0)
+    square = np.sum((grid.cases - grid.expected) ** 2 / grid.expected)
+    assert abs(square - 500) < 4 * np.sqrt(2 * 500)
+    noisy = simulate(replace(many, cases=1e6, area_sd=AREA_SD), 0)
+    ratio = noisy.cases / noisy.expected
+    assert abs(ratio.mean() - 1) < 4 * AREA_SD / np.sqrt(500)
+    assert np.log(ratio).std() == pytest.approx(AREA_SD, rel=4 / np.sqrt(2 * 500))
+    np.testing.assert_allclose(noisy.rate, grid.rate * 500)  # the truth knows no factor
 
 
 def test_linear_truth_is_slopes_and_a_field_and_noise_has_no_effect():
@@ -228,6 +256,20 @@ def test_brier_scores_and_errors_of_logs_are_those_of_a_loop(perfect):
     assert found["correlation"] == pytest.approx(correlation)
 
 
+def test_areas_are_covered_as_often_as_draws_of_the_truth_say():
+    rng = np.random.default_rng(4)
+    centre = rng.normal(5, 0.3, 4000)
+    draws = np.exp(centre + 0.2 * rng.standard_normal((99, 4000)))
+    truth = np.exp(centre + 0.2 * rng.standard_normal(4000))
+    found = area_scores(draws, truth)
+    for level in LEVELS:
+        error = abs(found["coverage"][f"{level:g}"] - level)
+        assert error < 4 * np.sqrt(level * (1 - level) / 4000)
+    late = area_scores(draws, truth * 1.5)
+    assert late["total"] == 1.0
+    assert late["coverage"]["0.9"] < 0.6
+
+
 def test_slopes_are_compared_in_the_models_units():
     class Fitted:
         link_name = "exp"
@@ -336,6 +378,25 @@ def test_the_model_is_the_configurations_default():
         designs.default_model(grid, {"kernle": "linear"})
 
 
+def test_a_wrong_setting_ends_before_any_fit(capsys, monkeypatch, tmp_path):
+    path = tmp_path / "designs.json"
+    designs.run(_tasks("now"), path, one=_record)
+    arguments = ["--results", str(path), "--grids", "1", "--kernel", "linear"]
+    monkeypatch.setattr("sys.argv", ["designs", *arguments])
+    with pytest.raises(SystemExit, match="another label"):
+        designs.main()
+
+
+def test_records_of_another_machine_are_taken_in(monkeypatch, tmp_path):
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    designs.run(_tasks("before"), here, one=_record)
+    designs.run(_tasks("now"), there, one=_record)
+    arguments = ["--results", str(here), "--merge", str(there), "--table"]
+    monkeypatch.setattr("sys.argv", ["designs", *arguments])
+    designs.main()
+    assert len(designs.read_records(here)) == 12
+
+
 # -- tables ------------------------------------------------------------------------------------
 
 
@@ -404,6 +465,11 @@ def test_warnings_sort_designs_by_what_their_intervals_cover():
     assert "`bent-100`" in fine
     assert "`linear-1000`" in text.partition("Not measured")[2]
     assert design_tables.warnings({}) == "No design has been measured."
+
+
+def test_the_figure_is_drawn(tmp_path):
+    design_tables.draw(_records(), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5000
 
 
 def test_the_page_in_docs_has_the_figures_of_the_results(tmp_path):

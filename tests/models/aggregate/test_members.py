@@ -53,16 +53,17 @@ def alone(model):
 
 def _fitted(make_bags, **parameters):
     bags = make_bags(n_bag=14, awkward=False)
-    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 10}
-    given["integrate"] = "none"
+    given = {"kernel": "linear + matern32(space)", "n_inducing": 10, "max_epochs": 25}
     return with_members(plain(VBAgg, **{**given, **parameters}).fit(bags, n_thread=1)), bags
 
 
 CASES = {
     "poisson": {"link": "exp", "area_effect": True},
     "square": {"link": "square"},
+    "negative_binomial": {"likelihood": "negative_binomial", "link": "exp"},
     "binomial": {"likelihood": "binomial"},
     "normal": {"likelihood": "normal"},
+    "exponential": {"likelihood": "exponential"},
     "monte_carlo": {"estimator": "monte_carlo", "n_paths": 4, "n_features": 16},
     "float32": {"link": "exp", "dtype": "float32"},
 }
@@ -112,7 +113,7 @@ def test_pixels_agree_with_draws_of_functions(effect):
 
 def test_areas_have_the_moments_of_the_members_by_hand(case):
     model, bags = case
-    n = 1500
+    n = 3000
     found = model.predict_bags(bags, n_draws=n, rng=np.random.default_rng(3)).draws
     each = [
         one.predict_bags(bags, n_draws=n, rng=np.random.default_rng(4 + k)).draws
@@ -178,6 +179,12 @@ def test_the_first_draws_are_a_fair_sample():
         assert member.shape == (n,)
 
 
+def test_few_draws_leave_members_out(effect):
+    model, bags = effect
+    for n in (1, 2):
+        assert model.predict_bags(bags, n_draws=n).draws.shape == (n, bags.n_bag)
+
+
 def test_slopes_have_the_members_total_variance(effect):
     model, _ = effect
     each = [one.coefficients_ for one in alone(model)]
@@ -205,6 +212,17 @@ def test_saved_and_loaded_predictions_are_the_same_to_the_bit(case, tmp_path):
     first, second = (m.predict_bags(bags, n_draws=30) for m in (model, again))
     np.testing.assert_array_equal(first.draws, second.draws)
     assert again.hyperparameter_table() == model.hyperparameter_table()
+
+
+def test_a_model_saved_without_members_has_none(effect, tmp_path):
+    model, bags = effect
+    plain = adopted(model, {})
+    plain.save(tmp_path / "m")
+    with np.load(tmp_path / "m" / "arrays.npz") as arrays:
+        assert not any(name.startswith("members") for name in arrays.files)
+    again = load(tmp_path / "m")
+    assert again.state_.members == {}
+    assert isinstance(again.predict_pixels(bags.x, bags.coords), Prediction)
 
 
 def test_the_table_of_hyperparameters_is_in_the_units_shown(effect):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 from scipy import integrate, optimize
@@ -49,11 +47,12 @@ def _law(mixture, pixel):
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("q", LEVELS)
 @pytest.mark.parametrize("weights", [(0.5, 0.3, 0.15, 0.05), (1 - 1e-9, 1e-9)])
-def test_quantiles_are_brents_roots(link, weights):
+def test_quantiles_are_brents_roots(link, q, weights):
     mixture = _mixture(link, weights)
-    for q, pixel in product(LEVELS, range(0, N_PIX, 3)):
-        found = mixture.quantile(q)
+    found = mixture.quantile(q)
+    for pixel in range(N_PIX):
         below, above = _law(mixture, pixel)
         low = 0.0 if link == "square" else -200.0
         tail, level, sign = (below, q, 1) if q <= 0.5 else (above, 1 - q, -1)
@@ -99,7 +98,7 @@ def _expectation(psi, m, sd, power):
 @pytest.mark.parametrize("link", LINKS)
 def test_draws_follow_every_answer(link):
     mixture = _mixture(link, seed=5, spread=0.4)
-    drawn = mixture.sample(20_000, np.random.default_rng(1))
+    drawn = mixture.sample(40_000, np.random.default_rng(1))
     f = np.log(drawn / SCALE) if link == "exp" else drawn / SCALE
     if link in ("exp", "identity"):
         error = np.sqrt(mixture.s / drawn.shape[0])
@@ -110,7 +109,7 @@ def test_draws_follow_every_answer(link):
         assert np.abs(share - q).max() < 5 * np.sqrt(q * (1 - q) / drawn.shape[0])
     edge = mixture.quantile(0.7)
     np.testing.assert_allclose(mixture.exceed(edge), 0.3, atol=1e-9)
-    assert np.abs((drawn > edge).mean(axis=0) - 0.3).max() < 0.017
+    assert np.abs((drawn > edge).mean(axis=0) - 0.3).max() < 0.012
 
 
 @pytest.mark.parametrize("link", LINKS)

@@ -52,7 +52,7 @@ def fitted(make_bags):
     bags = make_bags(n_bag=20, awkward=False)
     # One state: mixtures over hyperparameters have their own tests.
     settings = {"kernel": "additive", "n_inducing": 12, "link": "exp", "integrate": "none"}
-    return plain(VBAgg, max_epochs=20, **settings).fit(bags), bags
+    return plain(VBAgg, max_epochs=60, **settings).fit(bags), bags
 
 
 def test_draws_have_the_moments_of_the_pixels(fitted):
@@ -65,6 +65,17 @@ def test_draws_have_the_moments_of_the_pixels(fitted):
     # 1024 random features: the prior part of the variance is right to some per cent.
     np.testing.assert_allclose(f.var(axis=0), p.s, rtol=0.25)
     assert np.mean(f.var(axis=0) / p.s) == pytest.approx(1, abs=0.04)
+
+
+def test_bag_draws_are_sums_of_the_same_functions_whatever_the_tiles(fitted):
+    model, bags = fitted
+    draws = model.sample_functions(50, np.random.default_rng(0))
+    whole = model.predict_bags(bags, draws=draws).draws
+    by_hand = np.add.reduceat(draws.rate(bags.x, bags.coords) * bags.weight, bags.offsets[:-1], 1)
+    np.testing.assert_allclose(whole, by_hand, rtol=1e-10)
+    keep = np.arange(bags.n_bag) % 2 == 0
+    half = model.predict_bags(bags.select(keep), draws=draws).draws
+    np.testing.assert_allclose(half, whole[:, keep], rtol=1e-10)
 
 
 def test_joint_draws_have_the_variance_of_the_sum(fitted):
