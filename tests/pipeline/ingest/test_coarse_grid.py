@@ -37,10 +37,13 @@ def test_people_by_the_raster_are_those_of_its_pixels(
 ) -> None:
     monkeypatch.setattr("geo.sources.zonal.N_PIX", 30)  # an area is read in parts
     shapes = gpd.GeoSeries(files.polygons, crs=files.crs)
-    found = exact_people(RasterSource(files.directory / "population.tif"), shapes, density=density)
+    quarters = np.repeat(np.repeat(files.population, 2, axis=0), 2, axis=1)
+    files.raster("fine.tif", quarters, transform=files.transform @ Affine.scale(0.5))
+    found = exact_people(RasterSource(files.directory / "fine.tif"), shapes, density=density)
     wanted = (shares(files) * files.population).sum(axis=(1, 2))
-    # A pixel has one square kilometre of the plane, and a little more or less of the ellipsoid.
-    np.testing.assert_allclose(found, wanted, rtol=2e-3 if density else 1e-6)
+    # Four pixels have one square kilometre of the plane, a little more or less of the ellipsoid.
+    expected = wanted if density else 4 * wanted
+    np.testing.assert_allclose(found, expected, rtol=2e-3 if density else 1e-6)
 
 
 def test_a_coarse_grid_is_told_with_what_it_moves(files: Any) -> None:
