@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -25,20 +25,17 @@ from models.core.block import BagBlock
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, BagSums, Model, State, Stats, Summary, Sweep, override
 from models.gp import sparse_gp
-from models.gp.area_kernel import Areas
 from models.gp.kernel_terms import split_terms, term_kernel
 from models.gp.kernel_text import parse_kernel
-from models.gp.kernels import Constant as Level
-from models.gp.kernels import Kernel, Linear
+from models.gp.kernels import Kernel
 from models.gp.priors import level_unit
-from models.gp.regression_kernels import Ridge
 from models.gp.scaling import named_kernel, scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
 from models.temporal.markov import Constant
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
-from models.temporal.placing import Points, climb_pixels, place_terms
+from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
@@ -53,7 +50,7 @@ from models.temporal.time_text import (
 )
 from models.temporal.update import updated
 from models.training.executor import BlockSource
-from models.training.parameters import Count, Positive
+from models.training.parameters import Count, Positive, Range
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -70,6 +67,9 @@ class SpaceTime(VBAgg):
         Points of the terms of two and more dimensions that hold still, together; 160.
     n_moving, n_season : int
         Points of each such term that drifts, and of each that has a season.
+    moving_covariates : int
+        The last covariates that have other values in each period: ``moving`` in a kernel, the
+        others are ``still``.
     season_length : float or None
         Time that a season takes, in the unit of the periods' times: 12 months. Without it ``auto``
         has no season.
@@ -94,6 +94,7 @@ class SpaceTime(VBAgg):
     n_inducing: Count | Literal["auto"] = "auto"
     n_moving: Count = 64
     n_season: Count = 25
+    moving_covariates: Annotated[int, Range(0, whole=True)] = 0
     season_length: Positive | None = 12.0
     harmonics: Count = 2
 
@@ -103,6 +104,11 @@ class SpaceTime(VBAgg):
         """The link; ``auto`` is exp where the likelihood allows it."""
         links = LIKELIHOODS[self.likelihood].links
         return ("exp" if "exp" in links else links[0]) if self.link == "auto" else self.link
+
+    @property
+    @override
+    def numbers_areas(self) -> bool:
+        return self.text(self.fitted_state().fixed).has_area
 
     @property
     @override
@@ -130,8 +136,12 @@ class SpaceTime(VBAgg):
         """Return the parts of the kernel's description."""
         given = self.kernel
         if given == "auto":
-            season = self.season_length is not None
-            given = auto_text(placed="coord_scale" in fixed, season=season)
+            given = auto_text(
+                int(fixed["n_feat"][0]),
+                self.moving_covariates,
+                placed="coord_scale" in fixed,
+                season=self.season_length is not None,
+            )
         if given not in self._texts:
             self._texts[given] = parse_space_time(given, self.season_length, self.harmonics)
         return self._texts[given]
@@ -147,22 +157,26 @@ class SpaceTime(VBAgg):
     def _whole(self, fixed: Arrays) -> Kernel:
         """Return the kernel of one period, without inducing variables."""
         text = self.text(fixed)
+        return self._parsed(text.period, fixed, int(fixed["n_area"][0]) if text.has_area else 0)
+
+    def _parsed(self, text: str, fixed: Arrays, n_area: int) -> Kernel:
+        """Return a kernel of one period from its description."""
         n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        n_area = int(fixed["n_area"][0]) if text.has_area else 0
-        n_feat = fixed["x_mean"].size - text.has_area
         return parse_kernel(
-            text.period, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=n_area
+            text,
+            int(fixed["n_feat"][0]),
+            has_coords=n_axis > 0,
+            n_axis=n_axis,
+            n_area=n_area,
+            n_moving=self.moving_covariates,
         )
 
     def split_times(self, fixed: Arrays) -> np.ndarray:
         """Return the number of the time of each of the kernel's split terms."""
         text = self.text(fixed)
-        n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        n_feat = fixed["x_mean"].size - text.has_area
         found = []
         for term, number in zip(text.terms, text.time_of, strict=True):
-            kernel = parse_kernel(term, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=1)
-            found += [number] * len(list(split_terms(kernel)))
+            found += [number] * len(list(split_terms(self._parsed(term, fixed, n_area=1))))
         return np.array(found)
 
     def state_space(self, state: State, times: np.ndarray | None = None) -> StateSpace:
@@ -198,23 +212,7 @@ class SpaceTime(VBAgg):
 
         A term that holds still, where there is one; zeros where all are linear.
         """
-        ends = np.cumsum([0, *fixed["term_values"].tolist()])
-        best, chosen = -1, None
-        for number, term in enumerate(split_terms(self._whole(fixed))):
-            if isinstance(term.kernel, Linear | Ridge):
-                continue
-            still = fixed["value_time"][ends[number]] == STILL
-            rank = (
-                4 * still
-                + 2 * isinstance(term.kernel, Level)
-                + (not isinstance(term.kernel, Areas))
-            )
-            if rank >= best:
-                best, chosen = rank, slice(ends[number], ends[number + 1])
-        ones = np.zeros(ends[-1])
-        if chosen is not None:
-            ones[chosen] = 1.0
-        return ones
+        return constant_values(self._whole(fixed), fixed)
 
     @property
     def longest_step(self) -> float:
@@ -231,6 +229,9 @@ class SpaceTime(VBAgg):
             msg = "the source has no periods; give PeriodSource(periods), or use VBAgg"
             raise BagsError(msg)
         self.check_params()
+        if self.moving_covariates > sample.x.shape[1]:
+            msg = f"moving_covariates: {self.moving_covariates}, of {sample.x.shape[1]} covariates"
+            raise ParameterError(msg)
         self.forget_kernels()
         fixed, level, own = self.starting_scale(sample)
         base = float(fixed["base_rate"][0])
@@ -240,6 +241,7 @@ class SpaceTime(VBAgg):
             "times": sample.times,
             "block_period": sample.block_period,
             "n_area": np.array([sample.n_area]),
+            "n_feat": np.array([sample.x.shape[1]]),
             "step": np.array([np.median(steps) if steps.size else 1.0]),
             "climb_pixels": np.array([climb_pixels(sample)]),
         }

@@ -39,15 +39,12 @@ TIMES: dict[str, Callable[[float, int], MarkovKernel]] = {
 }
 
 
-#: What ``kernel="auto"`` stands for: what stays by covariates and in space, a drift that is smooth
-#: in space and one of each area's own, and a season that differs in space.
-AUTO = (
-    "ridge(x) + smooth(x) + matern32(space) + matern12(space) * time(matern12) "
-    "+ area * time(matern12)"
-)
+#: What ``kernel="auto"`` has besides covariates: what stays in space, a drift that is smooth in
+#: space and one of each area's own, and a season that differs in space.
+AUTO = "matern32(space) + matern12(space) * time(matern12) + area * time(matern12)"
 AUTO_SEASON = "(constant + matern32(space)) * season"
 #: The same without positions.
-AUTO_SPACELESS = "ridge(x) + smooth(x) + area + constant * time(matern12) + area * time(matern12)"
+AUTO_SPACELESS = "area + constant * time(matern12) + area * time(matern12)"
 AUTO_SPACELESS_SEASON = "season"
 
 
@@ -123,10 +120,26 @@ def parse_space_time(text: str, season: float | None = 12.0, harmonics: int = 2)
     return SpaceTimeText(tuple(terms), tuple(time_of), tuple(times))
 
 
-def auto_text(*, placed: bool, season: bool) -> str:
-    """Return what ``auto`` stands for, with positions or without, with a season or without."""
+def auto_text(n_feat: int, n_moving: int = 0, *, placed: bool, season: bool) -> str:
+    """Return what ``auto`` stands for.
+
+    Covariates that hold still have the kernel of one period (``smooth_joint``). Those that move
+    have length-scales of their own: months tell theirs well, and would shorten the uncertainty
+    inside areas, of which no month tells, if both had the same.
+
+    Parameters
+    ----------
+    n_feat, n_moving : int
+        Covariates, and those among them that move.
+    placed, season : bool
+        Whether there are positions, and whether there is a season.
+    """
+    still = n_feat - n_moving
+    place = "still" if n_moving else "x"
+    parts = ["ridge(x)"] * (n_feat > 0) + [f"smooth({place})"] * (still > 0)
+    parts += [f"rbf({place})"] * (still > 1) + ["smooth(moving)"] * (n_moving > 0)
     text, own = (AUTO, AUTO_SEASON) if placed else (AUTO_SPACELESS, AUTO_SPACELESS_SEASON)
-    return f"{text} + {own}" if season else text
+    return " + ".join([*parts, text] + [own] * season)
 
 
 def check_space_time(text: str) -> None:

@@ -29,7 +29,7 @@ from pipeline.products.tags import run_tags
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import open_series, sized_series, stand_in
+from pipeline.training.series import as_asked, open_series, sized_series, stand_in
 
 PERIODS = "periods"
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
@@ -93,10 +93,11 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     for label, time in zip(labels, times, strict=True):
         directory = staging if label == latest else staging / PERIODS / label
         directory.mkdir(parents=True, exist_ok=True)
+        at = model.at(time, drawn)
         given = MapInputs(
             config if label == latest else _mapped_to(config, label),
-            model.at(time, drawn),
-            store.at(label, time).numbered(store.ids),
+            at,
+            as_asked(store.at(label, time), store.ids, at),
             boundaries,
             limits,
             context.place("work/grid.zarr"),
@@ -172,7 +173,8 @@ def _table(
     labels = [*series.periods, *ahead]
     times = [series.time_of(label) for label in labels]
     stores = [
-        partial(stand_in, store, label, time) for label, time in zip(labels, times, strict=True)
+        partial(stand_in, store, label, time, model=model)
+        for label, time in zip(labels, times, strict=True)
     ]
     with context.progress.task("periods", len(labels) * len(shares(output.draws))) as task:
         draws = draw_periods(

@@ -22,11 +22,11 @@ from pipeline.training.effects import input_names, told_effects
 from pipeline.training.fit import fit
 from pipeline.training.modes import KEY as OVERDISPERSION
 from pipeline.training.modes import told_modes
-from pipeline.training.series import open_series, read_series, sized_series
+from pipeline.training.series import as_asked, open_series, read_series, sized_series
 from pipeline.training.update import update_model
 
 Found = TypeVar("Found")
-_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
+_PER_COVARIATE = re.compile(r"(\w+)_(x|still|moving)(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
 def fit_stage(context: StageContext) -> dict[str, Any]:
@@ -78,6 +78,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
     told = model if config.series is None else model.at(config.series.times[-1])
+    store = as_asked(store, found.ids, told)
     slopes = _coefficients(told, store.covariates)
     if slopes:
         listed = ", ".join(
@@ -96,8 +97,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "converged": training.converged,
         "stopped": training.stopped,
         "convergence": convergence,
-        "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
-        "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
+        "hyperparameters": _with_covariates(model.named_hyperparameters(), model, store.covariates),
+        "hyperparameter_intervals": _with_covariates(_intervals(model), model, store.covariates),
         "coefficients": slopes,
         "effects": told_effects(told, store, config),
         **modes,
@@ -120,6 +121,8 @@ class _Data:
         Of the period that the fit is told of.
     n_pix, n_all : int
         Pixels that are read, and that they stand for.
+    ids : tuple of str
+        Areas in the order of their numbers.
     """
 
     config: Config
@@ -127,6 +130,7 @@ class _Data:
     store: BagStore
     n_pix: int
     n_all: int
+    ids: tuple[str, ...]
 
 
 def _single(context: StageContext) -> _Data:
@@ -134,7 +138,7 @@ def _single(context: StageContext) -> _Data:
     config = sized(context.config, whole.sizes)
     place = context.place("work/thinned-fit.zarr")
     store = thinned_store(whole, place, config.fit.area_pixels, config.fit.seed)
-    return _Data(config, store, store, store.n_pix, whole.n_pix)
+    return _Data(config, store, store, store.n_pix, whole.n_pix, whole.ids)
 
 
 def _series(context: StageContext) -> _Data:
@@ -144,7 +148,7 @@ def _series(context: StageContext) -> _Data:
     stores = series.thinned(place, config.fit.area_pixels, config.fit.seed)
     source = series.source(stores)
     last = next(store for store in reversed(stores) if store.in_training.any())
-    return _Data(config, source, last.numbered(series.ids), source.n_pix, series.n_pix)
+    return _Data(config, source, last, source.n_pix, series.n_pix, series.ids)
 
 
 def convergence_of(training: Training) -> dict[str, float | None]:
@@ -207,12 +211,16 @@ def _intervals(model: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def _with_covariates(values: dict[str, Found], covariates: tuple[str, ...]) -> dict[str, Found]:
+def _with_covariates(
+    values: dict[str, Found], model: Any, covariates: tuple[str, ...]
+) -> dict[str, Found]:
     """Replace the numbers of covariates by their names."""
+    first_moving = len(covariates) - getattr(model, "moving_covariates", 0)
     named = {}
     for name, value in values.items():
         found = _PER_COVARIATE.fullmatch(name)
         if found:
-            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
+            first = first_moving if found[2] == "moving" else 0
+            name = f"{found[1]}{found[3]}[{covariates[first + int(found[4])]}]"
         named[name] = value
     return named

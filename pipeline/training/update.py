@@ -21,7 +21,7 @@ from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.size_defaults import settings
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import open_series, sized_series
+from pipeline.training.series import as_asked, open_series, sized_series
 
 #: Of the keys of the fit's record that an update leaves as they are.
 _SETTINGS = ("model", "fit")
@@ -142,8 +142,8 @@ def _foreseen(
 ) -> dict[str, Any]:
     """Return how the new counts of a period compare to what the model had foreseen."""
     config = context.config
-    areas = store.at(label).training.numbered(store.ids)
     rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
+    areas = as_asked(store.at(label).training, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
     drawn, y = np.concatenate(counts, axis=1), areas.y

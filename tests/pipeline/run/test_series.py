@@ -224,3 +224,18 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
         fit(there, source, client)
     for name, value in here.state_.params.items():
         np.testing.assert_array_equal(value, there.state_.params[name], err_msg=name)
+
+
+def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
+    config = write_inputs(tmp_path, 3, more=EVALUATE)
+    text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")
+    own = 'kernel: "rbf(still) + smooth(moving) + matern12(space) * time(matern12)"'
+    text = text.replace("n_season: 4}", f"n_season: 4}}\n  {own}")
+    config.write_text(text, encoding="utf-8")
+    assert main(["run", str(config), "--quiet"]) == 0
+    write_months(tmp_path, 4)
+    assert main(["update", str(config), "--quiet"]) == 0
+    told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))
+    named = told["stages"]["fit"]["summary"]["hyperparameters"]
+    assert "smooth.variance[rain]" in named
+    assert "area.variance" not in named
