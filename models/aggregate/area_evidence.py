@@ -63,6 +63,105 @@ class Evidence:
     precision: float
 
 
+class Linearised:
+    """The aggregates ``v`` of areas to first order around a fit, and what responses say of them.
+
+    Parameters
+    ----------
+    model : VBAgg
+    fixed : dict of arrays
+        Constants of the fit.
+    params : dict of arrays
+        What its blocks are evaluated with.
+    bags : BagBlock
+        Areas, of few pixels each.
+
+    Attributes
+    ----------
+    b : (n_pix,) float64
+        ``v = offset + sum_i b_i f_i``.
+    z : (n_pix, n_dim) float64
+        Scaled inputs.
+    ones, offset : (n_area,) float64
+        Sums of ``b``, and what ``v`` has besides.
+    bent : (n_area,) float64
+        What a variance of ``f`` inside the area adds to ``v``.
+    start : (n_area,) float64
+        ``v`` at the mode of the responses' density and its factor.
+    by_factor : (n_area,) float64
+        What a factor on the rate adds to ``v``, to first order, per unit of its logarithm.
+    moves : bool
+        Whether sites are other ones where ``v`` is another.
+    usable : bool
+        Whether there is anything to expand.
+    """
+
+    def __init__(self, model: SurfaceModel, fixed: Arrays, params: Arrays, bags: BagBlock) -> None:
+        link, likelihood = model.resolved_link, model.resolved_likelihood
+        self._link = link
+        self._seen = seen = Observation.of(likelihood, link, params, bags)
+        fitted = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=False)
+        m, s = np.asarray(fitted.m, dtype=np.float64), np.asarray(fitted.s, dtype=np.float64)
+        rate, slope = link.moments(m, s, 1)
+        self._total = total = np.maximum(segment_sum(seen.p, seen.offsets), LEAST)
+        level = segment_sum(seen.p * rate, seen.offsets) / total
+        v0 = _inverse(link, np.maximum(level, LEAST) if likelihood.positive else level)
+        bag = np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets))
+        b = seen.p * slope / (total * link.slope(v0))[bag]
+        b = np.maximum(b, 0.0)  # one branch of the square link
+        known = bool(np.isfinite(b).all() and np.isfinite(v0).all() and b.any())
+        self.b = b = np.nan_to_num(b, nan=0.0, posinf=0.0)
+        self.z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
+        self.ones = segment_sum(b, seen.offsets)
+        self.offset = v0 - segment_sum(b * m, seen.offsets)
+        self.bent = 0.5 * _slope_of_slope(link, v0) / link.slope(v0)
+        # A law whose own parameters move has its sites at the mode under each: found by Newton's
+        # steps from the last. A factor's noise stands beside the sites, which stay where they are;
+        # those of a quadratic log density are the same everywhere.
+        self.start, self.moves = v0, not likelihood.quadratic
+        # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
+        self.by_factor = np.asarray(link.value(v0) / link.slope(v0))
+        self.base, tau2 = likelihood.without_factor(seen.params)
+        if tau2 > 0.0:
+            self.moves = False
+            at = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
+            spread = np.full(bags.n_bag, tau2 + SPREAD)
+            mode, _ = mixture_mode(self.base, seen.y, at, seen.params, seen.bag_data, spread)
+            self.start = _inverse(link, np.exp(mode) / total)
+        # With fewer cases than the prior of the level calls few the posterior of the mean is far
+        # from Gaussian; where no rate has a slope there is nothing to expand.
+        self.usable = known and not few_cases(link.name, float(params["mean"][0]), fixed)
+
+    def sites(self, base: dict[str, float], v: np.ndarray) -> Sites:
+        """Return the Gaussian sites of the areas: their places and variances, and a constant.
+
+        Parameters
+        ----------
+        base : dict
+            Parameters of the likelihood without its factor.
+        v : (n_area,) float64
+            Where its log density is expanded to second order.
+        """
+        link, total = self._link, self._total
+        mean = self.base.inside(total * link.value(v), GAP)
+        at = self.base.terms(self._seen.y, mean, base, self._seen.bag_data, order=3)
+        slope = total * link.slope(v)
+        bend = total * _slope_of_slope(link, v)
+        first = at.d1 * slope
+        precision = -(at.d2 * slope**2 + at.d1 * bend)
+        known = precision > LEAST_PRECISION
+        precision = np.maximum(precision, LEAST_PRECISION)
+        first = np.where(known, first, 0.0)
+        constant = at.value + 0.5 * first**2 / precision - 0.5 * np.log(precision)
+        return v + first / precision, 1.0 / precision, float(constant.sum())
+
+    def centres(self, n_feat: int) -> np.ndarray:
+        """Return the centre of each area by people, scaled as the inputs: (n_axis, n_area)."""
+        seen = self._seen
+        axes = self.z[:, n_feat:].T
+        return np.stack([segment_sum(seen.p * axis, seen.offsets) / self._total for axis in axes])
+
+
 class AreaEvidence:
     """``log Z`` around a fit.
 
@@ -79,53 +178,19 @@ class AreaEvidence:
         self._model, self._fixed = model, state.fixed
         params = exactly(model.block_params(state))
         self._kernel = whole_kernel(model._kernel(state.fixed))
-        link, likelihood = model.resolved_link, model.resolved_likelihood
-        self._link, self._likelihood = link, likelihood
-        seen = Observation.of(likelihood, link, params, bags)
-        fitted = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=False)
-        m, s = np.asarray(fitted.m, dtype=np.float64), np.asarray(fitted.s, dtype=np.float64)
-        rate, slope = link.moments(m, s, 1)
-        total = np.maximum(segment_sum(seen.p, seen.offsets), LEAST)
-        level = segment_sum(seen.p * rate, seen.offsets) / total
-        v0 = _inverse(link, np.maximum(level, LEAST) if likelihood.positive else level)
-        bag = np.repeat(np.arange(bags.n_bag), np.diff(bags.offsets))
-        b = seen.p * slope / (total * link.slope(v0))[bag]
-        b = np.maximum(b, 0.0)  # one branch of the square link
-        known = bool(np.isfinite(b).all() and np.isfinite(v0).all() and b.any())
-        b = np.nan_to_num(b, nan=0.0, posinf=0.0)
-        z = scaled_inputs(state.fixed, bags.x, bags.coords, np.float64)
-        self._cov = AverageCovariance(self._kernel, z, b, seen.offsets)
-        self._ones = segment_sum(b, seen.offsets)
-        self._offset = v0 - segment_sum(b * m, seen.offsets)
-        self._total, self._seen = total, seen
+        link, self._likelihood = model.resolved_link, model.resolved_likelihood
+        self._around = around = Linearised(model, state.fixed, params, bags)
+        self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
         self._inside = self._cov(state.params["theta"])[1]
-        self._bent = 0.5 * _slope_of_slope(link, v0) / link.slope(v0)
-        # A law whose own parameters move has its sites at the mode under each: found by Newton's
-        # steps from the last. A factor's noise stands beside the sites, which stay where they are;
-        # those of a quadratic log density are the same everywhere.
-        self._at, self._moves = v0, not likelihood.quadratic
-        # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
-        self._by_factor = np.asarray(link.value(v0) / link.slope(v0))
-        self._base, tau2 = likelihood.without_factor(seen.params)
-        if tau2 > 0.0:
-            self._moves = False
-            t = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
-            spread = np.full(bags.n_bag, tau2 + SPREAD)
-            mode, _ = mixture_mode(self._base, seen.y, t, seen.params, seen.bag_data, spread)
-            self._at = _inverse(link, np.exp(mode) / total)
-        # With fewer cases than the prior of the level calls few the posterior of the mean is far
-        # from Gaussian; where no rate has a slope there is nothing to expand.
-        few = few_cases(link.name, float(params["mean"][0]), state.fixed)
-        self.usable = known and not few
-        self._level = _level_site(link, float(params["mean"][0]), state.fixed)
+        self._at = around.start
+        self.usable = around.usable
+        self._level = level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
         self.side = side_of(state.fixed) or 1.0
         self._sites: tuple[tuple[float, ...], Sites] | None = None
         self._neighbour = None
         if bags.coords is not None and bags.n_bag > 1:
-            axes = z[:, bags.x.shape[1] :].T
-            centre = [segment_sum(seen.p * axis, seen.offsets) / total for axis in axes]
-            self._neighbour = _nearest(np.stack(centre, axis=1))
+            self._neighbour = nearest(around.centres(bags.x.shape[1]).T)
 
     def at(self, x: np.ndarray) -> Evidence | None:
         """Evaluate.
@@ -144,18 +209,19 @@ class AreaEvidence:
         params = dict(zip(self._likelihood.parameters, own.tolist(), strict=True))
         cov, inside = self._cov(theta)
         # Psi is not linear: the more f varies inside an area, the further its mean is from f's.
-        prior_mean = self._offset + self._bent * (inside - self._inside)
+        around = self._around
+        prior_mean = around.offset + around.bent * (inside - self._inside)
         _, tau2 = self._likelihood.without_factor(params)
-        noise = self._by_factor**2 * tau2
-        prior_mean = prior_mean - 0.5 * self._by_factor * tau2
+        noise = around.by_factor**2 * tau2
+        prior_mean = prior_mean - 0.5 * around.by_factor * tau2
         v = self._at
-        for _ in range(MOST_STEPS if self._moves else 1):
+        for _ in range(MOST_STEPS if around.moves else 1):
             found = self._regress(cov, prior_mean, noise, self._site(params, v))
             if found is None:
                 return None
             value, mean, precision, mode = found
             step = mode - v
-            close = not self._moves or np.abs(step).max() < CLOSE * self.large_sd
+            close = not around.moves or np.abs(step).max() < CLOSE * self.large_sd
             if close:
                 break
             v = v + np.clip(step, -LONGEST * self.large_sd, LONGEST * self.large_sd)
@@ -174,50 +240,22 @@ class AreaEvidence:
     ) -> tuple[float, float, float, np.ndarray] | None:
         """Return the evidence of the sites, mean and precision of the mean, and the mode of v."""
         site, variance, constant = sites
-        whole = cov.copy()
-        whole[np.diag_indices_from(whole)] += variance + noise
-        try:
-            lower = cholesky(whole)
-        except np.linalg.LinAlgError:
+        around = self._around
+        left = site - prior_mean
+        found = regress(cov, left, variance + noise, around.ones, self._level, constant)
+        if found is None:
             return None
-        white = solve_triangular(
-            lower, np.stack([site - prior_mean, self._ones], axis=1), lower=True, check_finite=False
-        )
-        # The prior of the level, expanded around the fit's, is a response of the mean alone.
-        level, known = self._level
-        precision = float(white[:, 1] @ white[:, 1]) + known
-        if not precision > 0.0:
-            return None
-        mean = (float(white[:, 1] @ white[:, 0]) + known * level) / precision
-        square = float(white[:, 0] @ white[:, 0]) + known * level**2 - precision * mean**2
-        value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())
-        value -= 0.5 * float(np.log(precision))
         mode = site
-        if self._moves:
-            off = white[:, 0] - mean * white[:, 1]
-            mode = site - variance * solve_triangular(
-                lower, off, lower=True, trans="T", check_finite=False
-            )
-        return value, mean, precision, mode
+        if around.moves:
+            mode = site - variance * found.pull()
+        return found.value, found.mean, found.precision, mode
 
     def _site(self, params: dict[str, float], v: np.ndarray) -> Sites:
-        """Return the Gaussian sites of the areas: their places and variances, and a constant."""
-        base = {name: params[name] for name in self._base.parameters}
+        """Return the sites; those that do not move are kept."""
+        base = {name: params[name] for name in self._around.base.parameters}
         key = tuple(base.values())
-        if self._moves or self._sites is None or self._sites[0] != key:
-            link, total = self._link, self._total
-            mean = self._base.inside(total * link.value(v), GAP)
-            at = self._base.terms(self._seen.y, mean, base, self._seen.bag_data, order=3)
-            slope = total * link.slope(v)
-            bend = total * _slope_of_slope(link, v)
-            first = at.d1 * slope
-            precision = -(at.d2 * slope**2 + at.d1 * bend)
-            known = precision > LEAST_PRECISION
-            precision = np.maximum(precision, LEAST_PRECISION)
-            first = np.where(known, first, 0.0)
-            constant = at.value + 0.5 * first**2 / precision - 0.5 * np.log(precision)
-            made = (v + first / precision, 1.0 / precision, float(constant.sum()))
-            self._sites = (key, made)
+        if self._around.moves or self._sites is None or self._sites[0] != key:
+            self._sites = (key, self._around.sites(base, v))
         return self._sites[1]
 
     def noise_share(self, x: np.ndarray, sd: float) -> float:
@@ -230,22 +268,100 @@ class AreaEvidence:
             Deviation of the noise: of a factor on the mean, or in units of the responses'.
         """
         theta, field = x[: self._kernel.n_theta], 0.0
-        here = np.arange(self._offset.size)
+        around = self._around
+        here = np.arange(around.ones.size)
         if self._neighbour is not None:
             for number, term in enumerate(self._cov.terms):
                 if getattr(term.kernel, "spatial", False):
                     k = self._cov.term(number, theta)
                     field += float(np.mean(np.diag(k) - k[here, self._neighbour]))
-        scale = self._by_factor if self._likelihood.positive else 1.0
+        scale = around.by_factor if self._likelihood.positive else 1.0
         noise = float(np.mean((scale * sd) ** 2))
         return noise / (noise + max(field, 0.0))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Gaussian regression between areas, with a mean of flat prior.
+
+    Attributes
+    ----------
+    value : float
+        Its log density, nats.
+    mean, precision : float
+        Of the posterior of the mean.
+    lower : (n_area, n_area) float64
+    off : (n_area,) float64
+        What is left of the responses, whitened by ``lower``.
+    """
+
+    value: float
+    mean: float
+    precision: float
+    lower: np.ndarray
+    off: np.ndarray
+
+    def pull(self) -> np.ndarray:
+        """Return the inverse covariance times what is left: (n_area,)."""
+        found: np.ndarray = solve_triangular(
+            self.lower, self.off, lower=True, trans="T", check_finite=False
+        )
+        return found
+
+
+def regress(
+    cov: np.ndarray,
+    responses: np.ndarray,
+    noise: np.ndarray,
+    ones: np.ndarray,
+    level: tuple[float, float],
+    constant: float = 0.0,
+) -> Regression | None:
+    """Regress responses whose prior covariance is known.
+
+    Parameters
+    ----------
+    cov : (n_area, n_area) float64
+    responses, noise : (n_area,) float64
+        And the variance of their noise.
+    ones : (n_area,) float64
+        What the mean adds to each.
+    level : tuple of float
+        Place and precision of a response of the mean alone, :func:`level_site`.
+    constant : float
+        Of the log density.
+
+    Returns
+    -------
+    Regression
+        None where the covariance is not positive definite, or nothing tells of the mean.
+    """
+    whole = cov.copy()
+    whole[np.diag_indices_from(whole)] += noise
+    try:
+        lower = cholesky(whole)
+    except np.linalg.LinAlgError:
+        return None
+    white = solve_triangular(
+        lower, np.stack([responses, ones], axis=1), lower=True, check_finite=False
+    )
+    # The prior of the level, expanded around the fit's, is a response of the mean alone.
+    place, known = level
+    precision = float(white[:, 1] @ white[:, 1]) + known
+    if not precision > 0.0:
+        return None
+    mean = (float(white[:, 1] @ white[:, 0]) + known * place) / precision
+    square = float(white[:, 0] @ white[:, 0]) + known * place**2 - precision * mean**2
+    value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())
+    value -= 0.5 * float(np.log(precision))
+    return Regression(value, mean, precision, lower, white[:, 0] - mean * white[:, 1])
 
 
 def _inverse(link: Link, level: np.ndarray) -> np.ndarray:
     return np.array([link.inverse(float(each)) for each in level])
 
 
-def _level_site(link: Link, mean: float, fixed: Arrays) -> tuple[float, float]:
+def level_site(link: Link, mean: float, fixed: Arrays) -> tuple[float, float]:
     """Return place and precision of the prior of the level, to second order around a mean."""
     slopes = [log_prior_level(link.name, mean + by, fixed)[1] for by in (-STEP, 0.0, STEP)]
     precision = (slopes[0] - slopes[2]) / (2.0 * STEP)
@@ -259,7 +375,7 @@ def _slope_of_slope(link: Link, v: np.ndarray) -> np.ndarray:
     return np.asarray(up - down) / (2.0 * DIFFERENCE)
 
 
-def _nearest(centre: np.ndarray) -> np.ndarray:
+def nearest(centre: np.ndarray) -> np.ndarray:
     """Return the nearest other row of each: (n,)."""
     gap = ((centre[:, None] - centre) ** 2).sum(axis=2)
     np.fill_diagonal(gap, np.inf)

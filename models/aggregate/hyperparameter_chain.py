@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from models.aggregate.area_evidence import AreaEvidence, Evidence
+from models.aggregate.area_evidence import Evidence
 from models.core.protocol import Arrays, State
 from models.gp.kernel_terms import split_terms
 from models.gp.kernels import Kernel
@@ -32,6 +32,27 @@ SIDES = np.log([0.15, 0.3, 0.6, 1.2, 2.4, 5.0, 12.0])  # length-scales, in sides
 EXPLANATIONS = ("noise between areas", "a field shorter than an area", "a field wider than an area")
 AGREE = 6.0  # nats that half the draws may be above the optimum of the bound
 ANYWHERE = 0.1  # share of the jumps that the grid's evidence does not rule
+
+
+class Explorable(Protocol):
+    """What a chain asks of the evidence around a fit.
+
+    Attributes
+    ----------
+    large_sd : float
+        A large deviation of ``f``.
+    side : float
+        Of a typical area, in scaled coordinates.
+    """
+
+    large_sd: float
+    side: float
+
+    def at(self, x: np.ndarray) -> Evidence | None:
+        """Evaluate at hyperparameters without the mean; None where there is no value."""
+
+    def noise_share(self, x: np.ndarray, sd: float) -> float:
+        """Return the noise's share in the variance between neighbouring areas."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +219,7 @@ class _Jumps:
 
 
 def explore(
-    evidence: AreaEvidence,
+    evidence: Explorable,
     phi: np.ndarray,
     covariance: np.ndarray,
     places: Places | None,
@@ -209,7 +230,7 @@ def explore(
 
     Parameters
     ----------
-    evidence : AreaEvidence
+    evidence : Explorable
     phi : (n_phi,) float64
         The fit's: mean, the kernel's parameters, the likelihood's own.
     covariance : (n_phi, n_phi) float64
@@ -276,7 +297,7 @@ def explore(
 
 
 def _jumps(
-    evidence: AreaEvidence, start: np.ndarray, three: np.ndarray, lattice: list[np.ndarray]
+    evidence: Explorable, start: np.ndarray, three: np.ndarray, lattice: list[np.ndarray]
 ) -> _Jumps | None:
     """Return jumps by the evidence on the grid, the other parameters as they are."""
     value = np.full(tuple(map(len, lattice)), -np.inf)

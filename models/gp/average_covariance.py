@@ -55,8 +55,16 @@ class AverageCovariance:
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
         self._known: list[OrderedDict[bytes, Part]] = [OrderedDict() for _ in self.terms]
 
-    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(
+        self, theta: np.ndarray, share: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the covariances of the whole function's averages, and what they lack of ``f``'s.
+
+        Parameters
+        ----------
+        theta : (n_theta,) float64
+        share : (n_term,) float64, optional
+            Factor of the covariances of each term; 1 where not given.
 
         Returns
         -------
@@ -68,7 +76,7 @@ class AverageCovariance:
         total, inside = np.zeros((self._n_area, self._n_area)), np.zeros(self._n_area)
         for number in range(len(self.terms)):
             k, lacking = self._part(number, theta)
-            total += k
+            total += k if share is None else share[number] * k
             if lacking is not None:
                 inside += lacking
         return total, inside

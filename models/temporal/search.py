@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.fit_memory import Memory, Search
+from models.aggregate.hyperparameter_chain import Chain, explore
 from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
-from models.aggregate.refinement import Members, Refinement, stages_of
+from models.aggregate.refinement import MOST_CHAINED, Members, Refinement, stages_of
 from models.aggregate.site_evidence import STEP
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, State, Stats, override
+from models.temporal.pooled_evidence import PooledEvidence, find_pooled_places
 from models.temporal.profile import HeldSites, TemporalProfile
 from models.temporal.temporal_model import TemporalModel
+from models.training.few_pixels import ALL_PIXELS
 
 # Of all hyperparameters, in logarithms: nearer than this the held sites' Hessian is not taken anew.
 # It costs a smoother for each hyperparameter, twice.
@@ -71,15 +74,61 @@ class TemporalSearch(Search):
 
 
 class TemporalMembers(Members):
-    """Draws of the hyperparameters from the normal distribution at the optimum."""
+    """Draws of the hyperparameters by the areas' averages over time, or a normal distribution.
+
+    Parameters
+    ----------
+    search : TemporalSearch
+    model : TemporalModel
+    profile : TemporalProfile
+        Of the few pixels of the climb.
+    pieces : FewByPeriod
+        These pixels.
+    """
+
+    def __init__(
+        self,
+        search: TemporalSearch,
+        model: TemporalModel,
+        profile: TemporalProfile,
+        pieces: FewByPeriod,
+    ) -> None:
+        super().__init__(search)
+        self._space_time, self._few, self._pieces = model, profile, pieces
 
     @override
     def init(self, state: State) -> State:
         search, memory = self._search, Memory.of(state)
         phi, covariance = search.few.pack(state.params), memory.inverse
+        chain = self._explored(state, phi, covariance)
+        if chain is not None:
+            rows = chain.representatives(search.n_member)
+            return replace(memory, draws=chain.phi[rows], fall=chain.fall[rows]).into(state)
         offsets = member_offsets(covariance, search.n_member, search.model.seed)
         fall = fall_at(offsets, covariance)
         return replace(memory, draws=phi + offsets, fall=fall).into(state)
+
+    def _explored(self, state: State, phi: np.ndarray, covariance: np.ndarray) -> Chain | None:
+        """Return a chain on the evidence of the averages; None where it does not tell."""
+        model, n_area = self._space_time, int(state.fixed["n_area"][0])
+        if model.priors != "weak" or not 1 < n_area <= MOST_CHAINED:
+            return None
+        basis, now = self._few.smoothed(state)
+        shared = model.shared_params(state)
+        periods = {
+            t: (
+                {**shared, **basis.block_arrays(now.mean[t], now.cov[t])},
+                model.with_area(shared, bags),
+            )
+            for t, bags in self._pieces.blocks.items()
+        }
+        with np.errstate(all="ignore"):
+            curvature = np.linalg.inv(covariance)
+            evidence = PooledEvidence(model, state, periods, curvature)
+            if not evidence.usable:
+                return None
+            places = find_pooled_places(model, state)
+            return explore(evidence, phi, covariance, places, self._search.model.seed)
 
     @staticmethod
     @override
@@ -116,8 +165,8 @@ class TemporalRefinement(Refinement):
             return sums.parts(({**params, **wanted}, blocks[t]) for t, params in asked)
 
         whole = few = TemporalProfile(model, ask, sorted(blocks))
+        pieces = FewByPeriod(model, sums, state, cap or ALL_PIXELS)
         if cap:
-            pieces = FewByPeriod(model, sums, state, cap)
             few = TemporalProfile(model, pieces.sums, sorted(blocks))
         self._search = TemporalSearch(
             model=model,
@@ -131,7 +180,7 @@ class TemporalRefinement(Refinement):
             tolerance=model.nats_left,
             space_time=model,
         )
-        self._stages = stages_of(self._search, TemporalMembers(self._search))
+        self._stages = stages_of(self._search, TemporalMembers(self._search, model, few, pieces))
 
 
 class FewByPeriod:
@@ -153,7 +202,7 @@ class FewByPeriod:
         self._bring = partial(sums.bags, state, cap)
 
     @cached_property
-    def _blocks(self) -> dict[int, BagBlock]:
+    def blocks(self) -> dict[int, BagBlock]:
         """Blocks by period, brought where they are asked for first."""
         bags = self._bring()
         period = bags.bag // self._n_area
@@ -162,7 +211,7 @@ class FewByPeriod:
     def sums(self, asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
         """Return the sums of periods under parameters of their own."""
         few = {"slopes": np.array([slopes]), "thin": np.array([self._cap])}
-        blocks = self._blocks
+        blocks = self.blocks
 
         def one(of: tuple[int, Arrays]) -> Stats:
             t, params = of

@@ -44,6 +44,12 @@ class TemporalModel(SurfaceModel, Protocol):
     def shared_params(self, state: State) -> Arrays:
         """Return what the blocks of all periods need alike."""
 
+    def split_times(self, fixed: Arrays) -> np.ndarray:
+        """Return the number of the time of each of the kernel's split terms."""
+
+    def with_area(self, params: Arrays, block: BagBlock) -> BagBlock:
+        """Return a block whose inputs hold the number of the area, where the kernel has them."""
+
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
         """Return the sums of a block."""
 
