@@ -40,6 +40,7 @@ from models.temporal.time_text import STILL
 
 DIFFERENCE = 0.1  # of a logarithm: step of the averages' curvature
 LEAST_SHARE = 1e-6
+LASTING = 0.5
 
 
 class PooledEvidence:
@@ -161,6 +162,8 @@ class PooledEvidence:
         cross = curvature[1:, 0]
         whole = curvature[1:, 1:] - np.outer(cross, cross) / max(curvature[0, 0], LEAST_SHARE)
         slope, bend = self._differences(n)
+        told = self._told_by_averages()
+        whole[told] = whole[:, told] = bend[told] = bend[:, told] = slope[told] = 0.0
         value, vector = np.linalg.eigh(0.5 * ((whole - bend) + (whole - bend).T))
         self._bend = (vector * np.maximum(value, 0.0)) @ vector.T
         # The bound has its optimum here. Of what the averages tell by their slope the differences
@@ -169,6 +172,19 @@ class PooledEvidence:
         size = np.linalg.eigh(bend)
         known = (size[1] * np.abs(size[0])) @ size[1].T
         self._slope = -self._bend @ np.linalg.lstsq(self._bend + known, slope, rcond=1e-8)[0]
+
+    def _told_by_averages(self) -> np.ndarray:
+        """Return the parameters of which differences between periods know nothing, (n,) bool."""
+        found = np.zeros(self._start.size, dtype=bool)
+        n_feat = int(self._fixed["n_feat"][0]) - self._model.moving_covariates
+        n = self._kernel.n_theta
+        kept = self._shares(self._start[n : n + self._n_time])
+        for number, term in enumerate(self._cov.terms):
+            still = self._times[number] == STILL
+            of_still = term.columns[1] <= n_feat or getattr(term.kernel, "spatial", False)
+            area = isinstance(term.kernel, Areas) and kept[number] > LASTING
+            found[term.places] |= (still and of_still) or area
+        return found
 
     def _differences(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient and curvature of minus the averages' evidence at the fit."""

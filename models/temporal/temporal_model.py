@@ -17,6 +17,7 @@ class TemporalModel(SurfaceModel, Protocol):
     """A model whose rates follow one sparse Gaussian process in each period, tied over time."""
 
     nats_left: float
+    moving_covariates: int
 
     @property
     def n_member(self) -> int:
