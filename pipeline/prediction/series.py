@@ -75,7 +75,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
     ahead = series.following(config.output.forecast)
     table = _table(context, config, store, model, ahead)
-    revised = _revised(context, config, table) if context.update else []
+    fitted = context.record.get("fit", {}).get("summary", {})
+    revised = _revised(context, config, table) if fitted.get("updated") else []
     if revised:
         context.progress.log(
             f"predict: {name_first(revised, 12)}: changed by more than was uncertain of it, and "
