@@ -46,6 +46,10 @@ def _data_support(prediction: Any, _: Any, at: RasterContext) -> Any:
     return data_support(model, prediction, x, coords)
 
 
+def _seasonal(config: Config) -> bool:
+    return config.time is not None and config.time.step != "year"
+
+
 DATA_SUPPORT = RasterProduct(
     file="data_support.tif",
     description="share of the prior variance of the surface that the data removed",
@@ -80,6 +84,27 @@ RATE_RELATIVE_SD = RasterProduct(
     low=0.0,
     ramp="spread",
     group="Uncertainty",
+)
+OUTBREAK = RasterProduct(
+    file="outbreak.tif",
+    description="probability that the {quantity} is above the upper quartile of its season",
+    values=lambda found, _, __: found["outbreak"],
+    wanted=_seasonal,
+    from_draws=True,
+    group="Season",
+    **_PROBABILITY,
+)
+ANOMALY = RasterProduct(
+    file="anomaly.tif",
+    description="{quantity} as a multiple of the mean of its season in other years",
+    unit="1",
+    values=lambda found, _, __: found["anomaly"],
+    wanted=_seasonal,
+    low=0.0,
+    high=2.0,
+    ramp="change",
+    from_draws=True,
+    group="Season",
 )
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
@@ -237,6 +262,8 @@ PRODUCTS: list[Product] = [
         **_PROBABILITY,
     ),
     DATA_SUPPORT,
+    OUTBREAK,
+    ANOMALY,
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RasterProduct(
