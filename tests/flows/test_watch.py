@@ -51,6 +51,8 @@ def test_counts_that_look_cut_off_start_no_run(country, tmp_path, started, monke
     assert "cases.csv: taken as it is" in capsys.readouterr().out
     assert len(watch.watch_map.fn(str(config))) == 1
     assert len(started) == 1
+    assert watch.watch_map.fn(str(config)) == []  # it knows them now
+    assert len(started) == 1
 
 
 def test_a_month_and_a_correction_start_runs_of_the_latest(tmp_path, started):
