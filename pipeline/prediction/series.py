@@ -27,6 +27,7 @@ from pipeline.prediction.seasons import NAMES, SeasonMaps, Year, same_season
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
+from pipeline.products.periods import PERIODS
 from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
 from pipeline.products.tags import run_tags
@@ -35,7 +36,6 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.series import open_series, sized_series, stand_in
 
-PERIODS = "periods"
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
 

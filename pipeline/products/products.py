@@ -162,6 +162,12 @@ STAC_ITEM = Product(
     stage="report",
     roles=("metadata",),
 )
+STAC_PERIOD = Product(
+    file="stac/item_{period}.json",
+    description="STAC item of each other mapped period, of a run with `time`",
+    stage="report",
+    roles=("metadata",),
+)
 QGIS_PROJECT = Product(
     file="disagg.qgz",
     description="QGIS project of all maps and the areas, styled and grouped",
@@ -299,6 +305,7 @@ PRODUCTS: list[Product] = [
     QGIS_PROJECT,
     STAC_COLLECTION,
     STAC_ITEM,
+    STAC_PERIOD,
     RUN_RECORD,
 ]
 

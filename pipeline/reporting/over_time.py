@@ -12,14 +12,16 @@ from markupsafe import Markup
 
 from geo.writers.colours import Scale
 from pipeline.config.schema import Config
+from pipeline.products.periods import over_time, rasters_over_time
 from pipeline.products.product_types import Layer
-from pipeline.products.products import PERIODS_PARQUET, layers
+from pipeline.products.products import PERIODS_PARQUET
 from pipeline.reporting.rasters import data_uri, key_of, read_limited, shade
 from pipeline.reporting.tables import Cell
 from pipeline.reporting.words import number
 
 CELLS = 500_000  # areas times periods, at most: earlier periods are left out
 SHOWN = 60  # last periods of a small line
+LINES = 5_000  # areas, at most, that have one
 WIDTH, HEIGHT, EDGE = 110, 24, 2  # of it, pixels
 
 
@@ -32,7 +34,7 @@ def read_periods(config: Config, out: Path) -> pd.DataFrame | None:
 def time_layers(
     config: Config, out: Path, table: pd.DataFrame | None, ids: Sequence[str], n_pixel: int
 ) -> list[dict[str, Any]]:
-    """Return the layers of the map over time; those of fewer than two periods are left out.
+    """Return the layers of the map over time, of two periods or more; those of most are first.
 
     Parameters
     ----------
@@ -55,34 +57,15 @@ def time_layers(
     if table is None:
         return []
     ahead = dict(zip(table["period"], table["forecast"].astype(bool), strict=True))
-    wanted = {
-        layer.name: layer for layer in (*layers(config), *layers(config, from_draws=True))
-    }  # fmt: skip
-    mean = config.response_kind.mean_map
-    chosen = [(mean, "rate"), ("outbreak", "outbreak"), ("anomaly", "anomaly")]
-    found = [
-        _of_areas(wanted[name], table, column, ids, ahead)
-        for name, column in chosen
-        if name in wanted
+    of_areas = [
+        _of_areas(layer, table, layer.name if layer.name in table else "rate", ids, ahead)
+        for layer in over_time(config)
     ]
-    there = {
-        name: {label: path for label in ahead if (path := _raster(config, out, label, name))}
-        for name, _ in chosen
-        if name in wanted
-    }
-    n_picture = sum(len(paths) for paths in there.values())
-    found += [
-        _of_pixels(wanted[name], paths, ahead, n_pixel // n_picture)
-        for name, paths in there.items()
-        if len(paths) > 1
-    ]
-    return [each for each in found if len(each["frames"]) > 1]
-
-
-def _raster(config: Config, out: Path, label: str, name: str) -> Path | None:
-    folder = out if label == config.period else out / "periods" / label
-    path = folder / f"{name}.tif"
-    return path if path.is_file() else None
+    rasters = rasters_over_time(config, out)
+    n_picture = sum(len(paths) for _, paths in rasters)
+    of_pixels = [_of_pixels(*each, ahead, n_pixel // n_picture) for each in rasters]
+    known = [each for each in (*of_pixels, *of_areas) if len(each["frames"]) > 1]
+    return sorted(known, key=lambda each: -len(each["frames"]))
 
 
 def _layer(layer: Layer, what: str, scale: Scale, frames: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,11 +117,11 @@ def _of_areas(
 
 
 def area_lines(table: pd.DataFrame | None) -> dict[str, Cell]:
-    """Return the rate of each area over time as a small line, by id.
+    """Return the rate of each area over time as a small line, by id; none of very many areas.
 
     It is sorted by the last known rate over the mean.
     """
-    if table is None:
+    if table is None or table["id"].nunique() > LINES:
         return {}
     last = table["period"].unique()[-SHOWN:]
     shown = table[table["period"].isin(last)]
@@ -164,8 +147,9 @@ def _line(rows: pd.DataFrame) -> Cell:
         for kind, part in parts
         if part.size > 1
     )
+    # Without a <title>: the search of the table would find its words.
     drawn = Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-        'aria-label="{told}"><title>{told}</title>{lines}</svg>'
+        'aria-label="{told}">{lines}</svg>'
     ).format(w=WIDTH, h=HEIGHT, told=told, lines=lines)
     return Cell(drawn, float(rate[past[-1]] / rate[past].mean()))

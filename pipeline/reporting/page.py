@@ -35,7 +35,8 @@ from pipeline.training.modes import KEY as OVERDISPERSION
 
 PART = "\u2013 "  # before rows that are parts of the row above
 LINES = (
-    " Over time: the {rate} in each period, forecasts in red; sorted by the last one over the mean."
+    " Over time: the {rate} in each period, from 0 to the largest of the area, forecasts in red; "
+    "sorted by the last known one over the mean."
 )
 N_FIRST = 4  # cautions of the first screen
 

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import pystac
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
@@ -198,3 +199,9 @@ def test_a_month_is_published_by_an_update(harness, tmp_path):
     versions = list_versions(tmp_path / "out/published")
     assert [each.period for each in versions] == ["2024-05", "2024-06"]
     assert current_version(tmp_path / "out/published").name == "v0002"
+    # The maps of other periods are published with it: its catalogue leads to no missing file.
+    collection = tmp_path / "out/published/current/stac/collection.json"
+    items = list(pystac.Collection.from_file(str(collection)).get_items())
+    assert len(items) == 3
+    for asset in (each for item in items for each in item.assets.values()):
+        assert Path(asset.get_absolute_href()).exists(), asset.href

@@ -5,35 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
 import rasterio
-import shapely
 import xarray as xr
 
 import models
-from pipeline.cli.main import main
 from pipeline.prediction.seasons import against_season, same_season
 from pipeline.store.bag_store import BagStore
 from tests.pipeline.series_inputs import (
-    RES,
+    LIKE,
+    N_DRAW,
+    QUARTERS,
     area_of_pixel,
-    areas,
     elevation,
     people,
     rain,
-    true_rate,
-    write_inputs,
-    write_raster,
 )
-
-WHOLE_RUNS = True
-
-QUARTERS = ("2022-Q1", "2022-Q2", "2022-Q3", "2022-Q4", "2023-Q1", "2023-Q2")
-LIKE = (0, 1, 2, 3, 0, 1)  # the month whose rain and rate each has
-N_DRAW = 400
 
 
 def test_the_same_season_is_that_of_other_years_a_month_earlier_to_a_month_later() -> None:
@@ -60,31 +49,6 @@ def test_the_rule_of_the_third_quartile_written_out() -> None:
         assert outbreak[k] == sum(v > limit for v in rate[:, k]) / 50
         means = [sum(others[d, y, k] for y in years) / len(years) for d in range(50)]
         assert anomaly[k] == pytest.approx(np.median(rate[:, k] / means))
-
-
-@pytest.fixture(scope="module")
-def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the output of six quarters, two years alike; area A00 is one pixel of what it was."""
-    directory = tmp_path_factory.mktemp("quarters")
-    config = write_inputs(directory)
-    frame = areas()
-    west, _, _, north = frame.geometry[0].bounds
-    frame.loc[0, "geometry"] = shapely.box(west, north - RES, west + RES, north)
-    gpd.GeoDataFrame(frame).to_file(directory / "areas.gpkg", driver="GPKG")
-    rng, rows, inside = np.random.default_rng(5), [], area_of_pixel().ravel()
-    inside = np.where((inside == 0) & (np.arange(inside.size) > 0), 16, inside)
-    for quarter, month in zip(QUARTERS, LIKE, strict=True):
-        write_raster(directory / f"rain_{quarter}.tif", rain(month))
-        expected = np.bincount(inside, (people() * true_rate(month)).ravel())[:16]
-        rows += [(f"A{k:02d}", quarter, n) for k, n in enumerate(rng.poisson(expected))]
-    table = pd.DataFrame(rows, columns=["id", "month", "cases"])
-    table.to_csv(directory / "cases.csv", index=False)
-    text = config.read_text(encoding="utf-8").replace("{step: month}", "{step: quarter}")
-    text = text.replace("draws: 40", f"draws: {N_DRAW}").replace('["2024-01"]', '["2022-Q1"]')
-    config.write_text(text + "evaluate: {schemes: []}\n", encoding="utf-8")
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(config), "--quiet"]) == 0
-    return directory / "out"
 
 
 def _band(path: Path) -> np.ndarray:
