@@ -51,8 +51,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     progress = context.progress
     work = work_dir(context.config)
     known = read_series(context.config)
-    if context.update:
-        return update_model(context, known)
+    if context.update and known:
+        updated = update_model(context, known)
+        if updated is not None:
+            return updated
     found = _single(context) if context.config.series is None else _series(context)
     config, source, store = found.config, found.source, found.store
     if found.n_pix < found.n_all:
