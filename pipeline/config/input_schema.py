@@ -8,12 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
 from geo.sources.raster_header import BandChoice, RasterHeader
 from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
 from pipeline.responses.registry import words
+
+MOST_LAG = 120  # periods
 
 
 class Areas(Section):
@@ -251,15 +254,64 @@ class Raster(Section):
         return RasterHeader(self.nodata, self.crs, self.scale, self.offset, self.units)
 
 
-class Population(Raster):
+class Cube(Raster):
+    """A raster, or a cube of which each period has several steps."""
+
+    aggregate: Literal["sum", "mean", "max", "min"] | None = Field(
+        None,
+        description="how the steps of a period become one value, for a NetCDF or Zarr with steps "
+        "of a day, say; `time`, the run's period by default, then says which: 2024-03, or first "
+        "and last day, 2024-03-01/2024-03-31",
+    )
+
+    @model_validator(mode="after")
+    def _of_a_period(self) -> Cube:
+        if self.aggregate is None:
+            return self
+        if self.band is not None:
+            found = "aggregate with a band"
+            raise config_error(found=found, remedy="remove one: a band is one step")
+        if self.time is None:
+            remedy = "give the period to aggregate over: time: 2024, say"
+            raise config_error(found="aggregate without a period", remedy=remedy)
+        if "{" not in self.time and days_of(self.time) is None:
+            remedy = "write time as 2024-02, or 2024-02-01/2024-02-29"
+            raise config_error(found=f"`time: {self.time}` is no period", remedy=remedy)
+        return self
+
+    @property
+    def choice(self) -> BandChoice:
+        """The bands to read."""
+        return replace(super().choice, aggregate=self.aggregate)
+
+
+class Population(Cube):
     """``population``: people per pixel, or per km2 with ``density``."""
 
     path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
 
 
-class Covariate(Raster):
+def _lags(value: Any) -> Any:
+    given = value if isinstance(value, list | tuple) else [value]
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
+    if not given or not whole or not all(0 <= each <= MOST_LAG for each in given):
+        raise config_error(remedy=f"give a number of periods from 0 to {MOST_LAG}, or several")
+    if len(set(given)) < len(given):
+        raise config_error(found="a lag twice", remedy="give each once")
+    return tuple(given)
+
+
+class Covariate(Cube):
     """``covariates.<name>``: a raster, its resampling and its transform."""
+
+    lag: Annotated[tuple[int, ...], BeforeValidator(_lags)] = Field(
+        (0,),
+        json_schema_extra=or_one,
+        examples=[1, [0, 1, 2]],
+        description="periods ago, with `time`; several make a covariate of each: rain_lag1 is rain "
+        "of the period before",
+    )
 
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
         "auto", description="method of resampling to the grid"

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from geo.core.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
+from pipeline.config.moving import spread
 from pipeline.config.periods import has_periods, periods_of, place_period
 from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
@@ -65,6 +66,7 @@ def read_config(
         document.values = anchored(document.values, place.parent, place.name, problems)
         if len(problems) > n_before:
             return None
+    document.values = spread(document.values, problems, place.name)
     data = document.values
     series = series_of(data, base, period, problems, place.name, _storage(data, base), periods_of)
     if len(problems) > n_before:

@@ -6,7 +6,7 @@ A period is written again only where something of its own has changed, and touch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ import zarr
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError, Problem, name_first
+from geo.grids.grid import Grid
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
@@ -26,6 +27,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.ingest.checked import suspicions_logged
+from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
 from pipeline.ingest.inputs import Inputs, open_layers
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.responses import read_responses
@@ -70,15 +72,16 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     config, progress = context.config, context.progress
     series = config.series
     assert series is not None
-    prints = Prints.of(context)
+    standing, moving = standing_print(context), config.moving()
+    prints: dict[str, str] = {}
     with tables_kept():
-        _write_standing(context, prints.standing)
+        _write_standing(context, standing)
         store = PixelStore(context.place("work/bags.zarr"))
-        moving = config.moving()
         if moving:
-            with progress.task("periods", len(series.periods)) as task:
-                for label in series.periods:
-                    write_moving(context, store, label, prints.moving[label])
+            prints = moving_prints(context, store.grid, standing)
+            with progress.task("periods", len(prints)) as task:
+                for label, fingerprint in prints.items():
+                    write_moving(context, store, label, fingerprint)
                     task.advance(1)
         frame = read_all(config, store, moving, progress)
     averages = not config.response_kind.adds_up
@@ -89,7 +92,7 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     }
     write_json(
         config.output.dir / SERIES_FILE,
-        {"standing": prints.standing, "moving": dict(prints.moving), "responses": known},
+        {"standing": standing, "moving": prints, "responses": known},
     )
     counted = [label for label in series.periods if (frame["period"] == label).any()]
     last = BagStore.open(context.place("work/bags.zarr"), period=counted[-1])
@@ -100,56 +103,70 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     return {**summary_of(last, config, progress), "periods": list(series.periods)}
 
 
-@dataclass(frozen=True)
-class Prints:
-    """Fingerprints of what stands still, and of what moves in each period.
+def standing_print(context: StageContext) -> str:
+    """Return the fingerprint of what stands still, by those of the stage's inputs."""
+    config, given = context.config, context.inputs
+    moving = config.moving()
+    files, heads = _files(given), tuple(f"{_head(name)}." for name in moving)
+    of_moving = {key for key in files if key.startswith(heads)}
+    sections = {"areas", "grid", "fit.seed", "output.mask"}
+    still = {
+        key: value
+        for key, value in given.items()
+        if key in sections
+        or key.partition(".")[0] in ("code", "library")
+        or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
+    }
+    still["layers"] = fingerprint_value(
+        {name: _described(layer) for name, layer in _layers(config).items() if name not in moving}
+    )
+    return fingerprint_value(still)
 
-    Attributes
+
+def moving_prints(context: StageContext, grid: Grid | None, standing: str) -> dict[str, str]:
+    """Return the fingerprint of what moves in each period, by label.
+
+    Parameters
     ----------
+    context : StageContext
+    grid : Grid or None
+        Of the run.
     standing : str
-    moving : mapping of str to str
-        By label; empty if nothing moves.
+        Fingerprint of what stands still.
+
+    Raises
+    ------
+    InputError
+        If a cube does not have all steps of a period.
     """
+    config, given = context.config, context.inputs
+    series = config.series
+    if series is None or grid is None:
+        message = "a series has a grid once its pixels are written"
+        raise RuntimeError(message)
+    cubes = CubePrints(config.output.dir / CUBES_FILE, grid)
+    each = {}
+    for label in series.periods:
+        own = config.at(label)
+        parts = {}
+        for name in config.moving():
+            key = f"{_head(name)}.path" if label == config.period else f"{_head(name)}.{label}.path"
+            section, file = _layers(own)[name], given.get(key, "")
+            described = _described(section)
+            if section.aggregate is not None:
+                file = cubes.of(own, name, file, described)
+            parts[name] = [file, described]
+        each[label] = fingerprint_value([standing, parts])
+    cubes.write()
+    return each
 
-    standing: str
-    moving: Mapping[str, str]
 
-    @classmethod
-    def of(cls, context: StageContext) -> Prints:
-        """Tell them by the fingerprints of the stage's inputs."""
-        config, given = context.config, context.inputs
-        series, moving = config.series, config.moving()
-        assert series is not None
-        heads = tuple(n if n == "population" else f"covariates.{n}" for n in moving)
-        files = {k for k in given if k.endswith(".path") or k == "grid.like"}
-        of_moving = {key for key in files if key.startswith(tuple(f"{head}." for head in heads))}
-        sections = {"areas", "grid", "fit.seed", "output.mask"}
-        still = {
-            key: value
-            for key, value in given.items()
-            if key in sections
-            or key.partition(".")[0] in ("code", "library")
-            or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
-        }
-        still["layers"] = fingerprint_value(
-            {
-                name: _described(layer)
-                for name, layer in _layers(config).items()
-                if name not in moving
-            }
-        )
-        standing = fingerprint_value(still)
-        if not moving:
-            return cls(standing, {})
-        each = {}
-        for label in series.periods:
-            own = config.at(label)
-            parts = {}
-            for head, name in zip(heads, moving, strict=True):
-                key = f"{head}.path" if label == config.period else f"{head}.{label}.path"
-                parts[name] = [given.get(key, ""), _described(_layers(own)[name])]
-            each[label] = fingerprint_value([standing, parts])
-        return cls(standing, each)
+def _head(name: str) -> str:
+    return name if name == "population" else f"covariates.{name}"
+
+
+def _files(given: Mapping[str, str]) -> set[str]:
+    return {key for key in given if key.endswith(".path") or key == "grid.like"}
 
 
 def _layers(config: Config) -> dict[str, Any]:
