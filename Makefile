@@ -80,11 +80,9 @@ pictures: $(DEV)  ## make the runs and the pictures of the README again, in the 
 bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.pairs
-	$(BIN)/python -m benchmarks.swiss_roll
 	$(BIN)/python -m benchmarks.elevators
 	$(BIN)/python -m benchmarks.responses
 	$(BIN)/python -m benchmarks.madagascar
-	$(BIN)/python -m benchmarks.malaria
 	$(BIN)/python -m benchmarks.country
 	$(BIN)/python -m benchmarks.coordination
 	$(BIN)/python -m benchmarks.plan

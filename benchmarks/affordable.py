@@ -11,7 +11,6 @@ to all areas, and by importance weights. Writes ``benchmarks/results/affordable.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from geo.sources.registry import source_of
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
@@ -118,14 +117,13 @@ def measure(path: Path, changes: dict[str, Any], ways: tuple[str, ...]) -> dict[
 
 def main() -> None:
     """Measure the variants; write the JSON after each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
-    parser.add_argument(
-        "--inducing", type=int, default=60, help="of variants that name none; a tenth of the time"
+    options = parsed(
+        __doc__,
+        "directory",
+        only=list(VARIANTS),
+        inducing=(60, "of variants that name none; a tenth of the time"),
+        results=RESULTS,
     )
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
     target = options.results / "affordable.json"
     kept = json.loads(target.read_text()) if target.is_file() else {}
     for name in options.only:

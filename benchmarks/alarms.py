@@ -14,7 +14,6 @@ the same command goes on where it ended. Writes ``benchmarks/results/alarms.json
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +23,7 @@ import pandas as pd
 
 from benchmarks.grids import Design, Grid, simulate
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from benchmarks.verdicts import write_country
 from models import VBAgg
 from models.aggregate.paired import draw_pair, what_differs
@@ -133,12 +132,7 @@ def compared(seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Compare the pairs that no record has; print and write how many changes were found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, pairs=100, workers=1, records=RECORDS, results=RESULTS)
     settings = hash_settings(DESIGN, N_DRAWS, code=str(code_hashes()))
     path = options.records / "pairs.jsonl"
     rows = run_missing(compared, range(options.pairs), path, settings, options.workers)

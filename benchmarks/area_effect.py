@@ -11,17 +11,15 @@ observed one.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, VBAgg
 from models.gp import priors
 
@@ -180,11 +178,12 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     """Measure country by country, write the JSON after each and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=6, help="countries of 25 and of 50 areas")
-    parser.add_argument("--large", type=int, default=2, help="countries of 200 areas")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        seeds=(6, "countries of 25 and of 50 areas"),
+        large=(2, "countries of 200 areas"),
+        results=RESULTS,
+    )
     path = options.results / "area_effect.json"
     rows: list[dict[str, Any]] = []
     work = [(n, seed) for seed in range(options.seeds) for n in LAYOUT if n < 200]

@@ -10,7 +10,6 @@ blrt`` has the AUC. Writes ``benchmarks/results/blrt.json`` and prints tables.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from benchmarks.mil_baselines import bag_statistics
 from benchmarks.mil_data import load_set, require_folder
 from benchmarks.plain_trees import grow_plain
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, read_results, write_results
 from models import BLRT, Bags
 
 N_BAGS = (200, 400, 800, 1600, 3200)
@@ -191,8 +190,7 @@ def main() -> None:
             parser.error(f"{name} is not one of {', '.join(parts)}")
     require_folder()
     path = args.results / "blrt.json"
-    result = json.loads(path.read_text()) if path.is_file() else {}
-    result.pop("machine", None)
+    result = read_results(path)
     for name in args.parts or parts:
         result[name] = parts[name]()
         write_results(path, result)

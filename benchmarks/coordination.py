@@ -20,7 +20,6 @@ benchmark simulates one.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -34,7 +33,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.country import run
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models.backend.blas import one_blas_thread
 from models.core.protocol import Stats
 from models.training.estimator import Estimator
@@ -271,13 +270,14 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Measure, write JSON and figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--country", type=Path, help="directory with the store of the country")
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--country-steps", type=int, default=40)
-    parser.add_argument("--batch-areas", type=int, default=64)
-    parser.add_argument("--only", choices=["empty", "country"])
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        country={"type": Path, "help": "directory with the store of the country"},
+        steps=100,
+        country_steps=40,
+        batch_areas=64,
+        only={"choices": ["empty", "country"]},
+    )
     path = RESULTS / "coordination.json"
     result = json.loads(path.read_text()) if options.only and path.is_file() else {}
     result.pop("machine", None)

@@ -9,7 +9,6 @@ prints a table.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.report import RESULTS, wait_with_usage, write_results
+from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 
 
 def run(*arguments: str) -> dict[str, float]:
@@ -53,12 +52,13 @@ def measure(directory: Path, size: str, epochs: int) -> dict[str, object]:
 
 def main() -> None:
     """Measure, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--size", choices=["small", "country"], default="country")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        "directory?",
+        epochs=200,
+        size={"choices": ["small", "country"], "default": "country"},
+        results=RESULTS,
+    )
     with tempfile.TemporaryDirectory() as temporary:
         directory = options.directory or Path(temporary) / "country"
         result = measure(directory, options.size, options.epochs)

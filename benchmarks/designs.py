@@ -14,7 +14,6 @@ the rest. Figures of two versions of the code stand side by side under labels (`
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -30,7 +29,7 @@ import numpy as np
 
 from benchmarks.grid_scores import convergence, score
 from benchmarks.grids import AREA_SD, WEAK, Design, Grid, simulate
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import RESULTS, machine, parsed
 from models.backend.blas import one_blas_thread
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
@@ -210,19 +209,20 @@ def main() -> None:
     """Measure what is asked for, then write tables and figure."""
     from benchmarks.design_tables import FIGURE, PAGE, draw, write_page
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--designs", nargs="+", choices=list(DESIGNS), default=list(DESIGNS))
-    parser.add_argument("--grids", type=int, default=N_GRID, help="grids of each design")
-    parser.add_argument("--label", default="now")
-    parser.add_argument("--only-missing", action="store_true")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--kernel", help="instead of the default")
-    parser.add_argument("--inducing", type=int)
-    parser.add_argument("--integrate", help="auto, none or a number of members")
-    parser.add_argument("--results", type=Path, default=RESULTS / "designs.json")
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], help="files of other machines")
-    parser.add_argument("--table", action="store_true", help="tables and figure alone")
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        designs=list(DESIGNS),
+        grids=(N_GRID, "grids of each design"),
+        label="now",
+        only_missing=False,
+        workers=1,
+        kernel=(None, "instead of the default"),
+        inducing=int,
+        integrate=(None, "auto, none or a number of members"),
+        results=RESULTS / "designs.json",
+        merge={"type": Path, "nargs": "+", "default": [], "help": "files of other machines"},
+        table=(False, "tables and figure alone"),
+    )
     path = options.results
     if options.merge:
         merged = read_records(path)

@@ -11,7 +11,6 @@ test; ARD kernel. Individuals are scored on the training bags, bags on the test 
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, Network, Nystrom, VBAgg
 from models.training.estimator import Estimator
 from models.tuning import Split, four_way_split, tune
@@ -118,10 +117,7 @@ def data_path() -> Path:
 
 def main() -> None:
     """Measure, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=10)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, repetitions=10, results=RESULTS)
     if not data_path().is_file():
         raise SystemExit(f"error: {data_path()}: no such file; set DISAGG_SHARED_DATA")
     result = measure(data_path(), options.repetitions)

@@ -13,7 +13,6 @@ line in ``build/gold``; the same command goes on where it ended. Writes
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import time
@@ -24,16 +23,17 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from scipy.special import gamma, kv
 
 from benchmarks.exact_posterior import ExactPosterior
+from benchmarks.grids import matern
 from benchmarks.hmc import effective_size, sample, split_rhat
 from benchmarks.prior_draws import Design, make_geometry
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
 from models.gp.scaling import kernel_of
+from pipeline.evaluation.scores import crps
 
 RECORDS = Path(__file__).parents[1] / "build/gold"
 LEVELS = (50, 80, 90, 95)
@@ -71,7 +71,7 @@ def make_country(case: Case, rng: np.random.Generator) -> tuple[Bags, np.ndarray
     x = bags.x
     linear = x @ np.array(case.slopes)
     curved = 0.8 * np.tanh(2.0 * x[:, 0]) + 0.4 * (x[:, 1] ** 2 - 1.0)
-    k = matern(cdist(bags.coords, bags.coords) / case.range_km, case.smoothness)
+    k = matern(cdist(bags.coords, bags.coords), case.range_km, case.smoothness)
     k[np.diag_indices_from(k)] += 1e-9
     field = case.field_sd * np.linalg.cholesky(k) @ rng.standard_normal(x.shape[0])
     rate = np.exp((curved if case.bent else linear) + field)
@@ -80,13 +80,6 @@ def make_country(case: Case, rng: np.random.Generator) -> tuple[Bags, np.ndarray
     effect = np.exp(case.area_sd * rng.standard_normal(eta.size) - 0.5 * case.area_sd**2)
     y = rng.poisson(eta * effect).astype(np.float64)
     return Bags(x, bags.offsets, y, bags.weight, bags.coords), rate
-
-
-def matern(distance: np.ndarray, smoothness: float) -> np.ndarray:
-    """Return the Matern correlation at distances in units of its range (Rasmussen 2006, 4.14)."""
-    d = np.sqrt(2.0 * smoothness) * np.maximum(distance, 1e-12)
-    value = 2.0 ** (1.0 - smoothness) / gamma(smoothness) * d**smoothness * kv(smoothness, d)
-    return np.where(distance > 1e-10, value, 1.0)
 
 
 def make_model(case: Case) -> VBAgg:
@@ -148,17 +141,6 @@ def run_chains(
     flat = both.reshape(-1, both.shape[2])
     rates = posterior.base * posterior.link.value(flat[:, :-n_hyper])
     return np.asarray(rates), flat[:, -n_hyper:], mixed
-
-
-def crps(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the continuous ranked probability score of draws (n, n_pix) by pixel (n_pix,).
-
-    ``E |X - y| - E |X - X'| / 2``, the second by sorted draws (Gneiting and Raftery 2007, eq. 21).
-    """
-    n = draws.shape[0]
-    weight = 2.0 * np.arange(1, n + 1) - n - 1.0
-    spread = weight @ np.sort(draws, axis=0) / (n * (n - 1.0))
-    return np.asarray(np.abs(draws - truth).mean(axis=0) - spread)
 
 
 def covered(
@@ -269,15 +251,16 @@ def averaged(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--design", nargs="*", choices=list(CASES), default=["poisson", "bent"])
-    parser.add_argument("--countries", type=int, default=1)
-    parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = parsed(
+        __doc__,
+        design={"nargs": "*", "choices": list(CASES), "default": ["poisson", "bent"]},
+        countries=1,
+        draws=4000,
+        chains=4,
+        workers=1,
+        records=RECORDS,
+        results=RESULTS,
+    )
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
     found = {}

@@ -10,15 +10,12 @@ formed 20 times. The fit has to find the length-scale 3 again (paper: 3.05 +- 0.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, read_results, write_results
 from models import Bags
 from models.mil.gpmil.gpmil import GPMIL
 
@@ -110,14 +107,9 @@ def run_line(n_trial: int, n_pool: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--pools", type=int, default=10)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = parsed(__doc__, trials=20, pools=10, results=RESULTS)
     path = args.results / "gpmil.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    result.pop("machine", None)
+    result = read_results(path)
     result["line"] = run_line(args.trials, args.pools)
     write_results(path, result)
 

@@ -15,7 +15,6 @@ Writes ``benchmarks/results/hosts.json``.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.host_network import PREFIX, Host, network, permitted, run_alone
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("store", "scheduler", "first", "second")
@@ -373,12 +372,13 @@ def _site(directory: Path, country: Path) -> Iterator[Site]:
 
 def main() -> int:
     """Make all trials; return 1 if a map differs or a run failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="+", choices=[*TRIALS, "bytes"])
-    parser.add_argument("--out", type=Path, default=RESULTS / "hosts.json")
-    parser.add_argument("--country", type=Path, help="keep the country there for the next time")
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        quick=False,
+        only={"nargs": "+", "choices": [*TRIALS, "bytes"]},
+        out=RESULTS / "hosts.json",
+        country={"type": Path, "help": "keep the country there for the next time"},
+    )
     if (why := permitted()) is not None:
         print(f"error: {why}", file=sys.stderr)
         return 2

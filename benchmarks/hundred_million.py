@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, wait_with_usage, write_results
+from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 
 STAGES = ("simulate", "ingest", "fit", "predict")
 N_WINDOW, WINDOW = 16, 256  # squares of pixels in which the map is compared with the truth
@@ -125,18 +125,17 @@ def _peak_gib() -> float:
 
 def main() -> None:
     """Run all stages, write the JSON and print the table; or, with ``--stage``, one of them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "directory", nargs="?", type=Path, help="folder for rasters, stores and maps"
+    options = parsed(
+        __doc__,
+        "directory?",
+        side=(10_000, "pixels a side"),
+        workers=len(os.sched_getaffinity(0)),
+        keep=(False, "keep rasters, stores and maps"),
+        results=RESULTS,
+        name=("hundred_million", "name of the JSON file"),
+        stage={"choices": STAGES, "help": argparse.SUPPRESS},
+        report={"type": Path, "help": argparse.SUPPRESS},
     )
-    parser.add_argument("--side", type=int, default=10_000, help="pixels a side")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--keep", action="store_true", help="keep rasters, stores and maps")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--name", default="hundred_million", help="name of the JSON file")
-    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
     if options.stage:
         told = stage(options.stage, options.directory, options.side, options.workers)
         options.report.write_text(json.dumps({"peak_gib": _peak_gib(), **told}))

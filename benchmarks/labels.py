@@ -12,7 +12,6 @@ countries and models that were not asked for keep their figures.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 
 from scipy.special import entr
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from pipeline.cli.main import main as disagg
 
 MODELS = {
@@ -75,12 +74,13 @@ def joined(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict
 
 def main() -> None:
     """Run the countries."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--country", action="store_true", help="PG-VGPMIL takes hours there")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        seeds=6,
+        country=(False, "PG-VGPMIL takes hours there"),
+        models=list(MODELS),
+        results=RESULTS,
+    )
     cases = [("small", seed) for seed in range(1, options.seeds + 1)]
     if options.country:
         cases.append(("country", 1))

@@ -37,7 +37,7 @@ import shapely
 from benchmarks.designs import default_model
 from benchmarks.grids import AREA_SD, Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, wait_with_usage, write_results
+from benchmarks.report import RESULTS, read_results, wait_with_usage, write_results
 from models.backend.blas import one_blas_thread
 from pipeline.levels.targeting import Curve, RateClasses, area_curve, rate_keys
 
@@ -292,8 +292,7 @@ def main() -> None:
         predict(options.predict[1], options.predict[0])
         return
     path = options.results / "levels.json"
-    result = json.loads(path.read_text()) if path.is_file() else {}
-    result.pop("machine", None)
+    result = read_results(path)
     if options.cost:
         with tempfile.TemporaryDirectory() as temporary:
             directory = options.directory or Path(temporary) / "country"

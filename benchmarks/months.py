@@ -9,7 +9,6 @@ season that differs in space, an outbreak that moves, and noise between areas an
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import PoissonRegressor
 
+from benchmarks.report import parsed
 from models import Bags, Period, SpaceTime, VBAgg
 
 SIDE, N_AREA, MONTHS, AHEAD, CASES = 60, 80, 24, 3, 6.0
@@ -268,11 +268,12 @@ def update_scores(model: SpaceTime, world: World) -> dict[str, float]:
 
 def main() -> None:
     """Run and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1])
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--settings", type=json.loads, default={})
-    given = parser.parse_args()
+    given = parsed(
+        __doc__,
+        seeds={"type": int, "nargs": "*", "default": [0, 1]},
+        out=OUT,
+        settings={"type": json.loads, "default": {}},
+    )
     rows = []
     for seed in given.seeds:
         rows.append(one_world(seed, given.settings))

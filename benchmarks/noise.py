@@ -17,7 +17,6 @@ integrated, and at the true hyperparameters. ``--table`` computes nothing: it wr
 
 from __future__ import annotations
 
-import argparse
 import time
 import traceback
 from collections.abc import Iterable
@@ -30,7 +29,7 @@ from benchmarks import designs
 from benchmarks.designs import Record, Task
 from benchmarks.exact_areas import ExactAreas
 from benchmarks.grids import FIELD_SD, Design, simulate
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, parsed
 from models.backend.blas import one_blas_thread
 from pipeline.core.sources import code_hash
 
@@ -125,17 +124,18 @@ def _mean(values: list[float]) -> str:
 
 def main() -> None:
     """Measure what is asked for, or write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", default="", help="those whose names hold this text")
-    parser.add_argument("--grids", type=int, default=10)
-    parser.add_argument("--first", type=int, default=FIRST, help="grid")
-    parser.add_argument("--exact", action="store_true", help="the yardstick, not the model")
-    parser.add_argument("--label", default="now")
-    parser.add_argument("--kernel", help="instead of the default")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--results", type=Path, default=PATH)
-    parser.add_argument("--table", action="store_true")
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        worlds=("", "those whose names hold this text"),
+        grids=10,
+        first=(FIRST, "grid"),
+        exact=(False, "the yardstick, not the model"),
+        label="now",
+        kernel=(None, "instead of the default"),
+        workers=1,
+        results=PATH,
+        table=False,
+    )
     records = designs.read_records(options.results)
     if not options.table:
         labels, one = (options.label,), measure

@@ -12,7 +12,6 @@ too). Writes ``benchmarks/results/plan.json``, where other runs are kept, and pr
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -22,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, wait_with_usage, write_results
+from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 
 DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
 EPOCHS = {"small": 5, "country": 1, "waves": 1}
@@ -110,11 +109,7 @@ def _size(paths: Any) -> int:
 
 def main() -> None:
     """Compare, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--runs", nargs="+", choices=list(EPOCHS), default=list(EPOCHS))
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, "directory?", runs=list(EPOCHS), results=RESULTS)
     path = options.results / "plan.json"
     kept = json.loads(path.read_text())["runs"] if path.is_file() else {}
     result: dict[str, Any] = {"note": "the machine had other work meanwhile", "runs": kept}

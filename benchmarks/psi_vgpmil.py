@@ -11,7 +11,6 @@ estimate of ``log Z`` (20). ``python -m benchmarks.mil_papers psi`` has the expe
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.mil_data import load_set
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, read_results, write_results
 from models import PsiVGPMIL
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
@@ -229,8 +228,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     path = options.results / "psi_vgpmil.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    result.pop("machine", None)
+    result = read_results(path)
     for name in options.parts or parts:
         if name not in parts:
             parser.error(f"{name} is not one of {', '.join(parts)}")

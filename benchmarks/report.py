@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -31,6 +32,46 @@ def write_results(path: Path, result: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"machine": machine(), "code": code()}
     path.write_text(json.dumps({**about, **result}, indent=1) + "\n")
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the figures of a file without its machine, none where there is no file."""
+    result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    result.pop("machine", None)
+    return result
+
+
+def parsed(about: str | None, *places: str, **defaults: Any) -> argparse.Namespace:
+    """Parse a benchmark's command line.
+
+    Parameters
+    ----------
+    about : str
+        The module's docstring.
+    *places : str
+        Names of paths; one with a question mark may be left out.
+    **defaults
+        Options by name, each its default, or a pair of default and help. ``False`` is a switch, a
+        list any of its entries, a dictionary the arguments of ``add_argument``; one that may be
+        left out has a type, or None for a text.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    for name in places:
+        one = {"nargs": "?"} if name.endswith("?") else {}
+        parser.add_argument(name.rstrip("?"), type=Path, **one)
+    for name, given in defaults.items():
+        value, about = given if isinstance(given, tuple) else (given, None)
+        how: dict[str, Any] = {"type": type(value), "default": value}
+        if value is False:
+            how = {"action": "store_true"}
+        elif isinstance(value, list):
+            how = {"nargs": "+", "choices": value, "default": value}
+        elif isinstance(value, dict):
+            how = value
+        elif value is None or isinstance(value, type):
+            how = {"type": value or str}
+        parser.add_argument(f"--{name.replace('_', '-')}", **{"help": about, **how})
+    return parser.parse_args()
 
 
 def wait_with_usage(process: subprocess.Popen[Any]) -> resource.struct_rusage:

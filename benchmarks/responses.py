@@ -22,7 +22,6 @@ Each fold leaves a line in ``DIR``; the same command goes on where it ended. Wri
 
 from __future__ import annotations
 
-import argparse
 import functools
 import time
 from collections.abc import Callable
@@ -37,14 +36,20 @@ from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
 from benchmarks.elevators import data_path, make_bags
-from benchmarks.malaria import thinned
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
+from geo.sources.registry import source_of
 from models import Bags, VBAgg
 from models.backend.blas import one_blas_thread
+from models.gp.bag_variance import choose_nodes
 from models.likelihoods.registry import find_likelihood
+from pipeline import BagStore
+from pipeline.config.context import StageContext
+from pipeline.config.reader import load_config
+from pipeline.config.schema import work_dir
 from pipeline.core.sources import code_hashes
 from pipeline.demo.country import simulate_country
+from pipeline.ingest.stage import ingest
 
 N_FOLD, N_DRAWS = 5, 1000
 RECORDS = Path(__file__).parents[1] / "build/responses"
@@ -68,6 +73,34 @@ class Noise:
 def elevators() -> Bags:
     """Return the bags of real rows."""
     return make_bags(data_path(), 0)[0]
+
+
+def thinned(config_path: Path, nodes: int) -> tuple[Bags, np.ndarray]:
+    """Return the areas of the country, each as a sample of its pixels, and their true rates."""
+    config = load_config(config_path)
+    with TemporaryDirectory() as directory:
+        output = config.output.model_copy(update={"dir": Path(directory)})
+        config = config.model_copy(update={"output": output})
+        ingest(StageContext(config))
+        store = BagStore.open(work_dir(config) / "bags.zarr")
+        truth_map = source_of(str(config.truth.path)).read()  # type: ignore[union-attr]
+        rows: dict[str, list[Any]] = {"x": [], "weight": [], "coords": [], "truth": []}
+        sizes = []
+        for number in range(store.n_block):
+            block, pixel = store.read_block(number), store.read_pixel(number)
+            for bag in range(block.n_bag):
+                part = slice(int(block.offsets[bag]), int(block.offsets[bag + 1]))
+                weight = block.weight[part].astype(float)
+                at, mass, _ = choose_nodes(weight, nodes, int(block.bag[bag]))
+                rows["x"].append(block.x[part][at])
+                rows["coords"].append(block.coords[part][at])  # type: ignore[index]
+                rows["weight"].append(mass * weight.sum() / mass.sum())
+                rows["truth"].append(truth_map.ravel()[pixel[part][at]])
+                sizes.append(at.shape[0])
+        joined = {name: np.concatenate(parts) for name, parts in rows.items()}
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        bags = Bags(joined["x"], offsets, store.y, joined["weight"], joined["coords"])
+    return bags, joined["truth"]
 
 
 def crop(noise: float) -> Bags:
@@ -291,11 +324,7 @@ def run(names: list[str], records: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, sets=list(SETS), records=RECORDS, results=RESULTS)
     found = run(options.sets, options.records)
     result = {"code": code_hashes()["models"], "folds": N_FOLD, "draws": N_DRAWS, "sets": found}
     write_results(options.results / "responses.json", result)

@@ -13,7 +13,6 @@ other settings or other code do not count. Writes ``benchmarks/results/sbc.json`
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import time
@@ -29,7 +28,7 @@ from benchmarks import prior_draws
 from benchmarks.prior_draws import Country, Design, KnownScale, draw_country
 from benchmarks.rank_tests import draw_ranks, histogram, rank_of, uniform_ranks, uniform_shares
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models.core.errors import ModelError
 from models.gp.scaling import kernel_of
 
@@ -217,14 +216,15 @@ def _columns(done: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--likelihood", nargs="*", choices=list(LIKELIHOODS))
-    parser.add_argument("--countries", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--figure", type=Path, default=FIGURE)
-    args = parser.parse_args()
+    args = parsed(
+        __doc__,
+        likelihood={"nargs": "*", "choices": list(LIKELIHOODS)},
+        countries=200,
+        workers=1,
+        records=RECORDS,
+        results=RESULTS,
+        figure=FIGURE,
+    )
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
     design, found, ranks = Design(), {}, {}

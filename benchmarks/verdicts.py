@@ -12,7 +12,6 @@ ended. Writes ``benchmarks/results/verdicts.json``.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 
 from benchmarks.grids import Design, simulate
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags
 from models.backend.blas import one_blas_thread
 from pipeline.config.context import StageContext
@@ -105,12 +104,7 @@ def judge(seed: int, kind: str) -> dict[str, Any]:
 
 def main() -> None:
     """Judge the maps that no record has, and print how many of each kind are published."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--maps", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, maps=100, workers=1, records=RECORDS, results=RESULTS)
     result: dict[str, Any] = {}
     for kind in STRENGTHS:
         settings = hash_settings(kind, DESIGN, code=str(code_hashes()))

@@ -10,7 +10,6 @@ same month, for all methods. Ours is fitted anew once a year, and takes in the m
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -25,7 +24,7 @@ from sklearn.linear_model import PoissonRegressor
 
 from benchmarks.months import crps
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import write_results
+from benchmarks.report import parsed, write_results
 from models import Bags, Period, SpaceTime, load
 from pipeline.chap.covariates import Climate
 from pipeline.chap.positions import read_positions
@@ -270,13 +269,14 @@ def summary(records: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Run what is missing and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--origins", type=int, default=4 * YEARS)
-    parser.add_argument("--settings", type=json.loads, default={})
-    parser.add_argument("--baselines", action="store_true", help="without ours")
-    parser.add_argument("--work", type=Path, default=Path("out/vietnam"))
-    parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
+    given = parsed(
+        __doc__,
+        origins=4 * YEARS,
+        settings={"type": json.loads, "default": {}},
+        baselines=(False, "without ours"),
+        work=Path("out/vietnam"),
+        out=OUT,
+    )
     given.work.mkdir(parents=True, exist_ok=True)
     settings = hash_settings(given.settings, given.baselines, Path(__file__).read_text())
     measure = partial(

@@ -12,7 +12,6 @@ runs again with nothing changed, and once more with another unit of the maps. Wr
 
 from __future__ import annotations
 
-import argparse
 import csv
 import hashlib
 import json
@@ -32,7 +31,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from flows.processes import ChildProcess, end_on_signals, wait_for_url
 from pipeline.demo.country import LAYERS, CountrySpec, simulate_country
 from pipeline.publishing.versions import current_version, list_versions
@@ -271,13 +270,12 @@ def line(run: dict[str, Any]) -> str:
 
 def main() -> None:
     """Replay, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument(
-        "--stay", type=float, default=0, help="seconds for which the server stays up at the end"
+    options = parsed(
+        __doc__,
+        "directory?",
+        stay=(0.0, "seconds for which the server stays up at the end"),
+        results=RESULTS,
     )
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
     end_on_signals()
     print(f"{'counts of':12} {'state':30} {'wall s':>7} {'stages s':>8} {'overhead s':>9}  cached")
     with tempfile.TemporaryDirectory() as temporary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("flows", "pipeline", "models", "geo")
 
 
+@cache
 def _modules() -> dict[str, Path]:
     found = {}
     for package in PACKAGES:
@@ -22,13 +24,19 @@ def _modules() -> dict[str, Path]:
     return found
 
 
-def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _imports(path: Path) -> set[str]:
     """Return what a module imports, also inside functions and under TYPE_CHECKING.
 
     Imports are absolute: ruff's TID252 refuses relative ones.
     """
-    named = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    named, modules = [], _modules()
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             named += [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -37,6 +45,7 @@ def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
     return {name for name in named if name in modules}
 
 
+@cache
 def _layers(package: str) -> list[set[str]]:
     """Return the layers of a package, the highest first, as the contract names them."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -74,7 +83,7 @@ def _circle(arrows: dict[str, set[str]]) -> list[str]:
 def test_no_circle_of_modules() -> None:
     modules = _modules()
     assert len(modules) > 150
-    arrows = {name: _imports(path, modules) - {name} for name, path in modules.items()}
+    arrows = {name: _imports(path) - {name} for name, path in modules.items()}
     assert _circle(arrows) == []
 
 
@@ -86,7 +95,7 @@ def test_a_circle_would_be_found() -> None:
 def test_no_room_imports_through_the_face_of_its_package(package: str) -> None:
     """``from pipeline import fit`` in a low room would import a high one unseen."""
     for path in (ROOT / package).glob("*/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ImportFrom) and node.module == package:
                 rooms = {each.name for each in node.names}
                 assert rooms <= {p.parent.name for p in (ROOT / package).glob("*/__init__.py")}
@@ -94,31 +103,24 @@ def test_no_room_imports_through_the_face_of_its_package(package: str) -> None:
                 assert package not in [each.name for each in node.names], path
 
 
-@pytest.mark.parametrize(
-    "room",
-    sorted(
-        path.parent.relative_to(ROOT).as_posix()
+def test_a_room_says_what_it_is_for_and_what_it_may_import() -> None:
+    rooms = [
+        path.parent
         for package in ("pipeline", "models", "geo")
         for path in (ROOT / package).glob("*/__init__.py")
-    ),
-)
-def test_a_room_says_what_it_is_for_and_what_it_may_import(room: str) -> None:
-    text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8")))
-    assert text is not None
-    what, _, imports = text.partition("\n\n")
-    assert what.endswith(".")
-    package, _, own = room.partition("/")
-    below = set().union(*_layers(package)[_floor(package, own) + 1 :])
-    named = set(re.findall(rf"{package}\.(\w+)", imports))
-    assert named <= below
-    actual = {
-        other.split(".")[1]
-        for path in (ROOT / room).rglob("*.py")
-        for other in _imports(path, _modules())
-        if other.startswith(f"{package}.") and other.split(".")[1] != own
-    }
-    if "no other room" in imports:
-        assert actual == set()
+    ]
+    for room in rooms:
+        text = ast.get_docstring(_tree(room / "__init__.py"))
+        assert text is not None, room
+        what, _, imports = text.partition("\n\n")
+        assert what.endswith("."), room
+        package, own = room.parts[-2:]
+        below = set().union(*_layers(package)[_floor(package, own) + 1 :])
+        assert set(re.findall(rf"{package}\.(\w+)", imports)) <= below, room
+        if "no other room" in imports:
+            others = {name.split(".")[1] for path in room.rglob("*.py") for name in _imports(path)
+                      if name.startswith(f"{package}.")}  # fmt: skip
+            assert others <= {own}, room
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,12 @@ def _alternatives(path: str) -> list[str]:
     return ["".join(each) for each in itertools.product(*parts)]
 
 
+@cache
 def _exists(path: str) -> bool:
     return path in WRITTEN or any(ROOT.glob(path.rstrip("/")))
 
 
+@cache
 def _module_exists(name: str) -> bool:
     """Say whether a dotted name is a module, or a name that a module's text has."""
     *parts, last = name.split(".")
@@ -53,6 +56,7 @@ def _module_exists(name: str) -> bool:
     return False
 
 
+@cache
 def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
@@ -70,6 +74,7 @@ def _link_exists(link: str, page: Path) -> bool:
     return not anchor or anchor in _anchors(target)
 
 
+@cache
 def _commands() -> set[str]:
     from typer.main import get_command
 
@@ -112,9 +117,10 @@ def wrong(text: str, page: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_names_exists(page: Path) -> None:
-    assert wrong(page.read_text(encoding="utf-8"), page) == []
+def test_what_a_page_names_exists() -> None:
+    found = {str(page.relative_to(ROOT)): wrong(page.read_text(encoding="utf-8"), page)
+             for page in PAGES}  # fmt: skip
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 def test_pages_name_many_things() -> None:

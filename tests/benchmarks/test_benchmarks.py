@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import coordination, elevators, madagascar, malaria, pairs, speed, swiss_roll
+from benchmarks import coordination, elevators, madagascar, pairs, speed
 from benchmarks.report import write_results
 from pipeline.config.reader import load_config
 from pipeline.demo.country import CountrySpec, simulate_country
@@ -48,18 +48,6 @@ def test_pairs_of_nodes_come_near_all_pairs():
     assert ways["square 128 nodes"]["error"] < ways["square 32 nodes"]["error"]
 
 
-def test_swiss_roll_is_the_papers_and_vbagg_beats_a_constant():
-    bags, rate, count = swiss_roll.make_roll(60, 150.0, 50.0, 0)
-    assert rate.var() == pytest.approx(0.85, abs=0.03)
-    assert np.mean(np.diff(bags.offsets)) == pytest.approx(150, rel=0.2)
-    scores = {}
-    for name in ("Constant", "VBAgg-Exp (log-normal)"):
-        model = swiss_roll.models(15, 0, 15)[name].fit(bags)
-        scores[name] = swiss_roll.score(model, bags, rate, count)
-    assert scores["Constant"]["nll"] == pytest.approx(2.22, abs=0.03)
-    assert scores["VBAgg-Exp (log-normal)"]["nll"] < scores["Constant"]["nll"]
-
-
 def test_elevators_has_the_papers_bags():
     if not elevators.data_path().is_file():
         pytest.skip("no shared data: set DISAGG_SHARED_DATA")
@@ -79,12 +67,6 @@ def test_cross_validation_scores_every_area_once(country, tmp_path):
     assert found["n_fold"] == len(found["fits"]) == 2
     assert 0 <= found["cover_90"] <= 1
     assert madagascar.table(found).count("\n") > 10
-
-
-def test_malaria_study_scores_every_model(country):
-    found = malaria.measure(country, n_split=1, nodes=8, n_inducing=6, epochs=2)
-    assert set(found["mean"]) == set(malaria.models(6, 2, 0))
-    assert all(np.isfinite(row["bag_nll"]) for row in found["mean"].values())
 
 
 def test_results_name_the_machine(tmp_path):

@@ -15,7 +15,7 @@ SMALL = Design("linear", 12, cases=200.0, n_side=10)
 
 
 @pytest.mark.parametrize("law", ["log_normal", "gamma"])
-@pytest.mark.parametrize("sd", [0.2, 0.8])
+@pytest.mark.parametrize("sd", [0.8])
 def test_factors_have_mean_one_and_the_same_variance_under_both_laws(law, sd):
     design = replace(SMALL, n_area=1, area_sd=sd, law=law)
     rng = np.random.default_rng(0)

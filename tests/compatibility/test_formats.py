@@ -19,15 +19,11 @@ from pipeline.store.bag_writer import FORMAT, VERSION
 from pipeline.store.earlier_store import lacks_areas, migrate_store
 from pipeline.updates import migrate
 
-ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
-
 
 @pytest.fixture
-def country(tmp_path: Path) -> Path:
-    """Unpack the country that 0.1.0 mapped and published."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "earlier" / "country"
+def country(earlier: Path) -> Path:
+    """Return the country that 0.1.0 mapped and published."""
+    return earlier / "country"
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -82,7 +78,7 @@ def test_all_that_0_1_0_wrote_is_read(country: Path, capsys: Any) -> None:
 
 def test_two_stores_of_version_2_become_one(tmp_path: Path) -> None:
     """Pixels, weights and responses are those of before, the areas without a count among them."""
-    with tarfile.open(ARCHIVE.parent / "stores_of_version_2.tar.xz") as archive:
+    with tarfile.open(Path(__file__).parent / "stores_of_version_2.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     path = tmp_path / "bags.zarr"
     before = BagStore.open(path), BagStore.open(tmp_path / "areas_without_counts.zarr")

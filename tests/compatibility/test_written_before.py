@@ -8,7 +8,6 @@ what the whole fit gave, and a country with its run and its publication.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from pipeline.cli.main import main
 from tests.plain import plain
 from tests.progress import Notes
 
-ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
 MODELS = (
     *("VBAgg", "VBAgg-square", "Nystrom", "Network", "BagPixel", "Constant", "Dasymetric"),
     *("VWSGP", "VWSGPSVI", "BLRT", "PsiVGPMIL", "PsiVGPMILSVI", "GPMIL", "GPMILS"),
@@ -33,19 +31,11 @@ MODELS = (
 RTOL = defaultdict(lambda: 1e-9, {"Dasymetric": 1e-6})
 
 
-@pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """Unpack what was written before."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "earlier"
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_a_saved_model_predicts_what_it_predicted(earlier: Path, name: str) -> None:
-    model = models.load(earlier / "models" / name)
+def test_a_saved_model_predicts_what_it_predicted(unpacked: Path, name: str) -> None:
+    model = models.load(unpacked / "models" / name)
     assert type(model).__name__ == name.partition("-")[0]
-    with np.load(earlier / "bags.npz") as data, np.load(earlier / "expected.npz") as expected:
+    with np.load(unpacked / "bags.npz") as data, np.load(unpacked / "expected.npz") as expected:
         wanted = {key: expected[key] for key in expected if key.startswith(f"{name}/")}
         y = data["labels" if model.responses == "labels" else "counts"]
         weight, coords = data["weight"], data["coords"]
@@ -62,9 +52,9 @@ def test_a_saved_model_predicts_what_it_predicted(earlier: Path, name: str) -> N
         np.testing.assert_allclose(getattr(found, what), values, rtol=RTOL[name], atol=1e-12)
 
 
-def test_every_class_of_model_was_written(earlier: Path) -> None:
+def test_every_class_of_model_was_written(unpacked: Path) -> None:
     classes = {name.partition("-")[0] for name in MODELS}
-    assert {path.name for path in (earlier / "models").iterdir()} == set(MODELS)
+    assert {path.name for path in (unpacked / "models").iterdir()} == set(MODELS)
     # What has come since has nothing written before.
     assert classes <= set(models.CLASSES)
 

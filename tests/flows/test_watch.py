@@ -47,3 +47,5 @@ def test_counts_that_look_cut_off_start_no_run(country, tmp_path, started, monke
     assert "cases.csv: taken as it is" in capsys.readouterr().out
     assert len(watch.watch_map.fn(str(config))) == 1
     assert len(started) == 1
+    assert watch.watch_map.fn(str(config)) == []  # it knows them now
+    assert len(started) == 1

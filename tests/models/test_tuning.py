@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models import Bags, Constant, Network, Nystrom, VBAgg
+from models import BagBlock, Bags, Constant, Network, Nystrom, VBAgg
 from models.core.errors import NumericalError, ParameterError
 from models.tuning import fit_watched, four_way_split, log_score, tune
 from tests.plain import plain
@@ -114,8 +114,6 @@ class _Unsure(Constant):
 
 
 def _block(bags):
-    from models import BagBlock
-
     fields = ("x", "weight", "coords", "offsets", "y", "bag", "trials")
     return BagBlock(**{name: getattr(bags, name) for name in fields})
 

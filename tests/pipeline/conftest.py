@@ -21,7 +21,8 @@ from models import Bags, VBAgg
 from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.bag_store import BagStore, StoreLayout
+from tests.pipeline.stores import write_store
 from tests.plain import plain
 
 N_ROW, N_COL, SIDE = 21, 28, 6
@@ -93,27 +94,23 @@ def make_world(directory: Path) -> World:
         cube.create_array("population", data=population, chunks=(16, 16))
         cube.create_array("coverage", data=coverage, chunks=(16, 16))
 
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
-        at = grid.row_col(of)
-        coords = Positions.of(grid, None).km(*at)
-        return PixelRows(x[:, at[0], at[1]].T, population[at], coords, of)
-
-    write_bags(
+    pixel = np.concatenate(pixels)
+    at = grid.row_col(pixel)
+    store = write_store(
         work / "bags.zarr",
-        NewBags(
-            sizes=np.array([p.shape[0] for p in pixels]),
-            rows=rows,
-            y=np.array(y, dtype=float),
-            ids=ids,
-            covariates=["wave", "north"],
-            grid=grid.to_dict(),
-        ),
+        np.array([p.shape[0] for p in pixels]),
+        x[:, at[0], at[1]].T,
+        np.array(y, dtype=float),
+        population[at],
+        Positions.of(grid, None).km(*at),
+        pixel=pixel,
         seed=1,
         fingerprint="of-the-inputs",
         layout=StoreLayout(block_pixels=100, chunk_pixels=64, shard_pixels=128),
+        ids=ids,
+        covariates=["wave", "north"],
+        grid=grid.to_dict(),
     )
-    store = BagStore.open(work / "bags.zarr")
     everything = store.read_rows(0, store.n_pix)
     bags = Bags(everything.x, store.offsets, store.y, everything.weight, everything.coords)
     model = plain(

@@ -155,3 +155,15 @@ def test_distances_in_km_are_those_on_the_ellipsoid():
     assert np.hypot(*(a - b)) == pytest.approx(0.3048006, rel=1e-3)
     corner = feet.area_km2(Tile(0, 0, 1, 1))[0, 0]
     assert corner == pytest.approx(0.3048006**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(4, 6), (5, 7)])
+def test_halves_of_a_tile_hold_each_of_its_pixels_once(axis, shape):
+    seen = np.zeros((9, 11), int)
+    tile = Tile(2, 3, *shape)
+    for half in tile.halves(axis):
+        seen[half.slices] += 1
+    expected = np.zeros_like(seen)
+    expected[tile.slices] = 1
+    np.testing.assert_array_equal(seen, expected)

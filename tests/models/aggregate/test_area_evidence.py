@@ -66,7 +66,7 @@ def test_large_areas_have_the_variance_of_all_pairs_of_their_pixels():
 
 def test_covariances_of_large_areas_are_positive_definite():
     """Where counts are large little is added to them: they have to be so by themselves."""
-    bags = country(n_area=30, side=48)
+    bags = country(n_area=20, side=36)
     kernel = parse_kernel("ridge + rbf(x) + matern32(space)", 1, has_coords=True)
     z = np.column_stack([bags.x, bags.coords / 5.0])
     b = bags.weight / np.repeat(
@@ -84,7 +84,7 @@ def test_covariances_of_large_areas_are_positive_definite():
     [
         ({}, 0.0),
         # Nodes stand for the pixels of large areas, and counts tell averages to a hundredth.
-        ({"cases": 4000.0, "side": 36}, 0.2),
+        ({"cases": 4000.0, "side": 30}, 0.2),
     ],
 )
 def test_the_evidence_is_that_of_the_dense_process(size, near):
@@ -122,8 +122,6 @@ def test_the_evidence_is_that_of_the_dense_process(size, near):
 CASES = {
     "poisson, area effect": {"area_effect": True},
     "square": {"link": "square"},
-    "negative binomial": {"likelihood": "negative_binomial"},
-    "gamma": {"likelihood": "gamma"},
     "normal": {"likelihood": "normal", "link": "identity", "area_effect": True},
 }
 
@@ -143,7 +141,7 @@ def test_the_evidence_falls_as_the_profile_bound_does(case):
     first, best = evidence.at(phi[1:]), profile.at(state, 1e-4).value
     rng = np.random.default_rng(3)
     off, told = [], []
-    for _ in range(5):
+    for _ in range(3):
         moved = phi + 0.7 * rng.standard_normal(phi.size)
         there = evidence.at(moved[1:])
         moved[0] = phi[0] + there.mean - first.mean
@@ -175,8 +173,8 @@ class Known:
         return sd**2 / (sd**2 + np.exp(x[1]))
 
 
-@pytest.mark.parametrize("weight", [0.3, 0.8])
-def test_draws_cross_between_two_modes_by_their_weight(weight):
+def test_draws_cross_between_two_modes_by_their_weight():
+    weight = 0.3
     known, places = Known(weight), Places(1, 2, 3, 1.0)
     phi = np.append(0.0, known.modes[0])
     chain = explore(known, phi, 0.09 * np.eye(4), places, 0, n_step=4300)
@@ -233,14 +231,14 @@ def test_without_a_case_there_is_no_evidence_to_explore(link):
     assert model.modes_ == []
 
 
-@pytest.mark.parametrize("law", ["negative_binomial", "gamma", "beta_binomial"])
+@pytest.mark.parametrize("law", ["gamma", "beta_binomial"])
 def test_a_chain_of_a_law_with_a_noise_of_its_own_stays_below_the_optimum(law):
     """Sites that stay where the fit put them promise what no likelihood has, where noise is small.
 
     The draws of a posterior of few parameters lie some nats below the optimum. Sites expanded at
     the fit put them thousands of nats above it, with the noise near 0.
     """
-    bags, rng = country(n_area=60, cases=3000.0), np.random.default_rng(5)
+    bags, rng = country(side=18, n_area=60, cases=3000.0), np.random.default_rng(5)
     factor = rng.gamma(0.6**-2, 0.6**2, bags.n_bag)
     trials = None
     y = np.rint(bags.y * factor)
@@ -259,7 +257,7 @@ def test_a_chain_of_a_law_with_a_noise_of_its_own_stays_below_the_optimum(law):
             return kept[-1]
 
         patch.setattr(refinement, "explore", spy)
-        model = VBAgg(likelihood=law, kernel=KERNEL, seed=1).fit(seen, n_thread=1)
+        model = VBAgg(likelihood=law, kernel=KERNEL, integrate=4, seed=1).fit(seen, n_thread=1)
     (chain,) = kept
     n_phi = chain.phi.shape[1]
     assert np.quantile(chain.fall, 0.05) > -3.0

@@ -62,7 +62,7 @@ def test_the_default_has_it_and_false_is_the_model_before():
     assert "log_area_sd" in VBAgg(likelihood="exponential").resolved_likelihood.parameters
 
 
-@pytest.mark.parametrize("shift", [(0.0, 0.0), (-2.0, 1.0), (1.5, -3.0)])
+@pytest.mark.parametrize("shift", [(0.0, 0.0), (-2.0, 1.0)])
 def test_the_best_bound_is_the_evidence_of_the_dense_process(shift):
     bags, _ = values()
     model, state = start(bags, pair_pixels=10**6, priors="none", n_inducing=bags.n_pix)
@@ -174,7 +174,7 @@ def test_an_area_effect_of_exponential_values_widens_intervals():
 
 def test_pixels_that_stand_for_many_learn_the_noise_of_all():
     """Of some pixels the squared weights add up to more: their noise was told of all pixels."""
-    bags, _ = values(seed=4, n_area=60, sizes=np.full(60, 90), field=0.3)
+    bags, _ = values(seed=4, n_area=30, sizes=np.full(30, 90), field=0.3)
     noise = []
     for few in (False, True):
         model = VBAgg(likelihood="normal", kernel=KERNEL, integrate="none", few_pixels=few)

@@ -23,7 +23,7 @@ LINKS = {
 
 def _fitted(make_bags, kernel, **given):
     bags = make_bags(n_bag=14, awkward=False)
-    model = VBAgg(kernel=kernel, n_inducing=10, max_epochs=20, integrate="none", **given)
+    model = VBAgg(kernel=kernel, n_inducing=10, max_epochs=8, integrate="none", **given)
     return model.fit(bags, n_thread=1), bags
 
 

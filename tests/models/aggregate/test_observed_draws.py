@@ -52,7 +52,7 @@ def test_the_draws_are_those_that_importance_weights_prefer(make_bags, name, mon
     monkeypatch.setattr(
         observed_draws, "_parts", lambda *args: kept.setdefault("parts", parts(*args))
     )
-    functions = model.sample_functions(5_000, np.random.default_rng(5))
+    functions = model.sample_functions(3_000, np.random.default_rng(5))
     raw = model.predict_bags(bags, draws=functions)
     found = model.predict_bags(bags, draws=functions, observed=True).draws
     c, line, total, rest = kept["parts"]
@@ -65,7 +65,7 @@ def test_the_draws_are_those_that_importance_weights_prefer(make_bags, name, mon
         weight = _log_density(*law, np.log(raw.draws[:, a])) - mean
         weight = np.exp(weight - logsumexp(weight))
         size = 1.0 / (weight**2).sum()
-        if size < 500:
+        if size < 400:
             continue
         log_raw, log_found = np.log(raw.draws[:, a]), np.log(found[:, a])
         wanted = weight @ log_raw
@@ -86,7 +86,7 @@ def test_a_precise_response_rules_its_aggregate(make_bags):
 
 
 def test_few_pixels_of_large_areas_say_the_same(monkeypatch):
-    bags = country(side=48, n_area=6, cases=200.0)
+    bags = country(side=40, n_area=4, cases=200.0)
     model = plain(VBAgg, kernel="linear + matern32(space)", integrate="none").fit(bags, n_thread=1)
     functions = model.sample_functions(300, np.random.default_rng(3))
     drawn = functions.bag_counts(bags)

@@ -34,21 +34,6 @@ KERNELS = (
     "matern32(x)",
     "rbf + constant",
 )
-COMBINATIONS = [
-    (likelihood, link, estimator)
-    for likelihood, links in {
-        "poisson": ("exp", "square"),
-        "negative_binomial": ("exp", "square"),
-        "normal": ("identity",),
-        "exponential": ("exp", "square"),
-        "binomial": ("probit",),
-        "beta_binomial": ("probit",),
-    }.items()
-    for link in links
-    for estimator in ("bound", "second_order", "log_normal", "monte_carlo")
-]
-
-
 ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devices() else [])]
 
 
@@ -115,47 +100,57 @@ def _check(cupy, model, bags, tolerance=1e-10, state=None):
     return params
 
 
-@pytest.mark.parametrize("text", KERNELS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("estimator", ["bound", "log_normal"])
+@pytest.mark.parametrize(
+    ("text", "dtype", "estimator"),
+    [
+        *((text, "float64", "log_normal") for text in KERNELS),
+        ("additive", "float32", "log_normal"),
+        ("matern52(x) * rbf(space) + ard", "float32", "bound"),
+    ],
+)
 def test_value_and_gradients_of_every_kernel(text, dtype, estimator, cupy, make_bags):
     model = plain(VBAgg, link="exp", estimator=estimator, kernel=text, n_inducing=7, dtype=dtype)
     _check(cupy, model, make_bags(largest=40), 1e-10 if dtype == "float64" else 1e-3)
 
 
-@pytest.mark.parametrize("area_effect", [False, True])
-@pytest.mark.parametrize(("likelihood", "link", "estimator"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("likelihood", "link", "estimator", "area_effect"),
+    [
+        ("poisson", "exp", "bound", False),
+        ("poisson", "exp", "log_normal", True),
+        ("poisson", "square", "bound", False),
+        ("poisson", "square", "second_order", False),
+        ("poisson", "square", "monte_carlo", True),
+        ("negative_binomial", "exp", "bound", False),
+        ("negative_binomial", "exp", "log_normal", True),
+        ("negative_binomial", "exp", "monte_carlo", False),
+        ("normal", "identity", "second_order", True),
+        ("normal", "identity", "monte_carlo", False),
+        ("exponential", "exp", "log_normal", True),
+        ("exponential", "square", "monte_carlo", False),
+        ("binomial", "probit", "second_order", False),
+        ("binomial", "probit", "monte_carlo", False),
+        ("beta_binomial", "probit", "second_order", False),
+        ("beta_binomial", "probit", "monte_carlo", False),
+    ],
+)
 def test_every_law_link_and_estimator(likelihood, link, estimator, area_effect, cupy, make_bags):
-    model = plain(
-        VBAgg,
-        likelihood=likelihood,
-        link=link,
-        estimator=estimator,
-        area_effect=area_effect,
-        n_inducing=6,
-        kernel="additive",
-        pair_pixels=9,
-        n_features=32,
-    )
-    try:
-        model.check_params()
-    except models.errors.ParameterError:
-        pytest.skip("no such combination")
-    _check(cupy, model, make_bags())
+    how = {"kernel": "additive", "n_inducing": 6, "pair_pixels": 9, "n_features": 32}
+    law = {"likelihood": likelihood, "link": link, "area_effect": area_effect}
+    _check(cupy, plain(VBAgg, estimator=estimator, **law, **how), make_bags())
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "link"), [(a, b) for a, b, c in COMBINATIONS if c == "bound"]
+    ("likelihood", "link"),
+    [("poisson", "exp"), ("poisson", "square"), ("normal", "identity"), ("binomial", "probit")],
 )
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("members", [False, True])
+@pytest.mark.parametrize(("dtype", "members"), [("float64", True), ("float32", False)])
 def test_predictions_stay_on_the_device_and_are_the_hosts(
     likelihood, link, dtype, members, cupy, make_bags
 ):
     bags = make_bags()
-    model = plain(
-        VBAgg, likelihood=likelihood, link=link, n_inducing=6, kernel="additive", dtype=dtype
-    )
+    how = {"n_inducing": 6, "kernel": "additive", "dtype": dtype}
+    model = plain(VBAgg, likelihood=likelihood, link=link, **how)
     state = _disturbed(model, bags)
     if members:
         moved = {
@@ -168,12 +163,12 @@ def test_predictions_stay_on_the_device_and_are_the_hosts(
     here = model.predict_block(params, bags.x, bags.coords)
     there = model.predict_block(params, cupy.asarray(bags.x), cupy.asarray(bags.coords))
     for say in (
-        lambda distribution: distribution.mean,
-        lambda distribution: distribution.sd,
-        lambda distribution: distribution.quantile(0.05),
-        lambda distribution: distribution.quantile(0.9),
-        lambda distribution: distribution.exceed(0.3 * distribution.scale),
-        lambda distribution: distribution.exceed(-1.0),
+        lambda p: p.mean,
+        lambda p: p.sd,
+        lambda p: p.quantile(0.05),
+        lambda p: p.quantile(0.9),
+        lambda p: p.exceed(0.3 * p.scale),
+        lambda p: p.exceed(-1.0),
     ):
         found, wanted = say(there), say(here)
         assert isinstance(found, cupy.ndarray)
@@ -198,8 +193,14 @@ POINT = {
 }
 
 
-@pytest.mark.parametrize("name", POINT)
-@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "normal", "binomial"])
+@pytest.mark.parametrize(
+    ("name", "likelihood"),
+    [
+        *((name, "poisson") for name in POINT),
+        *(("constant", law) for law in ("negative_binomial", "normal", "binomial")),
+        *(("bag_pixel", law) for law in ("normal", "binomial")),
+    ],
+)
 def test_baselines(name, likelihood, cupy, make_bags):
     bags = make_bags()
     model = POINT[name](likelihood=likelihood)
@@ -228,9 +229,13 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize("learn", [False, True])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(
+    ("name", "dtype", "learn"),
+    [
+        *((name, "float64", True) for name in CLOSED),
+        *((name, "float32", False) for name in ("psi, gamma", "vwsgp")),
+    ],
+)
 def test_closed_forms_sweep_by_sweep(name, dtype, learn, cupy):
     bags = _labelled()
     model = CLOSED[name](n_inducing=8, learn_kernel=learn and name != "psi by batches", dtype=dtype)
@@ -287,9 +292,9 @@ def test_the_stand_in_refuses_what_cupy_refuses(monkeypatch):
     assert np.sqrt(there).get().tolist() == np.sqrt(here).tolist()  # NumPy's own dispatch
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 256])
+@pytest.mark.parametrize("chunk", [3, 256])
 def test_sums_and_maxima_of_segments(chunk, cupy, monkeypatch):
-    monkeypatch.setattr(xp, "CHUNK", max(chunk, 2))
+    monkeypatch.setattr(xp, "CHUNK", chunk)
     rng = np.random.default_rng(0)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 60, 17))])
     values = rng.normal(size=(3, offsets[-1])) - 5.0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import numpy as np
 import pytest
 
@@ -49,7 +46,7 @@ def _poisoned():
     return arena
 
 
-@pytest.mark.parametrize("strip", [1, 5, 16, 17, 128])
+@pytest.mark.parametrize("strip", [1, 5, 17, 128])
 def test_variance_by_half_of_the_product_is_the_quadratic_form(strip, monkeypatch):
     monkeypatch.setattr(pixel_pass, "STRIP", strip)
     kernel, params, z = _setting()
@@ -88,8 +85,9 @@ def _pass(text, *, rows, keep, arena, dtype, monkeypatch):
     return {**sums, "m": found.m, "s": found.s}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("text", KERNELS)
+@pytest.mark.parametrize(
+    ("text", "dtype"), [*((text, np.float64) for text in KERNELS), ("additive", np.float32)]
+)
 def test_tiles_change_rounding_alone_and_buffers_nothing(text, dtype, monkeypatch):
     def run(rows, keep, arena):
         return _pass(text, rows=rows, keep=keep, arena=arena, dtype=dtype, monkeypatch=monkeypatch)
@@ -106,10 +104,9 @@ def test_tiles_change_rounding_alone_and_buffers_nothing(text, dtype, monkeypatc
                 np.testing.assert_array_equal(held[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("text", KERNELS)
-def test_predictions_on_kept_buffers_equal_those_on_new_ones(text, monkeypatch):
+def test_predictions_on_kept_buffers_equal_those_on_new_ones(monkeypatch):
     monkeypatch.setattr(pixel_pass, "ROWS", 16)
-    kernel, params, z = _setting(text)
+    kernel, params, z = _setting("matern52(x) * rbf(space) + ard")
     fresh = pixel_pass.forward(kernel, params, z, learn=False)
     held = pixel_pass.forward(kernel, params, z, learn=False, arena=_poisoned())
     np.testing.assert_array_equal(held.m, fresh.m)
@@ -171,24 +168,6 @@ def test_half_products_of_the_driver_equal_whole_ones():
         np.testing.assert_array_equal(found, found.T)
     with pytest.raises(np.linalg.LinAlgError, match="singular"):
         xp.inverse_lower(np.tril(np.ones((3, 3)), -1))
-
-
-def test_benchmark_says_so_where_pytorch_is_absent(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    sizes = ["--pixels", "300", "--landmarks", "20", "--repeats", "1"]
-    monkeypatch.setattr(sys, "argv", ["speed.py", *sizes, "--results", str(tmp_path)])
-    speed.main()
-    assert "PyTorch is not installed" in capsys.readouterr().out
-    result = json.loads((tmp_path / "speed.json").read_text())
-    for dtype in speed.DTYPES:
-        row = result[dtype]
-        assert not any("torch" in name for name in row)
-        assert all(value > 0 for name, value in row.items() if "cpu" not in name)
-        # Shares are floors over seconds: 4 products of n M^2, and one of a triangle.
-        rate = row["gemm_gflops"] * 1e9
-        for name, products in (("pass", 4), ("predict", 1)):
-            floor = products * 300 * 20**2 / rate
-            assert row[f"{name}_share_of_gemm"] == pytest.approx(floor / row[f"{name}_seconds"])
 
 
 def test_pass_of_the_benchmark_agrees_with_automatic_differentiation():

@@ -11,32 +11,26 @@ from tests.models.aggregate.country import country, widened
 from tests.plain import plain
 
 
-def _bounds(most, seeds):
-    bags = country(side=20, n_area=4, cases=60.0, range_=4.0)
-    model = plain(
-        VBAgg, kernel="ridge + matern32(space)", link="exp", integrate="none", nats_left=1e-3
-    )
-    model.fit(bags)
+def _bounds(model, bags, most, n):
     model.pair_pixels = most
     params = model.block_params(model.state_)
     found = []
-    for seed in seeds:
+    for seed in range(n):
         block = replace(bags.at(np.arange(bags.n_bag)), bag=bags.bag + 100 * seed)
         found.append(model.block_stats(params, block, None)[0].bound)
     return np.array(found)
 
 
-def test_few_nodes_are_near_all_pairs():
-    exact = _bounds(10**6, [0])[0]
-    found = _bounds(16, range(40))
-    error = found - exact
+def test_few_nodes_are_near_all_pairs_and_without_the_variate_they_are_not(monkeypatch):
+    bags = country(side=20, n_area=4, cases=60.0, range_=4.0)
+    model = plain(
+        VBAgg, kernel="ridge + matern32(space)", link="exp", integrate="none", nats_left=1e-3
+    )
+    model.fit(bags)
+    exact = _bounds(model, bags, 10**6, 1)[0]
+    error = _bounds(model, bags, 16, 40) - exact
     assert abs(error.mean()) < 4 * error.std() / np.sqrt(40) + 0.01
     assert error.std() < 0.05  # nats, of four bags of a hundred pixels
-
-
-def test_without_it_they_are_not(monkeypatch):
-    exact = _bounds(10**6, [0])[0]
-    with_share = (_bounds(16, range(20)) - exact).std()
     real = bag_variance.bag_variance
 
     def without(*args):
@@ -45,7 +39,7 @@ def test_without_it_they_are_not(monkeypatch):
         return found
 
     monkeypatch.setattr("models.aggregate.objective.bag_variance", without)
-    assert (_bounds(16, range(20)) - exact).std() > 3 * with_share
+    assert (_bounds(model, bags, 16, 20) - exact).std() > 3 * error.std()
 
 
 def test_derivatives_are_those_of_finite_differences():

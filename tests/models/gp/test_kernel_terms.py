@@ -11,6 +11,7 @@ from models.gp.kernel_terms import TermKernel, split_terms
 from models.gp.kernel_text import parse_kernel
 from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
 from models.training.executor import BagsSource
+from tests.models.differences import differences
 
 KERNELS = ("ridge + matern32(space)", "flexible", "linear + additive", "matern12(space) * rbf")
 
@@ -37,21 +38,9 @@ def place(make_bags, monkeypatch):
     return made
 
 
-def _differences(function, at, step=1e-6):
-    found = np.empty_like(at)
-    for index in np.ndindex(at.shape):
-        ends = []
-        for sign in (1.0, -1.0):
-            moved = at.copy()
-            moved[index] += sign * step
-            ends.append(function(moved))
-        found[index] = (ends[0] - ends[1]) / (2 * step)
-    return found
-
-
 @pytest.mark.parametrize("n_inducing", [None, 6])
 @pytest.mark.parametrize("text", KERNELS)
-def test_adjoints_of_both_covariances_agree_with_finite_differences(text, n_inducing, place):
+def test_adjoints_of_both_covariances_agree_with_finitedifferences(text, n_inducing, place):
     kernel, theta, w, z = place(text, n_inducing)
     assert isinstance(kernel, TermKernel)
     rng = np.random.default_rng(1)
@@ -67,8 +56,8 @@ def test_adjoints_of_both_covariances_agree_with_finite_differences(text, n_indu
 
     own = kernel.cross_backward(theta, z, w, kernel.cross(theta, z, w)[1], cross, want_w=True)
     among = kernel.inducing_backward(theta, w, kernel.inducing(theta, w)[1], inner)
-    by_theta = _differences(lambda moved: total(moved, w), theta)
-    by_w = _differences(lambda moved: total(theta, moved), w)
+    by_theta = differences(lambda moved: total(moved, w), theta)
+    by_w = differences(lambda moved: total(theta, moved), w)
     np.testing.assert_allclose(own[0] + among[0], by_theta, atol=1e-7 * np.abs(by_theta).max())
     np.testing.assert_allclose(own[1] + among[1], by_w, atol=1e-7 * np.abs(by_w).max())
 
@@ -185,7 +174,7 @@ def test_smooths_add_a_matern_of_each_covariate():
 
 
 @pytest.mark.parametrize("text", ["ridge", "smooth", "ridge + smooth"])
-def test_gradients_of_regressions_agree_with_finite_differences(text):
+def test_gradients_of_regressions_agree_with_finitedifferences(text):
     rng = np.random.default_rng(2)
     z, w = rng.standard_normal((6, 5)), rng.standard_normal((4, 5))
     kernel = parse_kernel(text, 3, has_coords=True)
@@ -193,16 +182,16 @@ def test_gradients_of_regressions_agree_with_finite_differences(text):
     adjoint, by_diag = rng.standard_normal((6, 4)), rng.standard_normal(6)
     cache = kernel.forward(theta, z, w)[1]
     by_theta, by_w = kernel.backward(theta, z, w, cache, adjoint, want_w=True)
-    numeric = _differences(lambda t: float((adjoint * kernel.matrix(t, z, w)).sum()), theta)
+    numeric = differences(lambda t: float((adjoint * kernel.matrix(t, z, w)).sum()), theta)
     np.testing.assert_allclose(by_theta, numeric, atol=1e-7)
-    numeric = _differences(lambda v: float((adjoint * kernel.matrix(theta, z, v)).sum()), w)
+    numeric = differences(lambda v: float((adjoint * kernel.matrix(theta, z, v)).sum()), w)
     np.testing.assert_allclose(by_w, numeric, atol=1e-7)
-    numeric = _differences(lambda t: float(by_diag @ kernel.diag(t, z)), theta)
+    numeric = differences(lambda t: float(by_diag @ kernel.diag(t, z)), theta)
     np.testing.assert_allclose(kernel.diag_backward(theta, z, by_diag), numeric, atol=1e-7)
 
 
 @pytest.mark.parametrize("text", ["ridge", "smooth", "flexible"])
-def test_the_way_back_through_random_features_agrees_with_finite_differences(text, place):
+def test_the_way_back_through_random_features_agrees_with_finitedifferences(text, place):
     kernel, theta, _, z = place(text)
     rng = np.random.default_rng(5)
     features = kernel.features(theta, 16, np.random.default_rng(9))
@@ -211,7 +200,7 @@ def test_the_way_back_through_random_features_agrees_with_finite_differences(tex
     def total(moved):
         return float((out * kernel.features(moved, 16, np.random.default_rng(9))(z)).sum())
 
-    numeric = _differences(total, theta)
+    numeric = differences(total, theta)
     by_features, _ = features.backward(z, features(z), out)
     found = kernel.features_theta(features, by_features)
     np.testing.assert_allclose(found, numeric, rtol=1e-6, atol=1e-7)

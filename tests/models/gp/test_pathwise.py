@@ -14,6 +14,7 @@ from models.gp.scaling import scaled_inputs
 from models.likelihoods.observation import Observation
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
+from tests.models.differences import check_gradient
 from tests.plain import plain
 
 COMBINATIONS = [
@@ -56,8 +57,12 @@ def _objective(model, state, bags):
     return model.objective(state, stats, 2 * bags.n_bag)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("likelihood", "link", "area_effect"), COMBINATIONS)
+#: Each law and link with one kernel, each kernel with one law.
+GRADIENTS = [(*law, KERNELS[0]) for law in COMBINATIONS]
+GRADIENTS += [("poisson", "exp", False, kernel) for kernel in KERNELS[1:]]
+
+
+@pytest.mark.parametrize(("likelihood", "link", "area_effect", "kernel"), GRADIENTS)
 def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_draws(
     likelihood, link, area_effect, kernel, monkeypatch, make_bags
 ):
@@ -65,21 +70,11 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_
     bags = make_bags(n_bag=8, largest=20)
     model = _model(likelihood, link, kernel=kernel, area_effect=area_effect, n_inducing=3)
     state = _state(model, bags)
-    grad = _objective(model, state, bags).grad
-    assert set(grad) == set(state.params)
-    step = 1e-4
-    for name, value in state.params.items():
-        numeric = np.zeros_like(value)
-        for index in np.ndindex(value.shape):
-            ends = []
-            for factor in (1, -1, 2, -2):
-                moved = value.copy()
-                moved[index] += factor * step
-                at = replace(state, params={**state.params, name: moved})
-                ends.append(_objective(model, at, bags).bound)
-            numeric[index] = (8 * (ends[0] - ends[1]) - (ends[2] - ends[3])) / (12 * step)
-        error = np.abs(numeric - grad[name]).max() / np.abs(numeric).max()
-        assert error < 1e-6, f"{name}: relative error {error:.1e}"
+
+    def value(params):
+        return _objective(model, replace(state, params=params), bags).bound
+
+    check_gradient(value, state.params, _objective(model, state, bags).grad, step=1e-4)
 
 
 def _values(model, state, bags, steps):
@@ -117,13 +112,22 @@ def _by_dense_draws(model, state, bags, n_draw, seed=3):
     return each.mean(), each.std() / np.sqrt(n_draw)
 
 
-@pytest.mark.parametrize(("likelihood", "link", "area_effect"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("likelihood", "link", "area_effect"),
+    [
+        ("poisson", "exp", False),
+        ("negative_binomial", "square", False),
+        ("negative_binomial", "exp", True),
+        ("normal", "identity", False),
+        ("beta_binomial", "probit", False),
+    ],
+)
 def test_the_estimate_is_right_on_average(likelihood, link, area_effect, make_bags):
     bags = make_bags(n_bag=8, largest=20, awkward=False)
     model = _model(likelihood, link, n_features=256, area_effect=area_effect)
     state = _state(model, bags)
-    values = _values(model, state, bags, 300)
-    exact, error = _by_dense_draws(model, state, bags, 20_000)
+    values = _values(model, state, bags, 150)
+    exact, error = _by_dense_draws(model, state, bags, 10_000)
     error = np.hypot(error, values.std() / np.sqrt(values.shape[0]))
     assert abs(values.mean() - exact) < 4 * error
 
@@ -143,15 +147,7 @@ def test_more_features_come_closer(make_bags):
     assert abs(away[1]) < 4
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "link"),
-    [
-        ("poisson", "exp"),
-        ("poisson", "square"),
-        ("negative_binomial", "square"),
-        ("exponential", "exp"),
-    ],
-)
+@pytest.mark.parametrize(("likelihood", "link"), [("poisson", "square"), ("exponential", "exp")])
 def test_the_papers_bounds_lie_below(likelihood, link, make_bags):
     bags = make_bags(n_bag=8, largest=20, awkward=False)
     model = _model(likelihood, link, n_features=128)
@@ -174,11 +170,10 @@ def test_what_natural_steps_use_is_exact_under_the_normal_law(make_bags):
     np.testing.assert_allclose(drawn.d_cov, exact.d_cov, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("likelihood", "link"), [("poisson", "square"), ("binomial", "probit")])
-def test_the_hessian_and_the_slope_by_the_root_agree_on_average(likelihood, link, make_bags):
+def test_the_hessian_and_the_slope_by_the_root_agree_on_average(make_bags):
     # Price's theorem against the re-parametrised slope: two estimates of one derivative.
     bags = make_bags(n_bag=8, largest=20, awkward=False)
-    model = _model(likelihood, link, n_features=64)
+    model = _model("binomial", "probit", n_features=64)
     state = _state(model, bags)
     differ = []
     for step in range(300):
@@ -213,11 +208,10 @@ def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkey
             )
 
 
-@pytest.mark.parametrize("link", ["exp", "square"])
-def test_a_fit_by_draws_ends_near_the_deterministic_one(link, make_bags):
-    bags = make_bags(n_bag=40)
-    settings = {"likelihood": "negative_binomial", "link": link, "kernel": "additive"}
-    settings |= {"n_inducing": 15, "n_features": 64, "priors": "weak"}
+def test_a_fit_by_draws_ends_near_the_deterministic_one(make_bags):
+    bags = make_bags(n_bag=30, largest=12)
+    settings = {"likelihood": "negative_binomial", "link": "square", "kernel": "additive"}
+    settings |= {"n_inducing": 8, "n_features": 32, "priors": "weak"}
     # Adam for q, too: under natural steps the deterministic fit has inducing variables by terms,
     # which draws do not have.
     settings |= {"posterior_steps": "adam"}
@@ -228,7 +222,7 @@ def test_a_fit_by_draws_ends_near_the_deterministic_one(link, make_bags):
         # No tolerance: the schedule, which reacts to noise, keeps out of the comparison.
         training = start_training(model, source, seed=0, learning_rate=0.05, tolerance=-np.inf)
         with ThreadExecutor(model, source, 1) as executor:
-            for rate, stop in ((0.05, 250), (0.01, 400)):
+            for rate, stop in ((0.05, 150), (0.01, 230)):
                 train(
                     model,
                     source,

@@ -141,7 +141,7 @@ def test_each_draw_may_have_its_own_parameters(likelihood, order):
 @pytest.mark.parametrize("likelihood", LIKELIHOOD_CASES, ids=str)
 def test_draws_with_their_own_parameters_follow_the_law_of_each(likelihood):
     _, eta, bag_data, params = _cases(likelihood)
-    n = 20_000
+    n = 5_000
     shift = np.where(np.arange(2 * n) % 2 == 0, -0.8, 0.8)[:, None]
     each = {name: value + shift for name, value in params.items()}
     whole = np.broadcast_to(eta, (2 * n, eta.shape[0]))
@@ -150,7 +150,7 @@ def test_draws_with_their_own_parameters_follow_the_law_of_each(likelihood):
         own = {name: float(value[first, 0]) for name, value in each.items()}
         alone = likelihood.draw(whole[:n], own, bag_data, np.random.default_rng(1))
         for a, b in zip(drawn[first::2].T, alone.T, strict=True):
-            assert stats.ks_2samp(a, b).pvalue > 1e-4
+            assert stats.ks_2samp(a, b, method="asymp").pvalue > 1e-4
         # The same numbers where all draws have the same parameters.
         equal = {name: np.full((n, 1), value) for name, value in own.items()}
         again = likelihood.draw(whole[:n], equal, bag_data, np.random.default_rng(1))
@@ -223,8 +223,8 @@ def test_beta_binomial_draws_have_the_moments_of_scipys():
             np.testing.assert_allclose(getattr(both, name)[k], getattr(alone, name), rtol=1e-12)
 
 
-@pytest.mark.parametrize("tau", [0.05, 0.6, 2.0])
-@pytest.mark.parametrize(("y", "eta"), [(0.0, 2.0), (900.0, 700.0), (5e4, 1e4), (3.0, 1e-3)])
+@pytest.mark.parametrize("tau", [0.05, 2.0])
+@pytest.mark.parametrize(("y", "eta"), [(0.0, 2.0), (5e4, 1e4), (3.0, 1e-3)])
 def test_area_effect_is_the_integral_over_the_areas_factor(y, eta, tau):
     likelihood = AreaEffect(LIKELIHOODS["poisson"])
     found = likelihood.terms(

@@ -18,8 +18,8 @@ SIGMA = {"logistic": expit, "probit": ndtr}
 
 
 @pytest.mark.parametrize("link", SIGMA)
-@pytest.mark.parametrize("sd", [0.1, 0.99, 1.01, 2.0, 5.0, 30.0])
-@pytest.mark.parametrize("m", [0.0, 1.3, -6.0, 12.0])
+@pytest.mark.parametrize("sd", [0.1, 0.99, 1.01, 5.0, 30.0])
+@pytest.mark.parametrize("m", [1.3, -6.0])
 def test_mean_and_deviation_by_integration(link, sd, m):
     def moment(power):
         # In pieces as wide as the steeper of the two curves.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from models.core.errors import NumericalError
 from models.temporal.markov import Constant, Matern12, Matern32, Season, TimeSum
 from models.temporal.state_space import Group, Site, StateSpace, draw_paths, with_theta
 
@@ -123,8 +124,6 @@ def test_paths_have_the_kernels_covariance() -> None:
 
 
 def test_a_site_that_is_not_finite_is_an_error() -> None:
-    from models.core.errors import NumericalError
-
     bad = Site(np.zeros(N), np.full((1, N), np.nan))
     with pytest.raises(NumericalError, match="the filter broke down in period 0"):
         StateSpace(_groups(), TIMES[:1]).smooth([bad])

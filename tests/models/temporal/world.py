@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import numpy as np
 from models import Bags, Period, PeriodSource, SpaceTime
 from models.core.protocol import State, Stats
 from models.temporal.profile import TemporalProfile
-from models.temporal.sites import packed
-from models.temporal.state_space import Site
 
 SIDE, AREAS = 8, 2  # pixels along a side, and areas
 TEXT = "ridge(x) + matern32(space) + area * time(matern12) + constant * season"
@@ -84,8 +81,3 @@ class Held:
     def best(self, state: State | None = None, tolerance: float = 1e-9) -> State:
         """Return the state with the best sites."""
         return self.profile.at(state or self.start, tolerance, slopes=False).state
-
-
-def with_sites(state: State, sites: list[Site]) -> State:
-    """Return a state with other sites."""
-    return replace(state, params={**state.params, **packed(sites)})

@@ -45,3 +45,7 @@ def test_every_bag_is_in_exactly_one_step():
     assert all(sizes[step].sum() >= 3 for step in steps)
     assert all(step == sorted(step) for step in steps)
     assert plan_epoch(np.zeros(3, int), 5, np.random.default_rng(0)) == []
+    # A rest of half a step is a step; a smaller one joins the last.
+    for n_block, lengths in ((8, [5, 3]), (7, [7])):
+        steps = plan_epoch(np.ones(n_block, int), 5, np.random.default_rng(0))
+        assert [len(step) for step in steps] == lengths

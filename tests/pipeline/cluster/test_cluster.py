@@ -151,20 +151,3 @@ def test_over_tls_with_certificates_that_the_script_makes(threads):
         ):
             pass
     _assert_same(files, "threads", "secure")
-
-
-def test_local_workers_and_their_dashboard_listen_on_loopback_alone():
-    import psutil
-
-    with open_cluster(Compute(scheduler="processes", workers=1)) as client:
-        assert client is not None
-        me = psutil.Process()
-        processes = [me, *me.children(recursive=True)]
-        listening = [
-            connection.laddr.ip
-            for process in processes
-            for connection in process.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-    assert len(listening) >= 3  # scheduler, dashboard, worker
-    assert set(listening) == {"127.0.0.1"}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -375,6 +376,16 @@ def test_workers_load_blas_with_one_thread_whatever_the_environment_says(monkeyp
     with open_cluster(compute) as client:
         (found,) = client.run(_blas_of_a_worker).values()
         (worker,) = client.scheduler_info()["workers"].values()
+        # They and their dashboard listen on loopback alone.
+        me = psutil.Process()
+        listening = [
+            connection.laddr.ip
+            for process in [me, *me.children(recursive=True)]
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    assert len(listening) >= 3  # scheduler, dashboard, worker
+    assert set(listening) == {"127.0.0.1"}
     assert found["env"] == "1"
     assert set(found["blas"]) == {1}
     assert (worker["nthreads"], worker["memory_limit"]) == (1, 500 << 20)

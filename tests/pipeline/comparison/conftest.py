@@ -25,7 +25,12 @@ def make(directory: Path, name: str, **sections) -> Path:
         "population": {"path": "population.tif"},
         "covariates": {"wave": {"path": "wave.tif"}, "north": {"path": "north.tif"}},
         "grid": {"like": "population.tif"},
-        "model": {"kernel": "linear + matern32(space)", "link": "exp", "area_effect": False},
+        "model": {
+            "area_effect": False,
+            "integrate": "none",
+            "kernel": "linear + matern32(space)",
+            "link": "exp",
+        },
         "fit": {"seed": 4, "max_epochs": 40},
         "output": {"dir": f"out-{name}", "draws": 40, "exceedance": []},
         "evaluate": {"schemes": [], "calibration": "none"},

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import geopandas as gpd
 import numpy as np
@@ -20,16 +21,12 @@ from pipeline.comparison import pixels
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.differences import in_words, what_differed
 from pipeline.comparison.outputs import FILES, LAYER, PACKAGE
-from pipeline.comparison.sides import find_data, open_side
+from pipeline.comparison.sides import basis_of, find_data, open_side
 from pipeline.core.progress import Silent
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.pipeline.comparison.conftest import DOUBLED, make
-
-
-def read(path):
-    with rasterio.open(path) as file:
-        return file.read(1).astype(np.float64)
 
 
 def sides(runs):
@@ -148,11 +145,20 @@ def test_an_area_of_doubled_cases_is_found(compared):
 
 
 @pytest.mark.parametrize("independent", [False, True])
-def test_a_run_compared_with_itself(runs, tmp_path, independent):
+def test_a_run_compared_with_itself(runs, tmp_path, monkeypatch, independent):
+    monkeypatch.setattr(pixels, "ROWS", 50)
+    seen, rates = [], pixels._Cube.rates
+
+    def spy(self, x, tile, row, col):
+        seen.append(row.size)
+        return rates(self, x, tile, row, col)
+
+    monkeypatch.setattr(pixels._Cube, "rates", spy)
     side = sides(runs)[0]
     out = tmp_path / "same"
     report = compare_sides(side, side, out, Silent(), independent=independent)
     inside = np.isfinite(read(side.level))
+    assert (max(seen), sum(seen)) == (50, 2 * inside.sum())  # never all draws of all pixels
     assert (read(out / "difference_mean.tif")[inside] == 0).all()
     assert (read(out / "ratio.tif")[inside] == 1).all()
     table = pd.read_csv(out / "change.csv")
@@ -170,23 +176,13 @@ def test_a_run_compared_with_itself(runs, tmp_path, independent):
         assert report["pixels"]["n_rose"] == report["pixels"]["n_fell"] == 0
 
 
-def test_memory_does_not_hold_all_draws_of_all_pixels(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(pixels, "ROWS", 50)
-    seen = []
-    rates = pixels._Cube.rates
-
-    def spy(self, x, tile, row, col):
-        seen.append(row.size)
-        return rates(self, x, tile, row, col)
-
-    monkeypatch.setattr(pixels._Cube, "rates", spy)
-    compare_sides(*sides(runs), tmp_path / "out", Silent())
-    assert max(seen) == 50
-    assert sum(seen) == 2 * np.isfinite(read(sides(runs)[0].level)).sum()
-
-
-def test_grids_that_differ_are_said_and_those_apart_refused(runs, tmp_path, capsys):
+def test_grids_and_areas_that_differ_are_said_and_grids_apart_refused(runs, tmp_path, capsys):
     shutil.copytree(runs, tmp_path / "c", ignore=shutil.ignore_patterns("out-*"))
+    areas = gpd.read_file(runs / "areas.gpkg", layer="districts")
+    areas["code"] = areas["code"].replace({"M08": "new"})
+    areas.to_file(tmp_path / "c" / "areas.gpkg", layer="districts")
+    text = (runs / "cases.csv").read_text().replace("M08", "new")
+    (tmp_path / "c" / "cases.csv").write_text(text)
     coarse = {"like": None, "crs": "EPSG:32738", "resolution": 2000}
     make(tmp_path / "c", "a", grid=coarse)
     fine, other = str(runs / "out-a"), str(tmp_path / "c" / "out-a")
@@ -198,8 +194,16 @@ def test_grids_that_differ_are_said_and_those_apart_refused(runs, tmp_path, caps
     report = json.loads((out / "compare.json").read_text())
     assert report["method"]["pixels"] == "means and deviations"
     assert report["method"]["areas"] == "independent draws"
-    ratio = read(out / "ratio.tif")
-    assert abs(np.nanmedian(ratio) - 1) < 0.2
+    assert abs(np.nanmedian(read(out / "ratio.tif")) - 1) < 0.2
+    assert "Only in A: M08" in told.out
+    assert "Only in B: new" in told.out
+    layer = gpd.read_file(out / PACKAGE, layer=LAYER).set_index("code")
+    assert layer.loc["M08", "in_maps"] == "A"
+    assert np.isnan(layer.loc["new", "rate_a"])
+    assert layer.loc["new", "rate_b"] > 0
+    assert layer.loc["M08"].geometry.equals(layer.loc["new"].geometry)
+    assert (report["areas"]["only_in_a"], report["areas"]["only_in_b"]) == (["M08"], ["new"])
+    assert report["total"]["n_areas"] == 8
     # Moved far away, the same map has no pixel in common.
     far = tmp_path / "far"
     shutil.copytree(tmp_path / "c" / "out-a", far)
@@ -213,29 +217,6 @@ def test_grids_that_differ_are_said_and_those_apart_refused(runs, tmp_path, caps
     )
     assert not gone.exists()
     assert not list(tmp_path.glob(".gone*"))
-
-
-def test_areas_of_one_run_alone_are_listed(runs, tmp_path, capsys):
-    shutil.copytree(runs, tmp_path / "c", ignore=shutil.ignore_patterns("out-*"))
-    areas = gpd.read_file(runs / "areas.gpkg", layer="districts")
-    areas["code"] = areas["code"].replace({"M08": "new"})
-    areas.to_file(tmp_path / "c" / "areas.gpkg", layer="districts")
-    text = (runs / "cases.csv").read_text().replace("M08", "new")
-    (tmp_path / "c" / "cases.csv").write_text(text)
-    config = make(tmp_path / "c", "a")
-    out = tmp_path / "change"
-    assert main(["compare", str(runs / "a.yaml"), str(config), "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "Only in A: M08" in told
-    assert "Only in B: new" in told
-    layer = gpd.read_file(out / PACKAGE, layer=LAYER).set_index("code")
-    assert layer.loc["M08", "in_maps"] == "A"
-    assert np.isnan(layer.loc["new", "rate_a"])
-    assert layer.loc["new", "rate_b"] > 0
-    assert layer.loc["M08"].geometry.equals(layer.loc["new"].geometry)
-    report = json.loads((out / "compare.json").read_text())
-    assert (report["areas"]["only_in_a"], report["areas"]["only_in_b"]) == (["M08"], ["new"])
-    assert report["total"]["n_areas"] == 8
 
 
 def test_another_kernel_is_compared_by_independent_draws(runs):
@@ -290,17 +271,10 @@ def test_what_differed_names_data_configuration_and_code():
     assert told == "counts.path, fit.seed (1 -> 2), the code of disagg, numpy 2.0 -> 2.1"
 
 
-def test_an_unknown_directory_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="no such directory"):
-        open_side(tmp_path / "absent")
-
-
 def test_a_version_finds_the_grid_of_a_run_by_its_digest(runs, tmp_path):
     side = open_side(runs / "out-a")
-    from dataclasses import replace
-
-    from pipeline.comparison.sides import basis_of
-
+    with pytest.raises(InputError, match="no such directory"):
+        open_side(tmp_path / "absent")
     basis = basis_of(runs / "out-a")
     assert basis == basis_of(runs / "out-b")  # the counts are not in it
     kept = replace(side, data=None, basis=basis)

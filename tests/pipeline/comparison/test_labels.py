@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 import yaml
 from scipy.stats import norm
 
 from pipeline.cli.main import main
+from tests.bands import read
 
 LABELS = ("100110010", "111110010")  # M01 and M02 turn positive
 
@@ -34,11 +34,6 @@ def labelled(files, number, model=SPARSE):
     for stage in ("ingest", "fit", "predict"):
         assert main([stage, str(path), "--quiet"]) == 0
     return path
-
-
-def read(path):
-    with rasterio.open(path) as file:
-        return file.read(1).astype(float)
 
 
 @pytest.mark.ci
@@ -91,7 +86,7 @@ def test_probabilities_are_compared_as_normal(files, tmp_path, capsys):
 
 
 def test_a_model_that_labels_areas_alone_has_no_map_to_compare(files, tmp_path, capsys):
-    path = labelled(files, 0, {"kind": "blrt", "options": {"n_trees": 20}})
+    path = labelled(files, 0, {"kind": "blrt", "options": {"n_trees": 2}})
     capsys.readouterr()
     assert main(["compare", str(path), str(path), "--out", str(tmp_path / "change")]) == 2
     (line,) = capsys.readouterr().err.splitlines()

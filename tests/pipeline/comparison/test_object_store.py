@@ -13,8 +13,6 @@ from pipeline.publishing.publish import publish
 from pipeline.run.runner import run_stages
 from tests.pipeline.comparison.conftest import STAGES
 
-WHOLE_RUNS = True  # as those that they are compared with
-
 
 def on_store(runs, directory, name, endpoint, bucket, scratch, **sections):
     """Write the configuration of a run with its results on a bucket; inputs stay on disk."""
@@ -29,50 +27,38 @@ def on_store(runs, directory, name, endpoint, bucket, scratch, **sections):
     return path
 
 
-@pytest.fixture
-def inputs(runs, tmp_path):
-    """Copy the inputs of the runs, without their results."""
-    shutil.copytree(runs, tmp_path / "in", ignore=shutil.ignore_patterns("out-*"))
-    return tmp_path / "in"
-
-
 @pytest.mark.ci
-def test_another_machine_compares_the_runs_of_a_bucket(runs, inputs, s3, bucket, tmp_path, capsys):
-    for name in "ab":
-        path = on_store(runs, inputs, name, s3, bucket, tmp_path / "first")
-        run_stages(load_config(path), STAGES, Silent())
-    there = [on_store(runs, inputs, n, s3, bucket, tmp_path / "second") for n in "ab"]
-    out, local = tmp_path / "change", tmp_path / "local"
-    assert main(["compare", *map(str, there), "--out", str(out)]) == 0
+def test_another_machine_compares_the_runs_and_versions_of_a_bucket(
+    runs, s3, bucket, tmp_path, capsys
+):
+    inputs = tmp_path / "in"
+    shutil.copytree(runs, inputs, ignore=shutil.ignore_patterns("out-*"))
+    stages = (*STAGES, "evaluate")
+    to = {"publish": {"dir": str(tmp_path / "maps")}}
+    path = on_store(runs, inputs, "a", s3, bucket, tmp_path / "first", **to)
+    config = load_config(path)
+    run_stages(config, stages, Silent())
+    there = on_store(runs, inputs, "a", s3, bucket, tmp_path / "second", **to)
+    out, local, b = tmp_path / "change", tmp_path / "local", str(runs / "b.yaml")
+    assert main(["compare", str(there), b, "--out", str(out)]) == 0
     assert "draws are paired" in capsys.readouterr().err
     # Second route: the runs on disk.
-    assert main(["compare", str(runs / "a.yaml"), str(runs / "b.yaml"), "--out", str(local)]) == 0
+    assert main(["compare", str(runs / "a.yaml"), b, "--out", str(local)]) == 0
     capsys.readouterr()
     assert (out / "change.csv").read_bytes() == (local / "change.csv").read_bytes()
     assert (out / "change_probability.qml").exists() == (local / "change_probability.qml").exists()
-    assert main(["compare", f"s3://{bucket}/a", str(there[1]), "--out", str(out)]) == 2
+    assert main(["compare", f"s3://{bucket}/a", b, "--out", str(out)]) == 2
     assert capsys.readouterr().err == (
         f"error: s3://{bucket}/a: an address on an object store; give the configuration whose "
         "output.dir it is\n"
     )
 
-
-@pytest.mark.ci
-def test_versions_of_a_bucket_are_never_drawn_on_another_grid(
-    runs, inputs, s3, bucket, tmp_path, capsys
-):
-    stages = (*STAGES, "evaluate")
-    path = on_store(
-        runs, inputs, "a", s3, bucket, tmp_path / "first", publish={"dir": str(tmp_path / "maps")}
-    )
-    config = load_config(path)
-    run_stages(config, stages, Silent())
+    # Versions are never drawn on another grid.
     assert publish(config).status == "published"
     shutil.copy(inputs / "north.tif", inputs / "wave.tif")  # another covariate: another grid
     run_stages(config, stages, Silent())
     done = publish(config)
     assert done.comparison["method"]["pixels"] == "means and deviations"
-    out = tmp_path / "change"
     assert main(["compare", f"{path}@v0001", f"{path}@current", "--out", str(out)]) == 0
     assert "the version keeps no model; means and standard deviations" in capsys.readouterr().err
     report = json.loads((out / "compare.json").read_text())

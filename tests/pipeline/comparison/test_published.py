@@ -63,7 +63,7 @@ def test_totals_are_those_that_each_version_published(tmp_path):
         people = files.population[files.pixels(k)].sum()
         files.cases[name] = str(rng.poisson(0.03 * np.exp(0.4 * rng.standard_normal()) * people))
     files.counts()
-    path = make(directory, "a", model={"area_effect": True}, output={"draws": 200})
+    path = make(directory, "a", model={"area_effect": True}, output={"draws": 100})
     config = load_config(path)
     run_stages(config, ALL, Silent())
     publish(config)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from geo.core.errors import InputError
+from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 
@@ -94,24 +95,17 @@ def test_all_mistakes_are_told_at_once_with_their_lines(write):
     text = GOOD.replace("interval: 0.9", "interval: 9").replace("cases.csv", "no.csv")
     found = problems(write(text.replace("model:", "modle:")))
     assert len(found) == 3
+    (broken,) = problems(write(GOOD.replace("{path: cases.csv,", "{path: [cases.csv,")))
+    assert "line" in broken
     assert {"line 3", "line 9", "line 12"} == {p.split("run.yaml ")[1].split(":")[0] for p in found}
 
 
-def test_a_broken_yaml_is_one_problem_with_its_line(write):
-    found = problems(write(GOOD.replace("{path: cases.csv,", "{path: [cases.csv,")))
-    assert len(found) == 1
-    assert "line" in found[0]
-
-
-def test_environment_variables_are_put_in(write, tmp_path, monkeypatch):
+def test_variables_are_put_in_and_one_that_is_not_set_is_one_problem(
+    write, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("DISAGG_TEST_FOLDER", str(tmp_path))
     text = GOOD.replace("districts.gpkg", '"${DISAGG_TEST_FOLDER}/districts.gpkg"')
     assert load_config(write(text)).areas.path == str(tmp_path / "districts.gpkg")
-
-
-def test_a_variable_that_is_not_set_is_one_problem(write, capsys):
-    from pipeline.cli.main import main
-
     text = GOOD.replace("districts.gpkg", '"${DISAGG_NOT_SET}/d.gpkg"')
     path = write(text.replace("cases.csv", '"${DISAGG_NOT_SET}/c.csv"'))
     (found,) = problems(path)
@@ -128,11 +122,8 @@ def test_all_settings_that_a_model_refuses_are_told_at_once(write):
     line = next(each for each in GOOD.splitlines() if each.startswith("model:"))
     text = GOOD.replace(line, f"model: {wrong}")
     found = problems(write(text))
-    assert [each.split(": ")[1] for each in found] == [
-        "model.options.n_tres",
-        "model.options.dtype",
-        "model.link",
-    ]
+    wanted = ["model.options.n_tres", "model.options.dtype", "model.link"]
+    assert [each.split(": ")[1] for each in found] == wanted
     # Those of a classifier, and those of several sections.
     line_up = "{kind: psi_vgpmil, likelihood: normal, link: exp, priors: none}"
     found = problems(write(text.replace(wrong, line_up).replace("counts:", "labels:")))
@@ -178,7 +169,6 @@ def test_what_replaces_the_header_of_a_raster(write):
 @pytest.mark.parametrize(
     ("output", "key", "remedy"),
     [
-        ("areas: {}", "areas", "[{path: ..., id: ..., level: ...}]"),
         (
             "areas: {path: districts.gpkg, id: i, level: z}",
             "areas",

@@ -11,58 +11,30 @@ from pipeline.config.reader import load_config
 from pipeline.updates.arrivals import known_periods, load_watched, new_counts
 
 
-def write(files, **sections):
+def write(files, *without, add="", **sections):
+    data = {k: v for k, v in {**files.mapping(), **sections}.items() if k not in without}
     path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump({**files.mapping(), **sections}), encoding="utf-8")
+    path.write_text(yaml.safe_dump(data) + add, encoding="utf-8")
     return path
 
 
-def add(path, text):
-    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
-    return path
-
-
-def test_the_documented_notify_on_works(files):
-    config = load_config(add(write(files), 'notify: {on: [late], webhook: "http://hook"}\n'))
+def test_a_key_is_the_text_that_stands_there_and_a_value_the_boolean(files):
+    config = load_config(write(files, add='notify: {on: [late], webhook: "http://hook"}\n'))
     assert config.notify.on == ("late",)
-
-
-@pytest.mark.parametrize("name", ["on", "off", "yes", "No", "y", "true", "null", "2020", "1e3"])
-def test_a_covariates_name_is_the_text_that_stands_there(files, name):
-    data = files.mapping()
-    del data["covariates"]
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    add(path, f"covariates:\n  {name}: {{path: wave.tif}}\n")
-    assert list(load_config(path).covariates) == [name]
-
-
-def test_a_key_of_yaml_1_1_is_told_by_its_own_name(files):
-    path = add(write(files), "evaluate:\n  off: 3\n")
+    names = ["on", "off", "yes", "No", "y", "true", "null", "2020", "1e3"]
+    rows = "".join(f"  {name}: {{path: wave.tif}}\n" for name in names)
+    config = load_config(write(files, "covariates", add=f"covariates:\n{rows}"))
+    assert list(config.covariates) == names
+    path = write(files, add="evaluate:\n  off: 3\n")
     with pytest.raises(InputError, match=r"map.yaml line \d+: evaluate.off: unknown key"):
         load_config(path)
-
-
-def test_values_are_the_booleans_that_people_write(files):
-    data = files.mapping()
-    del data["population"]
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    add(path, "population: {path: population.tif, density: yes}\n")
-    assert load_config(path).population.density is True
-
-
-def test_merged_and_repeated_sections_still_work(files):
-    data = files.mapping()
-    del data["covariates"]
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    add(
-        path,
+    given = "population: {path: population.tif, density: yes}\n"
+    assert load_config(write(files, "population", add=given)).population.density is True
+    given = (
         "covariates:\n  on: &own {path: wave.tif, transform: log1p}\n"
-        "  off: {<<: *own, path: north.tif}\n",
+        "  off: {<<: *own, path: north.tif}\n"
     )
-    covariates = load_config(path).covariates
+    covariates = load_config(write(files, "covariates", add=given)).covariates
     assert covariates["off"].transform == "log1p"
     assert covariates["off"].path.endswith("north.tif")
 
@@ -88,12 +60,6 @@ def test_a_path_with_a_bare_dollar_says_what_to_write(files, monkeypatch, read):
     assert "counts.path" in problem.place
     assert "$FEED" in problem.found
     assert problem.remedy.startswith("write ${FEED}")
-
-
-def test_a_dollar_that_is_no_variable_is_a_dollar(files):
-    (files.directory / "cases.csv").rename(files.directory / "us$none.csv")
-    path = write(files, counts={"path": "us$none.csv", "value": "cases"})
-    assert load_config(path).counts.path.endswith("us$none.csv")
 
 
 def test_check_describes_the_period_that_is_mapped(files, capsys):
@@ -131,34 +97,26 @@ def test_check_describes_what_ingest_opened(files, capsys, monkeypatch):
     assert opened.count(str(files.directory / "population.tif")) == 2
 
 
-def test_a_variable_that_is_not_set_is_no_directory(files, monkeypatch):
+def test_other_dollars_are_no_directories_or_dollars(files, monkeypatch):
     monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
-    path = files.directory / "map.yaml"
-    mapping = {**files.mapping(), "output": {"dir": "$NOT_SET_ANYWHERE/out"}}
-    path.write_text(yaml.safe_dump(mapping))
+    path = write(files, output={"dir": "$NOT_SET_ANYWHERE/out"})
     with pytest.raises(InputError, match=r"output\.dir: .*write \$\{NOT_SET_ANYWHERE\}"):
         load_config(path)
+    (files.directory / "cases.csv").rename(files.directory / "us$none.csv")
+    path = write(files, counts={"path": "us$none.csv", "value": "cases"})
+    assert load_config(path).counts.path.endswith("us$none.csv")
 
 
-def test_an_alias_that_contains_itself_is_one_line(tmp_path):
-    path = tmp_path / "map.yaml"
-    path.write_text("grid: &a {like: *a}\n")
-    with pytest.raises(InputError, match=r"an alias .* contains itself"):
-        load_config(path)
-
-
-def test_aliases_of_aliases_are_refused_at_once(tmp_path):
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+def test_aliases_and_depths_without_end_are_one_line(tmp_path):
+    many = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     for k in range(1, 12):  # 10^12 values
-        lines.append(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]")
-    path = tmp_path / "run.yaml"
-    path.write_text("\n".join(lines))
-    with pytest.raises(InputError, match="repeat more than 100,000 keys"):
-        load_config(path)
-
-
-def test_a_document_nested_too_deeply_is_one_line(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("a: " + "[" * 5000)
-    with pytest.raises(InputError, match="nested too deeply"):
-        load_config(path)
+        many.append(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]")
+    path = tmp_path / "map.yaml"
+    for text, says in (
+        ("grid: &a {like: *a}\n", r"an alias .* contains itself"),
+        ("\n".join(many), "repeat more than 100,000 keys"),
+        ("a: " + "[" * 5000, "nested too deeply"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=says):
+            load_config(path)

@@ -11,6 +11,7 @@ from pipeline.cli.main import main
 from pipeline.config.periods import period_files, select_periods
 from pipeline.config.reader import load_config
 from pipeline.ingest.inputs import open_inputs
+from pipeline.plan.probe import Probe
 from pipeline.publishing.publish import publish_dir
 from pipeline.run.runner import run_stages
 from tests.progress import Notes
@@ -162,12 +163,11 @@ def test_each_period_has_a_folder_where_output_dir_says_so(files):
 def test_a_run_says_whose_map_it_replaces(files, folder):
     months(files, "2026-01", "2026-02")
     files.options = {
-        "model": {"kernel": "ard", "inducing": 5, "link": "exp"},
-        "fit": {"max_epochs": 1}, "output": {"draws": 20, "dir": folder},
+        "model": {"kind": "constant"}, "output": {"draws": 20, "dir": folder},
     }  # fmt: skip
     path = write(files, **BY_NAME)
     said = []
-    for period in ("2026-01", "2026-02", "2026-02"):
+    for period in ("2026-01", "2026-02", "2026-02")[: 3 if folder == "out" else 2]:
         notes = Notes()
         run_stages(load_config(path, period), ["ingest", "fit", "predict"], notes)
         said.append([line for line in notes.lines if line.startswith("note: the map of")])
@@ -182,12 +182,14 @@ def test_a_run_says_whose_map_it_replaces(files, folder):
             [],
         ]
     else:
-        assert said == [[], [], []]
+        assert said == [[], []]
         maps = [out.parent / name / "rate_mean.tif" for name in ("2026-01", "2026-02")]
         assert maps[0].read_bytes() != maps[1].read_bytes()
 
 
-def test_a_period_can_be_planned(files, capsys):
+def test_a_period_can_be_planned(files, capsys, monkeypatch):
+    known = Probe(flops=5e10, pixel=1e-5, update=0.01, predict=1e-6, draw=1e-5)
+    monkeypatch.setattr("pipeline.plan.estimate.probe", lambda *_: known)
     months(files, "2026-01", "2026-02")
     # The rain of January alone is there: only January can be planned.
     (files.directory / "wave.tif").rename(files.directory / "wave_2026-01.tif")

@@ -12,26 +12,23 @@ from geo.core.errors import InputError
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
 from pipeline.config.size_defaults import (
-    EVALUATE_PIXELS,
-    FIT_PIXELS,
     LEAST_AREA_PIXELS,
-    SMALL_PIXELS,
     cap_for,
     settings,
     sized,
 )
 from pipeline.demo.country import simulate_country
+from pipeline.demo.country_spec import CountrySpec
 
 WHOLE_RUNS = True  # of what tests shorten elsewhere
 
+SPEC = CountrySpec((36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation",))
 SMALL, LARGE = np.full(300, 1000.0), np.full(1600, 18_000.0)
 
 
 @pytest.fixture(scope="module")
 def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = simulate_country(tmp_path_factory.mktemp("country"), "small")
-    path.write_text(path.read_text().replace("inducing: 200, ", ""))
-    return path
+    return simulate_country(tmp_path_factory.mktemp("country"), SPEC)
 
 
 def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
@@ -82,18 +79,18 @@ def test_what_users_set_is_kept(country: Path) -> None:
         assert {key: found[section][key] for key in keys} == keys
 
 
-def test_thinning_set_in_a_small_problem_holds_for_its_folds(country: Path) -> None:
+def test_thinning_that_users_set_holds_for_the_folds_and_sizing_is_done_once(
+    country: Path,
+) -> None:
     config = load_config(country, None, {"fit": {"area_pixels": 50}})
     assert settings(sized(config, SMALL))["evaluate"]["area_pixels"] == 50
-
-
-def test_sizing_twice_changes_nothing(country: Path) -> None:
+    assert settings(sized(config, LARGE))["evaluate"]["area_pixels"] == 50
     once = sized(load_config(country), LARGE)
     assert sized(once, SMALL) == once
 
 
 def test_classifiers_keep_their_own_defaults(tmp_path: Path) -> None:
-    config = load_config(simulate_country(tmp_path, "small", labels=True))
+    config = load_config(simulate_country(tmp_path, SPEC, labels=True))
     before = new_model(config).get_params()
     after = sized(config, LARGE)
     assert new_model(after).get_params() == before
@@ -118,11 +115,6 @@ def test_the_cap_is_the_largest_whose_pixels_fit(total: float) -> None:
         assert kept(cap) <= total
     else:
         assert kept(1.1 * cap) > total
-
-
-def test_the_evaluation_thins_no_less_than_the_fit() -> None:
-    # A problem just above the limit keeps nearly all of its pixels.
-    assert EVALUATE_PIXELS <= FIT_PIXELS <= SMALL_PIXELS
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,10 @@ def some_bags(*, placed: bool) -> Bags:
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_settings_are_the_same(kind):
+def test_settings_and_fits_are_the_same(kind):
     assert configured(kind).get_params() == model_class(kind)().get_params()
-
-
-@pytest.mark.parametrize("kind", COUNTS)
-def test_fits_are_the_same(kind):
     bags = some_bags(placed=True)
-    few = {"max_epochs": 4}
+    few = {"max_epochs": 2}
     one = configured(kind).set_params(**few).fit(bags, n_thread=1)
     other = model_class(kind)(**few).fit(bags, n_thread=1)
     assert set(one.state_.params) == set(other.state_.params)

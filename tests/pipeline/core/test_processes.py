@@ -29,7 +29,7 @@ def _work(number, told, wait=0.0):
 
 def test_results_come_in_order_from_processes_with_a_share_of_the_cores(monkeypatch):
     told = Notes()
-    calls = [partial(_work, number, wait=0.2 * (number == 0)) for number in range(5)]
+    calls = [partial(_work, number, wait=0.1 * (number == 0)) for number in range(5)]
     found = list(in_processes(calls, 2, told))
     assert [number for number, _, _ in found] == list(range(5))
     assert len({process for _, process, _ in found} | {os.getpid()}) == 6

@@ -34,20 +34,17 @@ def test_a_checkout_tells_its_commit(capsys: pytest.CaptureFixture[str]) -> None
     assert run_versions()["disagg"] == full_version()
 
 
-def test_an_image_tells_it_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISAGG_REVISION", "abc1234")
-    assert full_version().endswith("+gabc1234")
-
-
-def test_a_wheel_that_bears_it_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.importlib.metadata, "version", lambda _: "0.1.0+gabc1234")
-    assert full_version() == "0.1.0+gabc1234"
-
-
-@pytest.mark.parametrize("given", ["; rm -rf", "x" * 65])
-def test_nonsense_is_no_commit(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("DISAGG_REVISION", given)
-    assert revision() is None
+def test_an_image_and_a_wheel_tell_it_and_nonsense_is_no_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as wheel:
+        wheel.setattr(module.importlib.metadata, "version", lambda _: "0.1.0+gabc1234")
+        assert full_version() == "0.1.0+gabc1234"
+    for given, told in (("abc1234", "abc1234"), ("; rm -rf", None), ("x" * 65, None)):
+        revision.cache_clear()
+        monkeypatch.setenv("DISAGG_REVISION", given)
+        assert revision() == told
+        assert full_version().endswith("+gabc1234") == (told is not None)
 
 
 def test_without_git_there_is_the_number_alone(

@@ -63,11 +63,9 @@ def test_code_counts_where_it_is_reached(tree, tmp_path, name, text, changed):
     assert {room for room in before | after if before.get(room) != after.get(room)} == changed
 
 
-def test_what_the_configuration_asks_the_models_is_a_value(tree):
+def test_a_checkout_a_copy_and_a_touch_are_equal_whatever_the_cache(tree, tmp_path):
+    # What the configuration asks the models is a value.
     assert set(tree("pipeline.config.schema")) == {"pipeline.config"}
-
-
-def test_a_checkout_a_copy_and_a_touch_are_equal(tree, tmp_path):
     before = tree()
     copy = tmp_path / "elsewhere"
     for name in ("models", "pipeline"):
@@ -79,10 +77,7 @@ def test_a_checkout_a_copy_and_a_touch_are_equal(tree, tmp_path):
     assert tree(below=copy) == before
     (copy / "models" / "kinds.py").rename(copy / "models" / "other.py")
     assert tree(below=copy) != before
-
-
-def test_a_damaged_or_forbidden_cache_is_no_matter(tree, tmp_path):
-    before = tree()
+    # A damaged or forbidden cache is no matter.
     (cache,) = (tmp_path / "cache" / "disagg").iterdir()
     cache.write_text('{"')
     assert tree() == before

@@ -14,7 +14,8 @@ from geo.grids.grid import Grid
 from geo.grids.positions import Positions
 from models import Bags, VBAgg
 from pipeline.config.schema import Config
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.bag_store import BagStore, StoreLayout
+from tests.pipeline.stores import write_store
 from tests.plain import plain
 
 SIDE = 3  # pixels along an area
@@ -62,26 +63,26 @@ def simulate_survey(directory: Path, seed: int = 0, **sections: Any) -> Survey:
         float
     )
 
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        of = np.concatenate([pixels[b][i:j] for b, i, j in zip(bag, start, stop, strict=True)])
-        at = grid.row_col(of)
-        coords = Positions.of(grid, None).km(*at)
-        return PixelRows(x[:, at[0], at[1]].T, population[at], coords, of)
-
     work = directory / "out" / "work"
     work.mkdir(parents=True)
-    new = NewBags(
-        sizes=np.array([len(each) for each in pixels]),
-        rows=rows,
-        y=positive,
+    pixel = np.concatenate(pixels)
+    at = grid.row_col(pixel)
+    store = write_store(
+        work / "bags.zarr",
+        np.array([len(each) for each in pixels]),
+        x[:, at[0], at[1]].T,
+        positive,
+        population[at],
+        Positions.of(grid, None).km(*at),
+        pixel=pixel,
+        seed=1,
+        fingerprint="survey",
+        layout=StoreLayout(block_pixels=400, chunk_pixels=256, shard_pixels=512),
         ids=[f"{k:02d}" for k in range(n_area)],
         covariates=["wave", "north"],
         grid=grid.to_dict(),
         trials=tested,
     )
-    layout = StoreLayout(block_pixels=400, chunk_pixels=256, shard_pixels=512)
-    write_bags(work / "bags.zarr", new, seed=1, fingerprint="survey", layout=layout)
-    store = BagStore.open(work / "bags.zarr")
     data = {
         "name": "survey",
         "areas": {"path": "areas.gpkg", "id": "code"},

@@ -30,35 +30,23 @@ from pipeline.evaluation.calibration_summary import cautions, summarise
 from pipeline.evaluation.report import evaluation_table, render_report
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.publishing.gates import Check, check_gates
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore
 from pipeline.store.thinning import thinned_store
-
-WHOLE_RUNS = True
+from tests.pipeline.stores import write_store
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_BAG, N_TERM, NOISE = 25, 12, 0.3
 
 
-def write_store(path: Path, y: np.ndarray) -> BagStore:
+def areas(path: Path, y: np.ndarray) -> BagStore:
     """Write areas of 6 to 15 pixels with one covariate and unequal people."""
     rng = np.random.default_rng(3)
     sizes = rng.integers(6, 16, y.shape[0])
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
     middle = np.repeat(rng.uniform(-3, 3, y.shape[0]), sizes)
-    x = (middle + 0.4 * rng.standard_normal(offsets[-1]))[:, None].astype(np.float32)
-    weight = rng.uniform(0.2, 2, offsets[-1])
-
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        spans = [
-            np.arange(offsets[b] + s, offsets[b] + e)
-            for b, s, e in zip(bag, start, stop, strict=True)
-        ]
-        at = np.concatenate(spans)
-        return PixelRows(x[at], weight[at], np.repeat(at[:, None], 2, 1).astype(float), at)
-
-    ids = [f"a{i}" for i in range(y.shape[0])]
-    write_bags(path, NewBags(sizes=sizes, rows=rows, y=y, ids=ids, covariates=["a"]), seed=1)
-    return BagStore.open(path)
+    x = (middle + 0.4 * rng.standard_normal(middle.size))[:, None].astype(np.float32)
+    weight = rng.uniform(0.2, 2, middle.size)
+    coords = np.repeat(np.arange(middle.size)[:, None], 2, 1).astype(float)
+    return write_store(path, sizes, x, y, weight, coords, seed=1)
 
 
 def terms(x: np.ndarray) -> np.ndarray:
@@ -169,7 +157,7 @@ def prior_data(store: BagStore, seed: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
-    return write_store(tmp_path_factory.mktemp("conjugate") / "bags.zarr", np.ones(N_BAG))
+    return areas(tmp_path_factory.mktemp("conjugate") / "bags.zarr", np.ones(N_BAG))
 
 
 @pytest.fixture(scope="module")
@@ -464,28 +452,28 @@ def config(world: Any, tmp_path: Path) -> Any:
     )
 
 
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
-    """Return the list of the responses that models were fitted to; the second fit may break."""
-    given: list[np.ndarray] = []
+def test_the_stage_simulates_and_goes_on_where_it_stopped(
+    config: Any, world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trained: list[np.ndarray] = []
     fit = held_out.fit_model
 
     def spy(model: Any, store: Any, *args: Any, **options: Any) -> Any:
-        given.append(store.y)
+        trained.append(store.y)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
         return fit(model, store, *args, **options)
 
     monkeypatch.setattr(held_out, "fit_model", spy)
     monkeypatch.setattr(held_out, "shares", lambda *_: 1)  # this process sees them
-    return given
-
-
-def test_the_stage_simulates_and_a_second_run_fits_nothing(
-    config: Any, world: Any, trained: list[np.ndarray], tmp_path: Path
-) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_stage(StageContext(config))
     summary = evaluate_stage(StageContext(config))
+    assert len(trained) == 4  # the first is not done again
     file = tmp_path / "out" / "evaluation.json"
     found = json.loads(file.read_text())["calibration"]
-    assert found["n_simulations"] == len(trained) == 3
+    assert found["n_simulations"] == 3
+    assert len(list((tmp_path / "out/work/evaluate/calibration").iterdir())) == 3
     assert all(not np.array_equal(y, world.store.y) for y in trained)
     assert len({y.tobytes() for y in trained}) == 3
     for way in ("pixels", "people", "areas"):
@@ -496,11 +484,7 @@ def test_the_stage_simulates_and_a_second_run_fits_nothing(
     assert summary["simulated_coverage_90"] == found["pixels"]["coverage"]["0.9"]
     assert "family" in found["about"]
     assert any("12 areas" in text for text in found["cautions"])
-    text = file.read_text()
-    evaluate_stage(StageContext(config))
-    assert len(trained) == 3
-    assert file.read_text() == text
-    said = render_report(json.loads(text))
+    said = render_report(json.loads(file.read_text()))
     assert "calibration: 3 refits" in said
     assert "caution: 12 areas" in said
     assert "rougher are covered less" in said
@@ -510,47 +494,21 @@ def test_the_stage_simulates_and_a_second_run_fits_nothing(
     assert line in page
     assert f"by people {100 * share:.1f} % +- {100 * error:.1f} %" in page
 
-
-def test_more_simulations_keep_those_that_are_finished(
-    config: Any, world: Any, trained: list[np.ndarray], tmp_path: Path
-) -> None:
-    evaluate_stage(StageContext(config))
-    first = json.loads((tmp_path / "out" / "evaluation.json").read_text())["calibration"]
-    dump = config.model_dump(mode="json")
+    # More simulations keep those that are finished; as many fit nothing.
+    dump, text = config.model_dump(mode="json"), file.read_text()
     dump["evaluate"]["calibration"] = 4
     evaluate_stage(StageContext(type(config).model_validate(dump)))
-    assert len(trained) == 4
-    more = json.loads((tmp_path / "out" / "evaluation.json").read_text())["calibration"]
+    assert len(trained) == 5
+    more = json.loads(file.read_text())["calibration"]
     for way in ("pixels", "people"):
-        assert more[way]["by_simulation"]["0.9"][:3] == first[way]["by_simulation"]["0.9"]
-
-
-def test_an_interrupted_calibration_goes_on(
-    config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    fit, calls = held_out.fit_model, []
-
-    def breaks(*args: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return fit(*args, **options)
-
-    monkeypatch.setattr(held_out, "fit_model", breaks)
-    monkeypatch.setattr(held_out, "shares", lambda *_: 1)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_stage(StageContext(config))
+        assert more[way]["by_simulation"]["0.9"][:3] == found[way]["by_simulation"]["0.9"]
     evaluate_stage(StageContext(config))
-    assert len(calls) == 4  # the first is not done again
-    directory = tmp_path / "out" / "work" / "evaluate" / "calibration"
-    assert len(list(directory.iterdir())) == 3
+    assert len(trained) == 5
+    assert file.read_text() == text
 
-
-def test_without_simulations_the_report_says_what_to_do(config: Any, tmp_path: Path) -> None:
-    dump = config.model_dump(mode="json")
     dump["evaluate"]["calibration"] = "none"
     evaluate_stage(StageContext(type(config).model_validate(dump)))
-    report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    report = json.loads(file.read_text())
     assert "set evaluate.calibration" in report["calibration"]["skipped"]
     assert "calibration of pixels: not measured" in render_report(report)
 

@@ -202,9 +202,8 @@ def test_the_observed_rate_of_a_survey_is_that_of_the_tested(world):
 # -- the stage
 
 
-@pytest.fixture
-def fits(monkeypatch):
-    """Return the list of what the engine was given to train on."""
+def spied(patch):
+    """Return the list of what the engine is given to train on."""
     trained = []
 
     def spy(model, store, client=None, *, bags, **options):
@@ -212,8 +211,8 @@ def fits(monkeypatch):
         return fit(model, store, client, bags=bags, **options)
 
     fit = held_out_module.fit_model
-    monkeypatch.setattr(held_out_module, "fit_model", spy)
-    monkeypatch.setattr(held_out_module, "shares", lambda *_: 1)  # this process sees them
+    patch.setattr(held_out_module, "fit_model", spy)
+    patch.setattr(held_out_module, "shares", lambda *_: 1)  # this process sees them
     return trained
 
 
@@ -229,10 +228,9 @@ def config(world, tmp_path):
 
 
 def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
-    config, fits, tmp_path, monkeypatch
+    config, world, tmp_path, monkeypatch
 ):
-    said = []
-    progress = Silent()
+    fits, said, progress = spied(monkeypatch), [], Silent()
     progress.log = said.append
     summary = evaluate_stage(StageContext(config, progress))
     assert len(fits) == 6  # three folds each of two schemes
@@ -258,6 +256,16 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
     assert "held out" in said[0]
     assert "NLL per area" in said[0]
 
+    # Blocks are regions, and random folds are not.
+    row, col = world.grid.row_col(world.store.read_rows(0, world.store.n_pix).pixel)
+    centre = np.add.reduceat(np.column_stack([row, col]), world.store.offsets[:-1], axis=0)
+    centre = centre / np.diff(world.store.offsets)[:, None]
+
+    def spread(train):
+        return np.linalg.norm(centre[~train] - centre[~train].mean(axis=0), axis=1).mean()
+
+    assert np.mean([spread(t) for t in fits[3:]]) < np.mean([spread(t) for t in fits[:3]])
+
     evaluate_stage(StageContext(config))
     assert len(fits) == 6
     assert (tmp_path / "out" / "evaluation.json").read_text() == text
@@ -270,19 +278,8 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
     assert (tmp_path / "out" / "evaluation.json").read_text() == text
 
 
-def test_blocks_are_regions_and_random_folds_are_not(config, world, fits):
-    evaluate_stage(StageContext(config))
-    row, col = world.grid.row_col(world.store.read_rows(0, world.store.n_pix).pixel)
-    centre = np.add.reduceat(np.column_stack([row, col]), world.store.offsets[:-1], axis=0)
-    centre = centre / np.diff(world.store.offsets)[:, None]
-
-    def spread(train):
-        return np.linalg.norm(centre[~train] - centre[~train].mean(axis=0), axis=1).mean()
-
-    assert np.mean([spread(t) for t in fits[3:]]) < np.mean([spread(t) for t in fits[:3]])
-
-
-def test_a_folds_file_decides_who_is_held_out_together(config, world, fits, tmp_path):
+def test_a_folds_file_decides_who_is_held_out_together(config, world, tmp_path, monkeypatch):
+    fits = spied(monkeypatch)
     lines = [f"{area},{'ab'[int(area) % 2]}" for area in world.store.ids]
     (tmp_path / "folds.csv").write_text("\n".join(["code,part", *lines]))
     path = {"path": str(tmp_path / "folds.csv"), "id": "code", "fold": "part"}

@@ -28,8 +28,9 @@ from pipeline.evaluation.posterior import Posterior, PosteriorDraws, draw_poster
 from pipeline.evaluation.psis import trusted
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.products.areas import AreaDraws, draw_areas
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
+from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit
+from tests.pipeline.stores import write_store
 
 WHOLE_RUNS = True  # of what tests shorten elsewhere
 
@@ -49,22 +50,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
     weight = rng.uniform(10, 100, offsets[-1])
     mean = np.add.reduceat(0.01 * weight * np.exp(0.4 * x[:, 0]), offsets[:-1])
     y = rng.poisson(mean * np.exp(0.2 * rng.standard_normal(N_AREA))).astype(float)
-
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        spans = [
-            np.arange(offsets[b] + s, offsets[b] + e)
-            for b, s, e in zip(bag, start, stop, strict=True)
-        ]
-        at = np.concatenate(spans)
-        return PixelRows(x[at], weight[at], coords[at], at)
-
     path = tmp_path_factory.mktemp("store") / "bags.zarr"
-    new = NewBags(
-        sizes=np.diff(offsets), rows=rows, y=y, ids=[f"a{i}" for i in range(N_AREA)],
-        covariates=["a"],
-    )  # fmt: skip
-    write_bags(path, new, seed=1)
-    return BagStore.open(path)
+    return write_store(path, np.diff(offsets), x, y, weight, coords, seed=1)
 
 
 def model() -> VBAgg:

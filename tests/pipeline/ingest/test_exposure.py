@@ -20,6 +20,7 @@ from pipeline.config.reader import load_config
 from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.stage import check_inputs, ingest
 from pipeline.store.bag_store import BagStore
+from tests.pipeline.ingest.conftest import shares
 
 HECTARES = {f"M{k:02d}": 10.0 ** (k % 4) for k in range(9)}
 
@@ -34,9 +35,9 @@ def _config(files: Any, counts: dict[str, Any], likelihood: str = "normal", **mo
     mapping = {
         **files.mapping(),
         "counts": {"path": "cases.csv", "value": "crop", **counts},
-        "model": {"likelihood": likelihood, "inducing": 5},
+        "model": {"likelihood": likelihood, "inducing": 5, "integrate": "none"},
         "fit": {"max_epochs": 3, "seed": 4},
-        "evaluate": {"folds": 3, "schemes": ["area"]},
+        "evaluate": {"folds": 2, "schemes": ["area"], "calibration": "none"},
         **more,
     }
     path = files.directory / "run.yaml"
@@ -52,46 +53,30 @@ def _store(files: Any, counts: dict[str, Any], likelihood: str = "normal") -> Ba
 
 def _people(files: Any) -> dict[str, float]:
     """Add up the population over each square, by its overlap with every pixel: no raster code."""
-    found = {}
-    for k, name in enumerate(files.ids):
-        west, south, east, north = files.polygons[k].bounds
-        left, top = 5e5 + 1000 * np.arange(files.shape[1]), 8e6 - 1000 * np.arange(files.shape[0])
-        wide = np.clip(np.minimum(left + 1000, east) - np.maximum(left, west), 0, None) / 1000
-        tall = np.clip(np.minimum(top, north) - np.maximum(top - 1000, south), 0, None) / 1000
-        found[name] = float(tall @ files.population @ wide)
-    return found
+    return dict(zip(files.ids, (shares(files) * files.population).sum(axis=(1, 2)), strict=True))
 
 
-def test_pixels_share_out_the_weight_of_their_area(files):
+def test_pixels_share_out_the_weight_and_an_average_is_the_total_over_it(files):
     yields = {i: 1.0 + k / 10 for k, i in enumerate(files.ids)}
     _table(files, yields)
-    plain = _store(files, {"of": "total"})
-    rows = plain.read_rows(0, plain.n_pix).weight
-    people, ids = _people(files), list(plain.ids)
-    np.testing.assert_allclose(plain.bag_weight, [people[i] for i in ids], rtol=1e-6)
+    people = _people(files)
+    of_people = _store(files, {"of": "average"}, "exponential")
+    ids = list(of_people.ids)
+    rows = of_people.read_rows(0, of_people.n_pix).weight
+    np.testing.assert_allclose(of_people.bag_weight, [people[i] for i in ids], rtol=1e-6)
+    np.testing.assert_allclose(of_people.y, [yields[i] * people[i] for i in ids], rtol=1e-6)
 
-    weighted = _store(files, {"weight": "ha", "of": "total"})
-    np.testing.assert_allclose(weighted.bag_weight, [HECTARES[i] for i in ids], rtol=1e-9)
-    np.testing.assert_allclose(weighted.y, [yields[i] for i in ids])
-    assert weighted.attrs["weight_unit"] == "ha"
-    factor = np.repeat([HECTARES[i] / people[i] for i in ids], np.diff(plain.offsets))
-    np.testing.assert_allclose(weighted.read_rows(0, plain.n_pix).weight, rows * factor, rtol=1e-6)
-
-
-def test_an_average_is_the_total_over_its_weight(files):
-    yields = {i: 1.0 + k / 10 for k, i in enumerate(files.ids)}
-    _table(files, yields)
     averages = _store(files, {"weight": "ha"})  # of: average, as values with a weight are
     _table(files, {i: yields[i] * HECTARES[i] for i in yields})
     totals = _store(files, {"weight": "ha", "of": "total"})
     np.testing.assert_allclose(averages.y, totals.y, rtol=1e-12)
+    np.testing.assert_allclose(totals.y, [yields[i] * HECTARES[i] for i in ids])
     np.testing.assert_array_equal(averages.bag_weight, totals.bag_weight)
-
-    _table(files, yields)
-    people = _people(files)
-    of_people = _store(files, {"of": "average"}, "exponential")
-    wanted = [yields[i] * people[i] for i in of_people.ids]
-    np.testing.assert_allclose(of_people.y, wanted, rtol=1e-6)
+    np.testing.assert_allclose(totals.bag_weight, [HECTARES[i] for i in ids], rtol=1e-9)
+    assert totals.attrs["weight_unit"] == "ha"
+    factor = np.repeat([HECTARES[i] / people[i] for i in ids], np.diff(totals.offsets))
+    found = totals.read_rows(0, totals.n_pix).weight
+    np.testing.assert_allclose(found, rows * factor, rtol=1e-6)
 
 
 def test_counts_with_a_weight_stay_totals(files):
@@ -155,22 +140,20 @@ def test_areas_without_a_weight_are_left_out_or_refused(files):
     store = _store(files, {"weight": "ha"})
     assert "M02" not in store.ids
     assert store.attrs["left_out"]["areas"] == ["M02"]
-    with pytest.raises(InputError, match=r"row 4 \(id M02\): column 'crop' has a value, but"):
-        _store(files, {"weight": "ha", "of": "total"})
-    _table(files, yields, dict.fromkeys(files.ids, 0.0))
-    with pytest.raises(InputError, match="column 'ha' is 0 or missing for every area"):
-        _store(files, {"weight": "ha"})
-    _table(files, yields, HECTARES | {"M05": -1.0})
-    with pytest.raises(InputError, match=r"\(id M05: -1\): column 'ha' is negative"):
-        _store(files, {"weight": "ha"})
-    _table(files, dict.fromkeys(files.ids, 2.0))
-    with pytest.raises(InputError, match="column 'crop' is 2 for every area; give the column"):
-        _store(files, {"weight": "ha"})
-    with pytest.raises(InputError, match="acre"):
-        _store(files, {"weight": "acre"})
+    alike = dict.fromkeys(files.ids, 2.0)
+    for value, of, counts, says in (
+        (yields, weight, {"of": "total"}, r"row 4 \(id M02\): column 'crop' has a value, but"),
+        (yields, dict.fromkeys(files.ids, 0.0), {}, "column 'ha' is 0 or missing for every area"),
+        (yields, HECTARES | {"M05": -1.0}, {}, r"\(id M05: -1\): column 'ha' is negative"),
+        (alike, HECTARES, {}, "column 'crop' is 2 for every area; give the column"),
+        (yields, HECTARES, {"weight": "acre"}, "acre"),
+    ):
+        _table(files, value, of)
+        with pytest.raises(InputError, match=says):
+            _store(files, {"weight": "ha", **counts})
 
 
-def test_a_weight_may_be_a_column_of_the_areas(files):
+def test_a_weight_may_be_a_column_of_the_areas(files, monkeypatch):
     frame = gpd.read_file(files.directory / "areas.gpkg")
     frame["crop"], frame["ha"] = 2.0 + np.arange(9), [HECTARES[i] for i in frame["code"]]
     (files.directory / "areas.gpkg").unlink()
@@ -178,16 +161,12 @@ def test_a_weight_may_be_a_column_of_the_areas(files):
     store = _store(files, {"path": None, "weight": "ha"})
     np.testing.assert_allclose(store.bag_weight, [HECTARES[i] for i in store.ids])
 
-
-def test_large_bags_are_added_up_in_parts(monkeypatch, files):
-    _table(files, {name: 2.0 + k for k, name in enumerate(files.ids)})
-    store = _store(files, {"of": "total"})
-
     def rows(bag, start, stop):
         assert (stop - start <= 7).all()
         first = store.offsets[bag] + start
         return store.read_rows(int(first[0]), int(first[0] + stop[0] - start[0]))
 
+    # Large bags are added up in parts.
     monkeypatch.setattr("pipeline.ingest.exposure.CHUNK_PIXELS", 7)
     np.testing.assert_allclose(pixel_sums(rows, np.diff(store.offsets)), store.bag_weight)
 

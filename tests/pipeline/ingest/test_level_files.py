@@ -27,21 +27,16 @@ def squares(files, cut):
     return [box(left, bottom, cut, top), box(cut, bottom, right, top)]
 
 
-def test_good_files_have_no_problem(files):
+def test_levels_to_reconcile_must_nest(files):
     cut = files.polygons[1].bounds[0]
     reconcile = {"to": "counts", "levels": ["zone", "training"]}
     assert with_level(files, squares(files, cut), reconcile=reconcile) == ""
-
-
-def test_levels_to_reconcile_must_nest(files):
-    cut = files.polygons[1].bounds[0] + 2500
-    text = with_level(files, squares(files, cut), reconcile={"to": "counts", "levels": ["zone"]})
-    assert text == ""
-    reconcile = {"to": "counts", "levels": ["zone", "training"]}
-    text = with_level(files, squares(files, cut), reconcile=reconcile)
+    text = with_level(files, squares(files, cut + 2500), reconcile=reconcile)
     assert text.startswith(
         "output.reconcile.levels: areas of training cross the borders of zone: M01, M04, M07;"
     )
+    reconcile = {"to": "counts", "levels": ["zone"]}
+    assert with_level(files, squares(files, cut + 2500), reconcile=reconcile) == ""
 
 
 def test_areas_of_another_place_are_refused(files):
@@ -64,11 +59,13 @@ def test_an_area_far_outside_the_others_is_named_with_the_likely_cause(files):
 
 def test_every_problem_of_a_level_is_told_at_once_with_those_of_other_inputs(files):
     files.counts([("M00", "x"), *list(files.cases.items())[1:]])
+    files.options["areas"] = {**files.mapping()["areas"], "name": "cod"}
     bowtie = files.polygons[0].exterior.coords[:4]
     crossing = type(files.polygons[0])([bowtie[0], bowtie[2], bowtie[1], bowtie[3]])
     text = with_level(files, [crossing, files.polygons[1]])
     assert "crosses itself" in text
     assert "cases.csv" in text
+    assert "has no column 'cod', which areas.name names; did you mean 'code'?" in text
 
 
 @pytest.mark.parametrize("values", [[np.nan, -2.0], [np.inf, 1.0]])
@@ -77,12 +74,6 @@ def test_totals_are_numbers_of_at_least_nought(files, values):
     reconcile = {"to": "total", "levels": ["zone"]}
     text = with_level(files, squares(files, cut), reconcile=reconcile, total=values)
     assert "values that are no totals" in text
-
-
-def test_names_of_the_areas_are_a_column(files):
-    files.options["areas"] = {**files.mapping()["areas"], "name": "cod"}
-    text = "\n".join(str(problem) for problem in check(files.config()))
-    assert "has no column 'cod', which areas.name names; did you mean 'code'?" in text
 
 
 def test_areas_of_a_level_that_overlap_are_named_with_their_share(files):

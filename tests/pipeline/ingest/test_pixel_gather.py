@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from geo.grids.grid import Grid
 from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.store import tile_index
 from pipeline.store.aligned_grid import TILE, read_pixels
-from pipeline.store.tile_index import TileIndex
 
 
 @dataclass
@@ -51,16 +51,16 @@ def grid_of(shape: tuple[int, int]) -> Grid:
     return Grid("EPSG:32738", Affine(1000, 0, 5e5, 0, -1000, 8e6), shape)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(3, 40), st.integers(0, 5))
 def test_a_tile_finds_its_pixels_and_no_others(seed: int, n_area: int, tile: int, few: int) -> None:
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 90)), int(rng.integers(1, 90)))
     areas, grid = some_areas(rng, shape, n_area), grid_of(shape)
     with pytest.MonkeyPatch.context() as patch:
-        runs = __import__("geo.grids.membership", fromlist=["runs_of_bags"]).runs_of_bags
-        patch.setattr("pipeline.store.tile_index.runs_of_bags", lambda o: runs(o, 10**few))
-        index = TileIndex.of(areas, grid, tile)
+        runs = tile_index.runs_of_bags
+        patch.setattr(tile_index, "runs_of_bags", lambda o: runs(o, 10**few))
+        index = tile_index.TileIndex.of(areas, grid, tile)
     row, col = np.divmod(areas.pixel, shape[1])
     seen = 0
     for each in grid.tiles(tile):
@@ -81,15 +81,19 @@ def aligned(tmp_path: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_rows_are_those_of_the_grid(tmp_path: Path, aligned: Any, workers: int) -> None:
+def test_rows_are_those_of_the_grid_and_each_tile_is_read_once(
+    tmp_path: Path, aligned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(4)
     shape = aligned["population"].shape
     areas, grid = some_areas(rng, shape, 40), grid_of(shape)
     told: list[int] = []
+    read: list[Any] = []
     (tmp_path / "scratch").mkdir()
     with PixelGatherer(areas, grid, tmp_path / "cube", tmp_path / "scratch") as gatherer:
-        gatherer.spread(workers, told.append)
+        spread = gatherer._spread
+        monkeypatch.setattr(gatherer, "_spread", lambda tile: read.append(tile) or spread(tile))
+        gatherer.spread(3, told.append)
         assert sum(told) == areas.pixel.size
         bag = rng.permutation(np.flatnonzero(np.diff(areas.offsets) > 4))
         size = np.diff(areas.offsets)[bag]
@@ -107,19 +111,5 @@ def test_rows_are_those_of_the_grid(tmp_path: Path, aligned: Any, workers: int) 
     centres = np.column_stack([axis.ravel()[got.pixel] for axis in grid.centres()])
     np.testing.assert_array_equal(got.coords, centres / 1000)
     assert got.pixel.dtype == np.int64
-
-
-def test_each_tile_is_read_once(
-    tmp_path: Path, aligned: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape = aligned["population"].shape
-    areas = some_areas(np.random.default_rng(4), shape, 40)
-    read: list[Any] = []
-    with PixelGatherer(areas, grid_of(shape), tmp_path / "cube", tmp_path) as gatherer:
-        spread = gatherer._spread
-        monkeypatch.setattr(gatherer, "_spread", lambda tile: read.append(tile) or spread(tile))
-        gatherer.spread(1)
-        gatherer.rows(np.array([0]), np.array([0]), np.array([5]))
-    assert sorted((tile.row, tile.col) for tile in read) == [
-        (0, 0), (0, TILE), (TILE, 0), (TILE, TILE),
-    ]  # fmt: skip
+    tiles = sorted((tile.row, tile.col) for tile in read)
+    assert tiles == [(row, col) for row in (0, TILE) for col in (0, TILE)]

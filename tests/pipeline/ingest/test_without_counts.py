@@ -90,21 +90,17 @@ def test_the_training_is_that_of_the_counted_areas_alone(files: Any) -> None:
     same(store.training, alone)
 
 
-def test_few_missing_counts_are_no_warning(files: Any) -> None:
-    files.cases["M04"] = "NA"
+def test_few_missing_counts_are_no_warning_and_come_after_the_training(files: Any) -> None:
+    files.cases["M01"] = "NA"
     files.counts()
-    _, _, _, log = run(files)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of numpy
+        store, others, _, log = run(files)
+    assert others == ["M01"]
     assert "ingest: 1 of 9 areas (11.1 %)" in log
     assert "warning" not in log
     inputs = open_inputs(files.config(), [])
     assert "1 of 9 areas (11.1 %)" in describe_inputs(files.config(), inputs)["counts"]
-
-
-def test_the_training_is_the_first_of_the_store_and_then_come_the_others(files: Any) -> None:
-    files.cases["M04"] = files.cases["M01"] = ""
-    files.counts()
-    store, others, _, _ = run(files)
-    assert others == ["M01", "M04"]
     training = store.training
     assert training is store.training
     assert store.ids[: training.n_bag] == training.ids
@@ -130,20 +126,21 @@ def test_an_area_without_count_and_pixel_is_named_and_no_error(files: Any) -> No
     assert others == []
     assert store.n_bag == 8
     assert summary["areas_without_counts"]["unpredicted"] == ["M04"]
+    assert summary["areas_without_counts"]["share"] == pytest.approx(1 / 9)  # of all areas
     assert "not predicted, for want of a pixel with all values: M04" in log
 
 
 def test_some_counted_area_must_be_usable(files: Any) -> None:
     files.population[files.pixels(0)] = np.nan
     files.raster("population.tif", files.population)
-    files.cases = {"M00": "0"}
-    files.counts()
-    with pytest.raises(InputError, match=r"no area with a count has a usable pixel"):
-        ingest(StageContext(files.config()))
-    files.cases = dict.fromkeys(files.ids, "")
-    files.counts()
-    with pytest.raises(InputError, match="has no count for any area"):
-        ingest(StageContext(files.config()))
+    for cases, said in (
+        ({"M00": "0"}, "no area with a count has a usable pixel"),
+        (dict.fromkeys(files.ids, ""), "has no count for any area"),
+    ):
+        files.cases = cases
+        files.counts()
+        with pytest.raises(InputError, match=said):
+            ingest(StageContext(files.config()))
 
 
 def test_nobody_tested_is_no_count(files: Any) -> None:
@@ -167,26 +164,24 @@ def test_nobody_tested_is_no_count(files: Any) -> None:
     assert dict(zip(store.ids, trials, strict=True))["M02"] == 1
 
 
-def test_counts_may_be_the_areas_own_file(files: Any) -> None:
+def test_counts_may_be_the_areas_own_file_a_sheet_or_a_layer(files: Any) -> None:
     """It was refused as 'not UTF-8 text'."""
-    expected, _, _, _ = run(files, "table")
-    frame = gpd.read_file(files.directory / "areas.gpkg")
-    frame["cases"] = [float(files.cases[area]) for area in frame["code"]]
     path = files.directory / "areas.gpkg"
+    frame = gpd.read_file(path)
+    frame["cases"] = wanted = np.array([float(files.cases[area]) for area in frame["code"]])
     path.unlink()
     frame.to_file(path, layer="districts")
-    files.options = {"counts": {"path": "areas.gpkg", "value": "cases"}}
-    own, _, _, _ = run(files, "own")
-    same(expected, own)
     frame.drop(columns="geometry").to_excel(files.directory / "c.xlsx", sheet_name="c", index=False)
-    files.options = {"counts": {"path": "c.xlsx", "sheet": "c", "value": "cases"}}
-    sheet, _, _, _ = run(files, "sheet")
-    same(expected, sheet)
-    frame.loc[frame["code"] == "M03", "cases"] = np.nan
     frame.to_file(files.directory / "points.gpkg", layer="all")
-    files.options = {"counts": {"path": "points.gpkg", "layer": "all", "value": "cases"}}
-    _, others, _, _ = run(files, "other")
-    assert others == ["M03"]
+    for given in (
+        {"path": "areas.gpkg"},
+        {"path": "c.xlsx", "sheet": "c"},
+        {"path": "points.gpkg", "layer": "all"},
+    ):
+        files.options = {"counts": {**given, "value": "cases"}}
+        problems: list[Any] = []
+        np.testing.assert_array_equal(open_inputs(files.config(), problems).counts, wanted)
+        assert problems == []
 
 
 def test_islands_that_share_an_id_are_merged_on_request(files: Any) -> None:
@@ -230,11 +225,3 @@ def test_parts_with_counts_of_their_own_are_refused(files: Any) -> None:
     path.unlink()
     frame.to_file(path, layer="districts")
     assert check(files.config()) == []
-
-
-def test_no_count_makes_no_warning_of_numpy(files: Any) -> None:
-    files.cases["M04"] = ""
-    files.counts()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run(files)

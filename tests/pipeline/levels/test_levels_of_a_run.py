@@ -6,11 +6,11 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 from shapely.geometry import box
 
 from pipeline.core.progress import Silent
 from pipeline.run.runner import run_stages
+from tests.bands import read
 
 
 @pytest.fixture
@@ -34,11 +34,6 @@ def run(files):
     }  # fmt: skip
     run_stages(files.config(), ["ingest", "fit", "predict"], Silent())
     return files, files.directory / "out"
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1).astype(np.float64)
 
 
 @pytest.mark.ci

@@ -20,6 +20,7 @@ from pipeline.levels.reconcile import LEAST, Conflict, Raked, Tier, rake
 from pipeline.levels.reconciled import Nodes, _report
 from pipeline.prediction.stage import predict_stage
 from pipeline.store.level_areas import Level, bare_level, nested_order, read_level_frames
+from tests.bands import read
 from tests.progress import Notes
 
 NAN = np.nan
@@ -167,11 +168,6 @@ def raked_run(world, made, level_config, tmp_path_factory):
     config = level_config(world, directory / "out", reconcile=spec)
     summary = predict_stage(StageContext(config))
     return config, summary
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1).astype(np.float64)
 
 
 def test_draws_pixels_and_tables_agree_with_a_dense_computation(world, raked_run, dense, counted):

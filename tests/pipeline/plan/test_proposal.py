@@ -18,8 +18,10 @@ from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
 from pipeline.demo.country import simulate_country
+from pipeline.demo.country_spec import CountrySpec
 from pipeline.plan import estimate as plans
 from pipeline.plan import proposal as proposals
+from pipeline.plan.duration import parse_duration
 from pipeline.plan.estimate import foresee
 from pipeline.plan.probe import Probe
 from pipeline.plan.proposal import MARGIN, Proposal, applied, ladder, propose, total_seconds
@@ -37,9 +39,10 @@ def measure(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
 
 
 @pytest.fixture(scope="module")
-def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = simulate_country(tmp_path_factory.mktemp("country"), "small")
-    text = path.read_text().replace("inducing: 200, ", "").replace(", draws: 500", "")
+def country(country: Path) -> Path:
+    """The country whose user has set nothing that a proposal chooses."""
+    text = country.read_text().replace(", draws: 500", "")
+    path = country.with_name("free.yaml")
     path.write_text(text.replace("folds: 5, schemes: [area, block], ", ""))
     return path
 
@@ -80,11 +83,15 @@ def test_the_defaults_of_a_large_problem_end_in_two_hours(country: Path, large: 
     assert ratio > 3
 
 
-@pytest.mark.parametrize("hours", [300.0, 3.0, 1.0, 0.17, 0.14])
+@pytest.mark.parametrize("hours", [300.0, 1.0, 0.14])
 def test_what_is_proposed_ends_in_time_and_nothing_better_does(
     country: Path, large: Sizes, hours: float
 ) -> None:
     found = proposed(country, large, hours)
+    if hours == 300:  # more time keeps more pixels
+        few = proposed(country, large, 0.16)
+        kept = [passage(p.config, large, p.config.fit.area_pixels).n_pixels for p in (few, found)]
+        assert kept[0] < kept[1]
     assert MARGIN * found.seconds <= 3600 * hours
     assert total_seconds(found.plan) == found.seconds
     config = load_config(country)
@@ -97,15 +104,6 @@ def test_what_is_proposed_ends_in_time_and_nothing_better_does(
         assert MARGIN * total > 3600 * hours
     else:
         pytest.fail("the proposal is no rung of the ladder")
-
-
-def test_more_time_gives_more_pixels(country: Path, large: Sizes) -> None:
-    kept = [
-        passage(found.config, large, found.config.fit.area_pixels).n_pixels
-        for found in (proposed(country, large, hours) for hours in (0.16, 0.18, 3.0, 300.0))
-    ]
-    assert kept == sorted(kept)
-    assert kept[0] < kept[-1]
 
 
 def test_what_users_set_is_kept_and_told(country: Path, large: Sizes) -> None:
@@ -128,8 +126,6 @@ def test_too_little_time_is_refused_with_the_least(country: Path, large: Sizes) 
     least = told.partition("give --within ")[2].partition(",")[0]
     with pytest.raises(InputError):
         proposed(country, large, 0.01)
-    from pipeline.plan.duration import parse_duration
-
     again = proposed(country, large, parse_duration(least) / 3600, fit={"area_pixels": "all"})
     assert again.config.fit.area_pixels == "all"
 
@@ -170,10 +166,10 @@ def test_the_commands_take_a_time(
         assert "the least foreseen is" in error
         assert main([command, str(country), "--within", "soon"]) == 2
         assert "no duration" in capsys.readouterr().err
-    assert not (country.parent / "out").exists()
 
 
 def test_models_of_labels_are_refused(tmp_path: Path) -> None:
-    config = load_config(simulate_country(tmp_path, "small", labels=True))
+    spec = CountrySpec((36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation",))
+    config = load_config(simulate_country(tmp_path, spec, labels=True))
     with pytest.raises(InputError, match="no settings to choose for models of labels"):
         propose(config, 3600)

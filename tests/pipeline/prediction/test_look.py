@@ -15,22 +15,19 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from geo.writers.colours import Scale
-from pipeline.config.context import StageContext
 from pipeline.prediction.area_description import describe_areas
-from pipeline.prediction.stage import predict_stage
 from pipeline.products.colours import raster_scale
 from pipeline.products.products import RATE_MEAN, RATE_SD
+from pipeline.products.tags import run_tags
 from pipeline.reporting import preview
 from pipeline.reporting.preview import BreakNorm, draw_preview
 
-WHOLE_RUNS = True
-
 
 @pytest.fixture(scope="module")
-def results(world, tmp_path_factory):
-    """Run the stage once; also give the panels that the picture was drawn from."""
+def results(world, predicted, tmp_path_factory):
+    """Draw the picture; also give the panels that it was drawn from."""
     out = tmp_path_factory.mktemp("look") / "out"
-    shutil.copytree(world.directory / "out", out)
+    shutil.copytree(predicted[0], out)
     config = world.with_config(output={"dir": str(out)})
     panels = []
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +38,6 @@ def results(world, tmp_path_factory):
             draw(axes, shown, rings, panel)
 
         patch.setattr(preview, "draw_map", keep)
-        predict_stage(StageContext(config))
         figure = draw_preview(config, out, "better: by area yes")
     assert "better: by area yes" in [text.get_text() for text in figure.texts]
     return config, out, panels
@@ -71,7 +67,7 @@ def test_mean_median_lower_and_upper_share_a_stretch(results):
 
 def test_the_picture_has_the_colours_of_the_style(results):
     _, out, panels = results
-    axes, _ = panels[0]
+    axes, panel = panels[0]
     image = axes.images[0]
     with rasterio.open(out / "rate_mean.tif") as source:
         values = source.read(1).astype(float)
@@ -80,14 +76,8 @@ def test_the_picture_has_the_colours_of_the_style(results):
     wanted = _as_qgis(_items(out / "rate_mean.qml"), values[known])
     np.testing.assert_allclose(255 * drawn[known][:, :3], wanted, atol=1)
     assert (drawn[~known][:, 3] == 0).all()  # missing pixels are transparent
-
-
-def test_the_colour_bar_has_the_breaks_of_the_style(results):
-    _, out, panels = results
-    axes, panel = panels[0]
-    bar = axes.images[0].colorbar
     values = [value for value, _ in _items(out / "rate_mean.qml")]
-    assert bar.get_ticks().tolist() == values == list(panel.scale.breaks)
+    assert image.colorbar.get_ticks().tolist() == values == list(panel.scale.breaks)
     assert panel.title == "Mean rate"
     assert panel.label == "cases per 1,000 people"
     assert panels[1][1].label == "standard deviation, % of the mean"
@@ -142,7 +132,7 @@ def test_areas_of_a_model_without_maps_have_colours_of_their_own(results, world,
     assert high >= frame["fitted_rate"].max()
 
 
-def test_tags_tell_what_made_a_raster(results, world):
+def test_tags_tell_what_made_a_raster(results, world, tmp_path):
     _, out, _ = results
     with rasterio.open(out / "rate_sd.tif") as source:
         tags, band = source.tags(), source.tags(1)
@@ -155,15 +145,7 @@ def test_tags_tell_what_made_a_raster(results, world):
     assert "period" not in tags
     assert float(band["STATISTICS_MAXIMUM"]) == values.max()
     assert float(band["STATISTICS_MEAN"]) == pytest.approx(values.mean(), rel=1e-12)
-
-
-def test_a_period_is_told(world, tmp_path):
-    from pipeline.products.tags import run_tags
-
     dump = world.config.model_dump(mode="json") | {"period": "2026-03"}
     config = type(world.config).model_validate(dump, context={"base": world.directory})
     assert run_tags(config, world.store, world.model)["period"] == "2026-03"
-
-
-def test_a_map_that_is_absent_has_no_scale(world, tmp_path):
-    assert raster_scale(world.config, tmp_path, RATE_SD) is None
+    assert raster_scale(world.config, tmp_path, RATE_SD) is None  # of a map that is absent

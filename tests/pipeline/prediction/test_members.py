@@ -40,9 +40,9 @@ def run(tmp_path_factory: Any) -> tuple[Path, dict[str, dict[str, Any]]]:
             "link": "exp",
             "area_effect": True,
         },
-        "fit": {"max_epochs": 40, "seed": 4},
+        "fit": {"max_epochs": 20, "seed": 4},
         "output": {"dir": str(out), "draws": 300, "exceedance": [40.0]},
-        "evaluate": {"schemes": ["area"]},
+        "evaluate": {"schemes": ["area"], "folds": 2},
     }
     stage = sys.modules["pipeline.training.stage"]
     plain_fit = stage.fit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from copy import copy
 
 import geopandas as gpd
@@ -31,17 +30,6 @@ NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median",
          "population", "coverage", "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def results(world, tmp_path_factory):
-    """Run the stage on a copy of the world."""
-    out = tmp_path_factory.mktemp("results") / "out"
-    shutil.copytree(world.directory / "out", out)
-    (out / "exceedance_7.tif").write_bytes(b"of an older configuration")
-    (out / "rate_mean.tif.aux.xml").write_text("statistics of an older map")
-    summary = predict_stage(StageContext(world.with_config(output={"dir": str(out)})))
-    return out, summary
-
-
 def read(path):
     with rasterio.open(path) as source:
         return source.read(1)
@@ -55,7 +43,7 @@ def expected_pixels(world):
     return inside, prediction
 
 
-def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
+def test_maps_are_the_models_numbers_pixel_by_pixel(world, predicted):
     inside, p = expected_pixels(world)
     people = np.nan_to_num(world.population[inside])
     factor = pixel_factors(world.model, world.store, 60, 0, inside.size).reshape(inside.shape)
@@ -82,31 +70,27 @@ def test_maps_are_the_models_numbers_pixel_by_pixel(world, results):
         "exceedance_50": p.exceed(0.05),
         "exceedance_62.5": p.exceed(0.0625),
     }.items():
-        found = read(results[0] / f"{name}.tif")
+        found = read(predicted[0] / f"{name}.tif")
         np.testing.assert_allclose(found[inside], values, rtol=2e-6, atol=1e-30, err_msg=name)
         assert np.isnan(found[~inside]).all(), name
+    np.testing.assert_allclose(p.exceed(p.quantile(0.9)), 0.1, atol=1e-9)
 
 
-def test_relative_deviations_are_those_of_joint_draws(world, results):
+def test_relative_deviations_are_those_of_joint_draws(world, predicted):
     inside, _ = expected_pixels(world)
     row, col = np.nonzero(inside)
     functions = world.model.sample_functions(4000, np.random.default_rng(8))
     rate = functions.rate(world.x[:, row, col].T, Positions.of(world.grid, None).km(row, col))
-    found = read(results[0] / "rate_relative_sd.tif")[inside]
-    with rasterio.open(results[0] / "rate_relative_sd.tif") as source:
+    found = read(predicted[0] / "rate_relative_sd.tif")[inside]
+    with rasterio.open(predicted[0] / "rate_relative_sd.tif") as source:
         assert source.units == ("%",)
     # Of 4,000 draws a deviation of a skewed rate is known to a few per cent.
     np.testing.assert_allclose(found, 100 * rate.std(axis=0) / rate.mean(axis=0), rtol=0.12)
 
 
-def test_exceedance_and_quantiles_agree(world):
-    _, p = expected_pixels(world)
-    np.testing.assert_allclose(p.exceed(p.quantile(0.9)), 0.1, atol=1e-9)
-
-
-def test_maps_are_cogs_that_say_what_they_are(results):
+def test_maps_are_cogs_that_say_what_they_are(predicted):
     for name in NAMES:
-        path = results[0] / f"{name}.tif"
+        path = predicted[0] / f"{name}.tif"
         assert cog_validate(path, quiet=True)[0], name
         assert path.with_suffix(".qml").is_file()
         with rasterio.open(path) as source:
@@ -117,16 +101,16 @@ def test_maps_are_cogs_that_say_what_they_are(results):
             assert tags["interval"] == "0.9"
             assert tags["link"] == "exp"
             assert tags["TIFFTAG_SOFTWARE"].startswith("disagg ")
-    with rasterio.open(results[0] / "rate_mean.tif") as source:
+    with rasterio.open(predicted[0] / "rate_mean.tif") as source:
         assert source.units[0] == "cases per 1,000 people"
-    with rasterio.open(results[0] / "exceedance_62.5.tif") as source:
+    with rasterio.open(predicted[0] / "exceedance_62.5.tif") as source:
         assert source.descriptions[0] == (
             "probability that the rate is above 62.5 cases per 1,000 people"
         )
 
 
-def test_everything_appears_and_nothing_of_older_runs_stays(results):
-    out, summary = results
+def test_everything_appears_and_nothing_of_older_runs_stays(predicted):
+    out, summary = predicted
     names = {path.name for path in out.iterdir()}
     wanted = {f"{name}{end}" for name in NAMES for end in (".tif", ".qml", ".sld")}
     levels = {"targeting.csv"}
@@ -137,7 +121,7 @@ def test_everything_appears_and_nothing_of_older_runs_stays(results):
     assert summary["n_areas"] == 12
 
 
-def test_areas_are_the_sums_of_drawn_pixels(world, results):
+def test_areas_are_the_sums_of_drawn_pixels(world, predicted):
     # Second route: every pixel of every area at once, no blocks, and the table read from disk.
     rows = world.store.read_rows(0, world.store.n_pix)
     functions = world.model.sample_functions(60, np.random.default_rng([0, 1]))
@@ -151,7 +135,7 @@ def test_areas_are_the_sums_of_drawn_pixels(world, results):
     for block in blocks:
         sums[:, block.bag] *= functions.observed_factors(block, sums[:, block.bag])
     table = (
-        gpd.read_file(results[0] / "areas.gpkg", layer="areas")
+        gpd.read_file(predicted[0] / "areas.gpkg", layer="areas")
         .set_index("code")
         .loc[list(world.store.ids)]
     )
@@ -170,18 +154,18 @@ def test_areas_are_the_sums_of_drawn_pixels(world, results):
     assert (spread > table["fitted_upper"] - table["fitted_lower"]).all()
 
 
-def test_the_tables_keep_the_areas_own_columns_and_order(results):
-    with (results[0] / "areas.csv").open(encoding="utf-8") as file:
+def test_the_tables_keep_the_areas_own_columns_and_order(predicted):
+    with (predicted[0] / "areas.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["code"] for row in rows] == [f"{n:03d}" for n in range(12)]
     assert rows[3]["name"] == "Área 003"
-    frame = gpd.read_file(results[0] / "areas.gpkg", layer="areas")
+    frame = gpd.read_file(predicted[0] / "areas.gpkg", layer="areas")
     assert frame.crs.to_epsg() == 32738
     assert frame["observed"].tolist() == [float(row["observed"]) for row in rows]
 
 
-def test_a_failure_leaves_the_last_results_standing(world, results, monkeypatch):
-    out, _ = results
+def test_a_failure_leaves_the_last_results_standing(world, predicted, monkeypatch):
+    out, _ = predicted
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     config = world.with_config(output={"dir": str(out), "rate_per": 10})
 

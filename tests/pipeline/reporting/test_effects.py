@@ -17,8 +17,6 @@ from pipeline.responses.registry import response_of
 from pipeline.responses.response import Given
 from pipeline.training.effects import told
 
-WHOLE_RUNS = True
-
 
 def _response(likelihood, rate_per, **given):
     return response_of(Given("counts", "n", LIKELIHOODS[likelihood], rate_per=rate_per, **given))
@@ -35,16 +33,9 @@ def _line(link, level, slope, sd, base=1.0, **given):
     """A straight effect: ``f = level`` at the mean, ``level + slope`` a deviation above."""
     f = np.stack([np.full(EVEN.size, level), level + slope + sd * EVEN], axis=1)
     found = LINKS[link]
-    fields = {
-        "column": 0,
-        "at": np.array([2.0, 5.0]),
-        "percentiles": False,
-        "linear": True,
-        "beside": frozenset(),
-        "rate": base * found.value(f),
-        "relative": found.relative,
-        "everywhere": found.level_free,
-    }
+    fields = dict(column=0, at=np.array([2.0, 5.0]), percentiles=False, linear=True)
+    fields |= dict(beside=frozenset(), rate=base * found.value(f))
+    fields |= dict(relative=found.relative, everywhere=found.level_free)
     return Effect(**{**fields, **given})
 
 
@@ -64,7 +55,8 @@ def _percents(change):
     return mid[1:], low, high
 
 
-def test_exp_is_a_share_of_the_rate():
+def test_exp_is_a_share_of_the_rate_and_every_link_has_words():
+    assert all(_said(_line(link, 0.5, 0.2, 0.1)).meaning for link in LINKS)
     row = _said(_line("exp", 0.4, math.log(1.6), 0.1, base=0.02), slope=math.log(1.6))
     size, low, high = _percents(1.6 * np.exp(0.1 * Z) - 1)
     assert row.meaning == (
@@ -106,11 +98,6 @@ def test_probit_is_a_difference_of_probabilities_at_the_mean_level():
         f"{after:.3g} instead of {before:.3g} positives per 100 tested, with all other covariates "
         "at their means, on average over places."
     )
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_every_link_has_words(link):
-    assert _said(_line(link, 0.5, 0.2, 0.1)).meaning
 
 
 def _bent(middle, **given):
@@ -161,14 +148,11 @@ def test_interactions_that_change_little_are_not_named():
         assert ("differs with heat" in row.meaning) == named
 
 
-def test_a_straight_trend_of_places_is_not_told_as_the_effect_of_places():
+def test_a_trend_of_places_is_no_effect_of_them_and_a_record_without_effects_claims_nothing():
     fit = {"coefficients": {"north": {"mean": 0.2, "sd": 0.1}}, "effects": {}}
     (row,) = effects(fit, RATE)
     assert "other parts of the kernel may follow them too" in row.meaning
     assert "all else equal" not in row.meaning
-
-
-def test_a_record_without_effects_claims_nothing():
     (row,) = effects({"coefficients": {"rain": {"mean": 0.2, "sd": 0.1}}}, RATE)
     assert (row.estimate, row.meaning) == ("0.2", "")
     assert effects({}, RATE) == []

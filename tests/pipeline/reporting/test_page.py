@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-import subprocess
+import runpy
 import sys
 
 import geopandas as gpd
@@ -35,9 +35,7 @@ from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
 from pipeline.training.modes import overdispersion
-from tests.pipeline.reporting.conftest import NASTY, page_data
-
-WHOLE_RUNS = True
+from tests.pipeline.reporting.conftest import NASTY, SAVE, page_data
 
 
 def texts(page: str, tag: str) -> list[str]:
@@ -47,6 +45,17 @@ def texts(page: str, tag: str) -> list[str]:
     found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page, re.DOTALL)
     plain = (unescape(re.sub(r"<[^>]+>", "", each)).strip() for each in found)
     return [each.replace("\u00a0", " ") for each in plain]
+
+
+def rows_of(page: str, table: str) -> list[str]:
+    """Return the rows of a table, without that of its headings."""
+    body = page[page.index(f'id="{table}"') :]
+    return re.findall(r"<tr>\s*(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)[1:]
+
+
+def picture(uri: str) -> np.ndarray:
+    with Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))) as image:
+        return np.asarray(image.convert("RGBA")).astype(int)
 
 
 def test_the_pictures_beside_the_maps_say_what_the_evaluation_found(finished, copied, monkeypatch):
@@ -63,23 +72,35 @@ def test_the_pictures_beside_the_maps_say_what_the_evaluation_found(finished, co
     assert sum(said in each for each in texts) >= 3  # preview, targeting, and that of the page
 
 
-def test_every_area_is_in_the_table_with_the_numbers_of_the_csv(finished):
+def test_the_table_and_the_facts_have_the_numbers_of_the_csv(finished):
     table = pd.read_csv(finished.out / "areas.csv")
     page = finished.page()
-    body = page[page.index('id="table-areas"') :]
-    rows = re.findall(r"<tr>\s*(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)[1:]
+    rows = rows_of(page, "table-areas")
     assert len(rows) == len(table) == 24
-    headings = texts(re.search(r"<thead>(.*?)</thead>", body, re.DOTALL)[1], "button")
+    heading = page[page.index('id="table-areas"') :]
+    headings = texts(re.search(r"<thead>(.*?)</thead>", heading, re.DOTALL)[1], "button")
     for name, column in (
         ("fitted rate", "fitted_rate"),
         ("residual", "residual"),
         ("to", "fitted_rate_upper"),
     ):
-        at = headings.index(name) - 1  # the name is a heading of its row
+        at = headings.index(name) - 2  # the name is a heading of its row
         values = [
-            float(re.findall(r'<td class="number" data-v="([^"]*)"', row)[at - 1]) for row in rows
+            float(re.findall(r'<td class="number" data-v="([^"]*)"', row)[at]) for row in rows
         ]
         np.testing.assert_allclose(values, table[column], rtol=1e-12)
+    facts = page_data(page)["facts"]
+    rate = "fitted_rate"
+    for label, names in {
+        "Fitted rate, cases per 1,000 people": [rate, f"{rate}_lower", f"{rate}_upper"],
+        "Observed cases": ["observed"],
+        "People": ["people"],
+    }.items():
+        at = facts["labels"].index(label)
+        for row, (_, wanted) in zip(facts["rows"], table.iterrows(), strict=True):
+            text = row[at].replace("90 %", "").replace(",", "")
+            found = [float(each) for each in re.findall(r"[\d.]+", text)]
+            assert found == pytest.approx([wanted[name] for name in names], rel=0.006)
 
 
 def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion(finished, copied):
@@ -107,47 +128,22 @@ def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion
         assert any(each.startswith(start) for each in texts(part, tag))
 
 
-def test_the_numbers_under_the_pointer_are_those_of_the_csv(finished):
-    table = pd.read_csv(finished.out / "areas.csv")
-    data = page_data(finished.page())
-    labels = data["facts"]["labels"]
-    columns = {
-        "Fitted rate, cases per 1,000 people": [
-            "fitted_rate",
-            "fitted_rate_lower",
-            "fitted_rate_upper",
-        ],
-        "Observed cases": ["observed"],
-        "People": ["people"],
-    }
-    for label, names in columns.items():
-        at = labels.index(label)
-        for row, (_, wanted) in zip(data["facts"]["rows"], table.iterrows(), strict=True):
-            text = row[at].replace("90 %", "").replace(",", "")
-            found = [float(each) for each in re.findall(r"[\d.]+", text)]
-            assert found == pytest.approx([wanted[name] for name in names], rel=0.006)
-
-
-def test_the_balance_is_that_of_the_evaluation(finished):
+def test_balance_answer_and_cautions_are_those_of_the_evaluation(finished):
     evaluation = json.loads((finished.out / "evaluation.json").read_text(encoding="utf-8"))
     page = finished.page()
-    body = page[page.index('id="table-balance"') :]
-    rows = re.findall(r"<tr>\s*(.*?)</tr>", body[: body.index("</table>")], re.DOTALL)[1:]
-    shown = {texts(row, "th")[0]: texts(row, "td") for row in rows}
+    shown = {texts(row, "th")[0]: texts(row, "td") for row in rows_of(page, "table-balance")}
     people = evaluation["balance"]["people"]
-    assert shown["in the raster"][0] == f"{people['raster']:,.0f}"
-    assert shown["in bags"][0] == f"{people['in_bags']:,.0f}"
     table = pd.read_csv(finished.out / "areas.csv")
-    assert shown["in bags"][1] == f"{table['observed'].sum():,.0f}"
+    assert shown["in the raster"][0] == f"{people['raster']:,.0f}"
+    wanted = [f"{people['in_bags']:,.0f}", f"{table['observed'].sum():,.0f}"]
+    assert shown["in bags"][:2] == wanted
     assert shown["fitted, sum of the table"][1] == f"{table['fitted'].sum():,.0f}"
-
-
-def test_the_answer_and_the_cautions_are_those_of_the_evaluation(finished):
-    evaluation = json.loads((finished.out / "evaluation.json").read_text(encoding="utf-8"))
-    page = finished.page()
     own = evaluation["better_than_constant"]["area"]
     first = page[page.index('id="first"') : page.index('id="maps"')]
     assert texts(first, "strong") == [own["answer"].capitalize()]
+    # Readers of the first screen need no nats.
+    assert "times the probability of one rate" in first
+    assert "nats" not in first
     listed = " ".join(texts(page[page.index('id="warnings"') :], "li"))
     for said in evaluation["predictive_checks"]["sentences"]:
         assert said[1:] in listed
@@ -176,31 +172,16 @@ def test_a_script_in_a_name_is_text(finished):
     assert NASTY not in page
 
 
-def test_the_same_run_gives_the_same_bytes(finished, copied):
+def test_the_same_run_gives_the_same_bytes(finished, copied, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", SAVE)
     before = (finished.out / "report.html").read_bytes(), (finished.out / "report.pdf").read_bytes()
     finished.report(copied)
     assert ((copied / "report.html").read_bytes(), (copied / "report.pdf").read_bytes()) == before
 
 
-def test_pictures_have_the_colours_of_the_scale_at_the_place_of_the_pixel(finished):
-    (mean, *_rest) = pictures(finished.config, finished.out)
-    scale = raster_scale(finished.config, finished.out, RATE_MEAN)
-    with rasterio.open(finished.out / "rate_mean.tif") as source:
-        values = source.read(1)
-    image = Image.open(io.BytesIO(base64.b64decode(mean.uri.split(",")[1]))).convert("RGBA")
-    shown = np.asarray(image)
-    assert shown.shape[:2] == values.shape
-    np.testing.assert_array_equal(shown[..., 3] > 0, np.isfinite(values))
-    for row, column in np.argwhere(np.isfinite(values))[::97]:
-        wanted = scale.colour(values[row, column])
-        exact = [int(wanted[k : k + 2], 16) for k in (1, 3, 5)]
-        assert np.abs(shown[row, column, :3].astype(int) - exact).max() <= 3
-
-
 def test_a_large_raster_is_shrunk_and_said_to_be(finished):
     few = pictures(finished.config, finished.out, n_pixel=10 * 400)
-    image = Image.open(io.BytesIO(base64.b64decode(few[0].uri.split(",")[1])))
-    assert image.width * image.height <= 400
+    assert picture(few[0].uri)[..., 0].size <= 400
     assert few[0].shrunk == pytest.approx(np.sqrt(50 * 56 / (4000 // (len(few)))), rel=0.05)
 
 
@@ -211,20 +192,16 @@ def test_noise_of_a_million_pixels_is_within_the_limit():
     assert len(data_uri(values, scale)) < 1.4e6
 
 
-def test_without_an_evaluation_the_page_has_no_answer_and_no_checks_of_it(finished, copied):
+def test_without_evaluation_and_rasters_there_are_maps_of_areas_and_no_answer(finished, copied):
     (copied / "evaluation.json").unlink()
+    for path in copied.glob("*.tif"):
+        path.unlink()
     assert not finished.report(copied)["evaluated"]
     page = (copied / "report.html").read_text(encoding="utf-8")
     assert "Not evaluated" in page
     assert "Hidden areas" not in page
     assert "Observed against predicted" in page
-
-
-def test_a_model_that_maps_no_pixel_has_maps_of_areas(finished, copied):
-    for path in copied.glob("*.tif"):
-        path.unlink()
-    finished.report(copied)
-    data = page_data((copied / "report.html").read_text(encoding="utf-8"))
+    data = page_data(page)
     assert data["rasters"] == []
     assert data["left"] == "area_fitted_rate"
     table = pd.read_csv(copied / "areas.csv")
@@ -262,20 +239,33 @@ def test_an_evaluation_of_another_fit_is_left_out(finished):
     assert read_evaluation(finished.out, {}) is not None
 
 
-def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
+def test_tables_and_maps_of_other_stages_are_shown_where_they_are(finished, copied):
     percent = np.arange(101)
     reached = 100 * (percent / 100) ** 0.5
     curve = {"level": "pixels", "percent": percent, "cases_reached": reached}
     curve |= {"cases_reached_lower": reached - 1, "cases_reached_upper": reached + 1}
     pd.DataFrame(curve).to_csv(copied / "targeting.csv", index=False)
     pd.DataFrame({"id": ["a<b"], "rate": [3.25]}).to_csv(copied / "levels_region.csv", index=False)
-    change = {
+    folder = copied / "compare"
+    folder.mkdir()
+    about = {
         "of": "v1",
         "areas": [{"id": "x", "ratio": 1.5}],
         "b": {"directory": "/secret/place"},
         "total": {"cases": {"a": 1, "difference": -12.5}, "rate": {"a": 2, "difference": 3}},
     }
-    (copied / "compare.json").write_text(json.dumps(change), encoding="utf-8")
+    (folder / "compare.json").write_text(json.dumps(about), encoding="utf-8")
+    with rasterio.open(copied / "rate_mean.tif") as source:
+        values, profile = source.read(1), source.profile | {"driver": "GTiff"}
+    change = np.where(np.isfinite(values), 0.0, np.nan)
+    known = np.argwhere(np.isfinite(values))
+    row, column = known[7]
+    change[tuple(known[: len(known) // 3].T)] = -40.0
+    for name, band in (("difference_mean", change), ("change_probability", 0 * change + 0.25)):
+        with rasterio.open(folder / f"{name}.tif", "w", **profile) as sink:
+            sink.write(band.astype(values.dtype), 1)
+            sink.set_band_description(1, f"{name} of the rate")
+            sink.set_band_unit(1, "1" if name == "change_probability" else "cases")
     finished.report(copied)
     page = (copied / "report.html").read_text(encoding="utf-8")
     assert "Level: region" in page
@@ -289,52 +279,27 @@ def test_tables_of_other_stages_are_shown_where_they_are(finished, copied):
     assert section.index("<img") < section.index("<table")
     cells = texts(section[: section.index("</section>")], "td")
     assert ["20", "44.7", "43.7", "45.7"] in [cells[k : k + 4] for k in range(len(cells))]
-    (copied / "targeting.csv").unlink()
-    (copied / "compare.json").unlink()
-    finished.report(copied)
-    page = (copied / "report.html").read_text(encoding="utf-8")
-    assert "Targeting" not in page
-    assert "What changed" not in page
 
-
-def test_the_change_from_another_map_is_a_layer(finished, copied):
-    folder = copied / "compare"
-    folder.mkdir()
-    with rasterio.open(copied / "rate_mean.tif") as source:
-        values, profile = source.read(1), source.profile | {"driver": "GTiff"}
-    change = np.where(np.isfinite(values), 0.0, np.nan)
-    known = np.argwhere(np.isfinite(values))
-    row, column = known[7]
-    change[tuple(known[: len(known) // 3].T)] = -40.0
-    for name, band in (("difference_mean", change), ("change_probability", 0 * change + 0.25)):
-        with rasterio.open(folder / f"{name}.tif", "w", **profile) as sink:
-            sink.write(band.astype(values.dtype), 1)
-            sink.set_band_description(1, f"{name} of the rate")
-            sink.set_band_unit(1, "1" if name == "change_probability" else "cases")
-    (folder / "compare.json").write_text('{"of": "v0001"}', encoding="utf-8")
-    finished.report(copied)
-    page = (copied / "report.html").read_text(encoding="utf-8")
     layers = {each["name"]: each for each in page_data(page)["rasters"]}
-    assert layers["difference_mean"]["title"] == "Change: difference_mean of the rate"
-    assert layers["difference_mean"]["unit"] == "cases"
+    layer = layers["difference_mean"]
+    assert layer["title"] == "Change: difference_mean of the rate"
+    assert layer["unit"] == "cases"
     assert layers["change_probability"]["unit"] == ""
-    picture = np.asarray(
-        Image.open(io.BytesIO(base64.b64decode(layers["difference_mean"]["uri"].split(",")[1])))
-    )
-    texts_of = layers["difference_mean"]["values"]
-    assert float(texts_of[picture[row, column] - 1].replace("−", "-")) == pytest.approx(-40, abs=1)
-    assert {texts_of[k - 1] for k in np.unique(picture) if k} == {
-        "0", texts_of[picture[row, column] - 1]
-    }  # fmt: skip
-    assert texts_of[0].replace("−", "-") == "-" + texts_of[-1]  # as far below 0 as above
+    with Image.open(io.BytesIO(base64.b64decode(layer["uri"].split(",")[1]))) as image:
+        shown = np.asarray(image)
+    names = layer["values"]
+    here = names[shown[row, column] - 1]
+    assert float(here.replace("−", "-")) == pytest.approx(-40, abs=1)
+    assert {names[k - 1] for k in np.unique(shown) if k} == {"0", here}
+    assert names[0].replace("−", "-") == "-" + names[-1]  # as far below 0 as above
     assert "What changed" in page
     # Of older maps: neither maps nor tables.
     made = (copied / "rate_mean.tif").stat().st_mtime
     os.utime(folder / "compare.json", (made - 5, made - 5))
+    (copied / "targeting.csv").unlink()
     finished.report(copied)
     page = (copied / "report.html").read_text(encoding="utf-8")
-    assert "difference_mean" not in page
-    assert "What changed" not in page
+    assert not [each for each in ("difference_mean", "What changed", "Targeting") if each in page]
 
 
 def test_reconciled_maps_are_said_in_words(finished):
@@ -362,8 +327,8 @@ def test_every_colour_has_the_value_of_its_raster(finished):
     layer = page_data(finished.page())["rasters"][0]
     with rasterio.open(finished.out / "rate_mean.tif") as source:
         values = source.read(1)
-    shown = Image.open(io.BytesIO(base64.b64decode(layer["uri"].split(",")[1]))).convert("RGBA")
-    red, green, blue, alpha = np.moveaxis(np.asarray(shown).astype(int), 2, 0)
+    shown = picture(layer["uri"])
+    red, green, blue, alpha = np.moveaxis(shown, 2, 0)
     text = dict(reversed(list(zip(layer["palette"], layer["values"], strict=True))))
     known = np.isfinite(values)
     np.testing.assert_array_equal(alpha > 0, known)
@@ -373,6 +338,10 @@ def test_every_colour_has_the_value_of_its_raster(finished):
     wanted = np.clip(values[known], *ends)
     # Breaks are evenly spaced here: a colour is a 254th of the scale, and a text has three digits.
     assert np.abs(numbers - wanted).max() < 0.012 * (ends[1] - ends[0])
+    scale = raster_scale(finished.config, finished.out, RATE_MEAN)
+    for row, column in np.argwhere(known)[::97]:
+        exact = [int(scale.colour(values[row, column])[k : k + 2], 16) for k in (1, 3, 5)]
+        assert np.abs(shown[row, column, :3] - exact).max() <= 3
 
 
 def test_borders_are_those_of_the_areas(finished):
@@ -392,27 +361,22 @@ def test_borders_are_those_of_the_areas(finished):
         assert found * unit == pytest.approx(shape.area, rel=0.02)
 
 
-def test_the_map_library_is_the_published_one():
+def test_the_map_library_is_the_published_one(monkeypatch, capsys):
     assert vendor.damaged() == []
     assert vendor.source()["licence"] == "BSD-2-Clause"
-    told = subprocess.run(
-        [sys.executable, "-m", "pipeline.reporting.vendor"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told.stdout.startswith("leaflet 1.9.4: as published")
+    monkeypatch.setattr(sys, "argv", ["vendor"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(vendor.__file__, run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("leaflet 1.9.4: as published")
 
 
-def test_readers_need_no_nats_and_tables_and_pictures_have_their_units(finished):
-    page = (finished.out / "report.html").read_text(encoding="utf-8")
-    first = page.split('<section id="first"')[1].split("</section>")[0]
-    assert "times the probability of one rate" in first
-    assert "nats" not in first
+def test_tables_and_pictures_have_their_units(finished):
+    page = finished.page()
     levels = page.split('<section id="levels"')[1].split("</section>")[0]
     assert levels.count("Rates are cases per 1,000 people") == 2  # training, country
-    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page)[1])
-    unitless = {each["name"] for each in data["rasters"] if not each["unit"]}
-    assert unitless == {"coverage", "data_support", "targeting_rank"} | {
-        each["name"] for each in data["rasters"] if each["name"].startswith("exceedance")
-    }
+    unitless = {each["name"] for each in page_data(page)["rasters"] if not each["unit"]}
+    exceedance = {each for each in unitless if each.startswith("exceedance")}
+    assert unitless - exceedance == {"coverage", "data_support", "targeting_rank"}
+    named = {each["name"] for each in page_data(page)["rasters"]}
+    assert exceedance == {each for each in named if each.startswith("exceedance")}

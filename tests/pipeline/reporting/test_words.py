@@ -11,16 +11,8 @@ from models.likelihoods.registry import LIKELIHOODS
 from pipeline.reporting.tables import name_column
 from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
 
-WHOLE_RUNS = True
-
-GAIN = {
-    "answer": "unclear",
-    "better": True,
-    "gain": 0.2,
-    "interval": [-0.1, 0.5],
-    "share_better": 0.6,
-    "n_areas": 50,
-}
+GAIN = {"answer": "unclear", "better": True, "gain": 0.2, "interval": [-0.1, 0.5]}
+GAIN |= {"share_better": 0.6, "n_areas": 50}
 
 
 def test_answers_say_what_was_hidden_and_what_an_interval_over_zero_means():
@@ -103,19 +95,10 @@ def test_intervals_that_miss_known_true_rates_are_a_caution():
 
 
 def test_influence_names_areas_and_groups():
-    held = {
-        "leave_out": {
-            "method": "weights",
-            "limit": 0.7,
-            "k_max": 1.2,
-            "k_median": 0.1,
-            "above": 2,
-            "refitted": 1,
-            "unreliable_areas": ["north <i>"],
-        },
-        "model": {"n_areas": 30},
-        "by_fold": [{"fold": 0, "how": "refit", "n_areas": 15, "k": 1.2}],
-    }
+    left = {"method": "weights", "limit": 0.7, "k_max": 1.2, "k_median": 0.1, "above": 2}
+    left |= {"refitted": 1, "unreliable_areas": ["north <i>"]}
+    by_fold = [{"fold": 0, "how": "refit", "n_areas": 15, "k": 1.2}]
+    held = {"leave_out": left, "model": {"n_areas": 30}, "by_fold": by_fold}
     said, rows = influence({"held_out": {"block": held}})
     assert any("largest Pareto k is 1.2" in each for each in said)
     assert said[-1].endswith("north <i>.")
@@ -125,13 +108,9 @@ def test_influence_names_areas_and_groups():
     assert influence(None) == ([], [])
 
 
-def test_areas_are_named_by_a_text_that_differs_for_all():
+def test_areas_are_named_by_a_text_that_differs_for_all_and_numbers_have_three_digits():
     table = pd.DataFrame({"id": [1, 2], "region": ["a", "a"], "district": ["b", "c"], "n": [3, 4]})
     assert name_column(table, "id") == "district"
     assert name_column(table[["id", "region"]], "id") == "id"
-
-
-def test_numbers_have_three_digits():
-    assert [number(v) for v in (0.01234, 48.0, 999.4, 1234.5, -2.0, None)] == [
-        "0.0123", "48", "999", "1,234", "−2", "–",
-    ]  # fmt: skip
+    values = {0.01234: "0.0123", 48.0: "48", 999.4: "999", 1234.5: "1,234", -2.0: "−2", None: "–"}
+    assert {value: number(value) for value in values} == values

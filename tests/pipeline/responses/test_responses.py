@@ -28,24 +28,13 @@ from tests.pipeline.responses.conformance import (
 )
 
 
-class TestCounts(ResponseConformance):
-    name, sections = "counts", SECTIONS["counts"]
+def suite(kind: str) -> type[ResponseConformance]:
+    """Return what holds for every kind of response, of one kind."""
+    about = {"name": kind, "sections": SECTIONS[kind]}
+    return type(f"Test{kind.capitalize()}", (ResponseConformance,), about)
 
 
-class TestValues(ResponseConformance):
-    name, sections = "values", SECTIONS["values"]
-
-
-class TestAverages(ResponseConformance):
-    name, sections = "averages", SECTIONS["averages"]
-
-
-class TestTested(ResponseConformance):
-    name, sections = "tested", SECTIONS["tested"]
-
-
-class TestLabels(ResponseConformance):
-    name, sections = "labels", SECTIONS["labels"]
+TestCounts, TestValues, TestAverages, TestTested, TestLabels = map(suite, SECTIONS)
 
 
 def test_every_kind_has_its_suite():

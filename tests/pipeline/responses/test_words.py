@@ -11,6 +11,9 @@ from geo.core.errors import InputError
 from pipeline.config.reader import load_config
 from pipeline.prediction.area_description import column_aliases
 from pipeline.products.products import layers
+from pipeline.run.fingerprints import Fingerprints
+from pipeline.run.record import stage_inputs
+from pipeline.run.stages import STAGES
 
 
 def _config(files: Any, *, counts: Any = None, model: Any = None, output: Any = None, **more: Any):
@@ -26,6 +29,9 @@ def _config(files: Any, *, counts: Any = None, model: Any = None, output: Any = 
 NORMAL, TESTED = {"likelihood": "normal"}, {"likelihood": "binomial"}
 
 
+SURVEY = {"model": TESTED, "counts": {"tested": "n"}}
+
+
 @pytest.mark.parametrize(
     ("sections", "quantity", "unit"),
     [
@@ -33,41 +39,21 @@ NORMAL, TESTED = {"likelihood": "normal"}, {"likelihood": "binomial"}
         ({"output": {"rate_per": 1}}, "rate", "cases per person"),
         ({"population": None, "grid": {"like": "wave.tif"}}, "rate", "cases per 1,000 km2"),
         ({"counts": {"unit": "births"}}, "rate", "births per 1,000 people"),
-        ({"model": TESTED, "counts": {"tested": "n"}}, "prevalence", "positives per 1,000 tested"),
-        (
-            {"model": TESTED, "counts": {"tested": "n"}, "output": {"rate_per": 100}},
-            "prevalence",
-            "positives per 100 tested",
-        ),
-        (
-            {"model": TESTED, "counts": {"tested": "n"}, "output": {"rate_per": 1}},
-            "prevalence",
-            "positives per person tested",
-        ),
+        (SURVEY, "prevalence", "positives per 1,000 tested"),
+        (SURVEY | {"output": {"rate_per": 1}}, "prevalence", "positives per person tested"),
         ({"model": NORMAL}, "rate", "value per 1,000 people"),
-        ({"model": NORMAL, "counts": {"unit": "t"}}, "rate", "t per 1,000 people"),
-        (
-            {"model": NORMAL, "counts": {"unit": "t", "weight": "ha", "of": "total"}},
-            "rate",
-            "t per ha",
-        ),
+        ({"model": NORMAL, "counts": {"unit": "t", "weight": "ha", "of": "total"}},
+         "rate", "t per ha"),
         ({"model": NORMAL, "counts": {"unit": "t/ha", "weight": "area"}}, "value", "t/ha"),
         ({"model": NORMAL, "counts": {"unit": "deg C", "of": "average"}}, "value", "deg C"),
-        (
-            {
-                "counts": {"weight": "py", "weight_unit": "person-years"},
-                "output": {"rate_per": 1e5},
-            },
-            "rate",
-            "cases per 100,000 person-years",
-        ),
+        ({"counts": {"weight": "py", "weight_unit": "person-years"}, "output": {"rate_per": 1e5}},
+         "rate", "cases per 100,000 person-years"),
     ],
-)
+)  # fmt: skip
 def test_the_map_is_named_for_what_it_is(sections, quantity, unit, files):
     config = _config(files, **sections)
     words = config.response_kind
-    assert words.quantity == quantity
-    assert words.rate_unit == unit
+    assert (words.quantity, words.rate_unit) == (quantity, unit)
     found = {layer.name: layer for layer in layers(config)}
     assert found["rate_mean"].description == f"mean {quantity}"
     assert found["rate_mean"].unit == unit
@@ -97,19 +83,16 @@ def test_what_is_no_number_of_people_has_no_map_of_cases(files):
     assert plain["cases_mean"].unit == "births"
 
 
+AVERAGES = {"model": NORMAL, "counts": {"weight": "ha"}, "output": {"rate_per": 1000}}
+
+
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
         ({"counts": {"of": "average"}}, "counts.of: average under the poisson likelihood"),
-        (
-            {"model": TESTED, "counts": {"tested": "n", "weight": "ha"}},
-            "counts.weight with counts.tested",
-        ),
+        (SURVEY | {"counts": {"tested": "n", "weight": "ha"}}, "counts.weight with counts.tested"),
         ({"counts": {"weight_unit": "ha"}}, "counts.weight_unit without counts.weight"),
-        (
-            {"model": NORMAL, "counts": {"weight": "ha"}, "output": {"rate_per": 1000}},
-            "output.rate_per is 1000, but the map of averages has their own unit",
-        ),
+        (AVERAGES, "output.rate_per is 1000, but the map of averages has their own unit"),
         ({"counts": {"of": "mean"}}, "counts.of"),
     ],
 )
@@ -119,10 +102,6 @@ def test_what_does_not_go_together_is_refused(sections, says, files):
 
 
 def test_a_new_unit_does_not_fit_again_but_maps_again(files):
-    from pipeline.run.fingerprints import Fingerprints
-    from pipeline.run.record import stage_inputs
-    from pipeline.run.stages import STAGES
-
     def inputs(name, **counts):
         config = _config(files, counts=counts)
         found = stage_inputs(STAGES[name], config, Fingerprints(config))

@@ -2,13 +2,54 @@
 
 import sys
 import types
+from contextlib import contextmanager
 
 import pytest
+from matplotlib.figure import Figure
 
+from pipeline.cli.main import main
 from pipeline.config.schema import Config
+from pipeline.demo.country import CountrySpec, simulate_country
 from pipeline.run.stages import STAGES
+from tests.quick import shorten
 
 NAMES = tuple(STAGES)
+SPEC = CountrySpec(
+    (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=8
+)
+FAST = {
+    "max_epochs: 200": "max_epochs: 4",
+    "folds: 5": "folds: 2",
+    "schemes: [area, block]": "schemes: [area], calibration: none",
+    "draws: 500": "draws: 20",
+}
+SAVE = Figure.savefig
+
+
+@contextmanager
+def with_pictures():
+    """Draw the pictures, which short runs leave blank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", SAVE)
+        yield
+
+
+@pytest.fixture(scope="session")
+def country(tmp_path_factory):
+    """The directory of a country in which ``disagg run`` has been typed once."""
+    directory = tmp_path_factory.mktemp("a country, été") / "project"
+    config = simulate_country(directory, SPEC, seed=3)
+    text = config.read_text()
+    for old, new in FAST.items():
+        assert old in text
+        text = text.replace(old, new)
+    config.write_text(text)
+    # It is made before a module's runs are shortened.
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        with with_pictures():
+            assert main(["run", str(config), "--quiet"]) == 0
+    return directory
 
 
 def build_config(directory, **changes):

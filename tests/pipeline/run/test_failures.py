@@ -22,22 +22,7 @@ from pipeline.run.runner import run_stage, run_stages
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
 from tests.command import Command
-
-
-class Told:
-    """Progress that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def task(self, name: str, total: float | None = None) -> Any:
-        from pipeline.core.progress import Silent
-
-        return Silent().task(name, total)
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
-
+from tests.progress import Notes
 
 # -- signals ---------------------------------------------------------------------------------------
 
@@ -159,9 +144,13 @@ def test_a_changed_digit_of_a_summary_is_not_repeated(files: Any) -> None:
 
 def test_a_store_with_a_flipped_bit_is_made_again(files: Any) -> None:
     config = files.config()
-    told = Told()
+    told, work = Notes(), config.output.dir / "work"
+    left = [work / ".bags.zarr.partial-pod-7-1-abc", work / ".model-1-x"]
+    for path in left:
+        path.mkdir(parents=True)
     run_stages(config, ["ingest"], told)
-    store = config.output.dir / "work/bags.zarr"
+    assert not any(path.exists() for path in left)  # what other hosts left half-written
+    store = work / "bags.zarr"
     chunk = store / "x/c/0/0"
     whole = chunk.read_bytes()
     chunk.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
@@ -171,24 +160,8 @@ def test_a_store_with_a_flipped_bit_is_made_again(files: Any) -> None:
     assert chunk.read_bytes() == whole
     assert not told.lines[-1].endswith("skipped")
 
-
-def test_what_other_hosts_left_half_written_goes(files: Any) -> None:
-    config = files.config()
-    work = config.output.dir / "work"
-    left = [work / ".bags.zarr.partial-pod-7-1-abc", work / ".model-1-x"]
-    for path in left:
-        path.mkdir(parents=True)
-    run_stages(config, ["ingest"], Told())
-    assert not any(path.exists() for path in left)
-
-
-# -- the grid --------------------------------------------------------------------------------------
-
-
-def test_a_damaged_grid_is_said(files: Any) -> None:
-    config = files.config()
-    run_stages(config, ["ingest"], Told())
-    path = config.output.dir / "work/grid.zarr"
+    # The grid.
+    path = work / "grid.zarr"
     values = read_part(open_aligned_grid(path), "covariates", slice(None), slice(0, 5), slice(0, 5))
     assert values.shape == (2, 5, 5)
     shard = path / "covariates/c/0/0/0"

@@ -13,34 +13,41 @@ from pipeline.config.reader import load_config
 from pipeline.config.schema import Config
 from pipeline.run.ownership import OWNER, claim, owner_problem
 from pipeline.updates.map_run import check_maps
+from tests.pipeline.conftest import Files
 
 
-@pytest.fixture
-def pair(files):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """Two configurations of one output directory; the first has run."""
-    files.counts()
+    files = Files(tmp_path_factory.mktemp("made"))
     mapping = files.mapping() | {"output": {"dir": "shared"}}
-    paths = []
     for name in ("north", "south"):
         path = files.directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump(mapping | {"name": name}))
-        paths.append(path)
-    assert main(["ingest", str(paths[0]), "--quiet"]) == 0
-    return paths
+    assert main(["ingest", str(files.directory / "north.yaml"), "--quiet"]) == 0
+    return files.directory
 
 
-@pytest.mark.parametrize("command", ["check", "ingest", "run", "publish"])
-def test_a_second_configuration_is_refused_with_the_remedy(pair, capsys, command):
+@pytest.fixture
+def pair(made, tmp_path):
+    """A copy of them: a project that is copied goes on by itself."""
+    directory = shutil.copytree(made, tmp_path / "pair")
+    return directory / "north.yaml", directory / "south.yaml"
+
+
+def test_a_second_configuration_is_refused_with_the_remedy(pair, capsys):
     first, second = pair
+    claim(first.parent / "shared", load_config(first), "output.dir")
     written = {p: p.stat().st_mtime_ns for p in (first.parent / "shared").rglob("*")}
-    capsys.readouterr()
-    assert main([command, str(second)]) == 2
-    err = capsys.readouterr().err
-    assert f"is of another configuration, {first} ('north')" in err
-    assert "give one of the two output.dir of its own" in err
+    for command in ("check", "ingest", "run", "publish"):
+        capsys.readouterr()
+        assert main([command, str(second)]) == 2
+        err = capsys.readouterr().err
+        assert f"is of another configuration, {first} ('north')" in err
+        assert "give one of the two output.dir of its own" in err
     left = {p: p.stat().st_mtime_ns for p in (first.parent / "shared").rglob("*")}
     assert left == written
-    assert main([command if command == "check" else "ingest", str(first), "--quiet"]) == 0
+    assert main(["ingest", str(first), "--quiet"]) == 0
 
 
 def test_publications_of_two_maps_do_not_share_a_directory(pair, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config.check_schema import Check
 from pipeline.core import code, sources
 from pipeline.core.progress import Silent
 from pipeline.core.sources import code_hashes
@@ -56,18 +57,27 @@ def test_code_that_is_on_record_on_one_side_only_is_a_change():
     assert code.describe_changes(now, before) == ["code (plugins cccc -> none)"]
 
 
-@pytest.mark.parametrize(
-    "key", [{"nodata": -1}, {"crs": "EPSG:4326"}, {"scale": 10}, {"offset": 1}, {"units": "m"}]
-)
-@pytest.mark.parametrize("section", ["population", "covariates"])
-def test_what_is_declared_of_a_raster_makes_ingest_stale(inputs, section, key):
+def test_what_is_declared_makes_stages_stale(inputs):
     config = build_config(inputs)
     run(config)
     assert stale_stages(config, "none") == []
-    given = config.population if section == "population" else next(iter(config.covariates.values()))
-    changed = type(given).model_validate({**given.model_dump(), **key})
-    value = changed if section == "population" else dict.fromkeys(config.covariates, changed)
-    assert "ingest" in stale_stages(config.model_copy(update={section: value}), "none")
+    keys = [{"nodata": -1}, {"crs": "EPSG:4326"}, {"scale": 10}, {"offset": 1}, {"units": "m"}]
+    for key in keys:  # of a raster
+        people, rain = (
+            type(each).model_validate({**each.model_dump(), **key})
+            for each in (config.population, config.covariates["rain"])
+        )
+        for update in ({"population": people}, {"covariates": {"rain": rain}}):
+            assert "ingest" in stale_stages(config.model_copy(update=update), "none"), key
+    # What the likelihood says of a response.
+    for likelihood, stale in (("negative_binomial", False), ("gamma", True)):
+        model = type(config.model)(likelihood=likelihood)
+        found = stale_stages(config.model_copy(update={"model": model}), "none")
+        assert ("ingest" in found) is stale, likelihood
+        assert "fit" in found
+    # An accepted suspicion makes nothing stale.
+    accepted = config.model_copy(update={"check": Check(accept=("scale",))})
+    assert stale_stages(accepted, "none") == []
 
 
 @pytest.fixture(scope="module")
@@ -111,22 +121,3 @@ def test_an_edit_makes_the_stages_stale_that_reach_it(
     assert calls == stale
     room = ".".join(name.split("/")[:2])
     assert all(f"changed: code ({room} " in result.reason for result in results if result.reason)
-
-
-def test_what_the_likelihood_says_of_a_response_makes_ingest_stale(inputs):
-    config = build_config(inputs)
-    run(config)
-    for likelihood, stale in (("negative_binomial", False), ("gamma", True)):
-        model = type(config.model)(likelihood=likelihood)
-        found = stale_stages(config.model_copy(update={"model": model}), "none")
-        assert ("ingest" in found) is stale, likelihood
-        assert "fit" in found
-
-
-def test_an_accepted_suspicion_makes_nothing_stale(inputs):
-    from pipeline.config.check_schema import Check
-
-    config = build_config(inputs)
-    run(config)
-    accepted = config.model_copy(update={"check": Check(accept=("scale",))})
-    assert stale_stages(accepted, "none") == []

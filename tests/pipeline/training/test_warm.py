@@ -15,13 +15,16 @@ from models import Bags, VBAgg
 from models.training.executor import BagsSource
 from models.training.loop import Training, start_training
 from pipeline.cli.main import main
-from pipeline.demo.country import simulate_country
-from pipeline.evaluation.leave_out import leave_each_out
-from pipeline.products.areas import draw_areas
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, write_bags
+from pipeline.demo.country import CountrySpec, simulate_country
+from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit
 from pipeline.training.warm import start_key, warm_training
+from tests.pipeline.stores import write_store
 from tests.plain import plain
+
+SPEC = CountrySpec(
+    (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=8
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +38,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
     weight = rng.uniform(10, 100, offsets[-1])
     mean = np.add.reduceat(0.05 * weight * np.exp(0.6 * np.sin(x[:, 0])), offsets[:-1])
     y = rng.poisson(mean * rng.gamma(10, 0.1, 30)).astype(float)
-
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        spans = [
-            np.arange(offsets[b] + s, offsets[b] + e)
-            for b, s, e in zip(bag, start, stop, strict=True)
-        ]
-        at = np.concatenate(spans)
-        return PixelRows(x[at], weight[at], np.repeat(at[:, None], 2, 1).astype(float), at)
-
+    coords = np.repeat(np.arange(offsets[-1])[:, None], 2, 1).astype(float)
     path = tmp_path_factory.mktemp("store") / "bags.zarr"
-    ids = [f"a{i}" for i in range(30)]
-    write_bags(path, NewBags(sizes=sizes, rows=rows, y=y, ids=ids, covariates=["a", "b"]), seed=1)
-    return BagStore.open(path)
+    return write_store(path, sizes, x, y, weight, coords, seed=1)
 
 
 def model(**params: Any) -> VBAgg:
@@ -146,37 +139,12 @@ def test_a_warm_fit_resumes_and_is_no_cold_one(
     assert cold.history_[0]["bound"] != again.history_[0]["bound"]
 
 
-def test_weights_give_what_fits_without_each_area_give(store: BagStore) -> None:
-    # Averages of the areas: too few points would make some draws of the hyperparameters fit some
-    # areas badly, whose weights then have heavy tails. Each fit draws its hyperparameters by a
-    # chain of its own: few draws would differ by chance.
-    settings = {"n_inducing": "auto", "integrate": 30}
-    fitted = model(**settings)
-    fit(fitted, store)
-    left = leave_each_out(fitted, store, 2000, 5)
-    assert (left.k < 0.7).mean() > 0.8
-    log_density = np.empty(store.n_bag)
-    for area in range(store.n_bag):
-        out = np.arange(store.n_bag) == area
-        other = model(**settings)
-        fit(other, store, bags=~out, start=fitted)
-        log_density[area] = draw_areas(other, store, 2000, 5, out).log_density[0]
-    seen = draw_areas(fitted, store, 2000, 5).log_density
-    good = left.k < 0.7
-    error = (left.log_density - log_density)[good]
-    optimism = (seen - log_density)[good]
-    # On average a small part of what the in-sample scores are too good by.
-    assert optimism.mean() > 0.02
-    assert abs(error.mean()) < 0.5 * optimism.mean()
-    assert np.corrcoef(left.log_density[good], log_density[good])[0, 1] > 0.97
-
-
 def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = simulate_country(tmp_path, "small")
-    text = path.read_text().replace("link: exp", "link: exp, inducing: 20, integrate: none")
-    text = text.replace("fit:         {", "fit:         {area_pixels: 30, ")
+    path = simulate_country(tmp_path, SPEC, seed=3)
+    text = path.read_text().replace("link: exp", "link: exp, integrate: none")
+    text = text.replace("fit:         {", "fit:         {area_pixels: 20, ")
     text = text.replace("max_epochs: 200", "max_epochs: 4").replace("draws: 500", "draws: 100")
     quick = "evaluate:    {start: warm, epochs: 3, leave_out: importance, folds: 2, "
     quick += "calibration: none, "
@@ -184,11 +152,11 @@ def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     assert main(["run", str(path), "--quiet"]) == 0
     out = tmp_path / "out"
     run = json.loads((out / "run.json").read_text())
-    assert run["settings"]["fit"]["area_pixels"] == 30
-    assert run["settings"]["evaluate"]["area_pixels"] == 30
+    assert run["settings"]["fit"]["area_pixels"] == 20
+    assert run["settings"]["evaluate"]["area_pixels"] == 20
     thinned = BagStore.open(out / "work/thinned-fit.zarr")
     whole = BagStore.open(out / "work/bags.zarr")
-    assert thinned.n_pix == run["stages"]["fit"]["summary"]["n_pixels"] <= 30 * whole.n_bag
+    assert thinned.n_pix == run["stages"]["fit"]["summary"]["n_pixels"] <= 20 * whole.n_bag
     report = json.loads((out / "evaluation.json").read_text())
     assert report["thinned"]["of"] == whole.n_pix
     by_area = report["held_out"]["area"]
@@ -198,13 +166,14 @@ def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     made = [row["how"] for row in by_region["by_fold"]]
     assert by_region["leave_out"]["refits"] == made.count("refit")
     with rasterio.open(out / "rate_mean.tif") as raster:
-        assert raster.tags()["area_pixels"] == "30"
+        assert raster.tags()["area_pixels"] == "20"
     first = (out / "rate_mean.tif").read_bytes()
     # The settings of the record, given as a configuration, change nothing.
     capsys.readouterr()
     before = models.load(out / "work/model").fitted_state().params
     path.write_text(_with(path, run["settings"]))
-    assert main(["run", str(path), "--quiet", "--force"]) == 0
+    for stage in ("fit", "predict"):
+        assert main([stage, str(path), "--quiet", "--force"]) == 0
     after = models.load(out / "work/model").fitted_state().params
     assert all((before[name] == after[name]).all() for name in before)
     assert (out / "rate_mean.tif").read_bytes() == first

@@ -18,11 +18,12 @@ from models.training.executor import ThreadExecutor
 from models.training.loop import Training, start_training
 from models.training.reduction import leaves, partial_sums, total
 from pipeline.core.errors import ClusterError
-from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
+from pipeline.store.bag_store import BagStore, StoreLayout
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.dask_executor import DaskExecutor
 from pipeline.training.fit import fit
 from pipeline.training.worker import KEEP_SHARE, _keep_mb
+from tests.pipeline.stores import write_store
 from tests.plain import plain
 
 N_BAG, N_STEP = 48, 20
@@ -36,26 +37,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BagStore:
     base = np.concatenate([[0], np.cumsum(sizes)])
     n_pix = int(base[-1])
     x = rng.normal(size=(n_pix, 3)).astype(np.float32)
-    pixels = PixelRows(x, rng.gamma(1.0, 40, n_pix), rng.normal(size=(n_pix, 2)), np.arange(n_pix))
-
-    def rows(bag: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
-        cuts = zip(base[bag], start, stop, strict=True)
-        return PixelRows.join([pixels.cut(b + i, b + j) for b, i, j in cuts])
-
-    mean = np.add.reduceat(pixels.weight * 0.1 * np.exp(0.5 * x[:, 0]), base[:-1])
-    write_bags(
-        path,
-        NewBags(
-            sizes=sizes,
-            rows=rows,
-            y=rng.poisson(mean).astype(float),
-            ids=[str(k) for k in range(N_BAG)],
-            covariates=["a", "b", "c"],
-        ),
-        fingerprint="workers",
-        layout=StoreLayout(block_pixels=60, chunk_pixels=64, shard_pixels=128),
-    )
-    store = BagStore.open(path)
+    weight, coords = rng.gamma(1.0, 40, n_pix), rng.normal(size=(n_pix, 2))
+    mean = np.add.reduceat(weight * 0.1 * np.exp(0.5 * x[:, 0]), base[:-1])
+    layout = StoreLayout(block_pixels=60, chunk_pixels=64, shard_pixels=128)
+    store = write_store(path, sizes, x, rng.poisson(mean) * 1.0, weight, coords, layout=layout)
     assert store.n_block > 16
     return store
 

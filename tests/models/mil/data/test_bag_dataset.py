@@ -255,27 +255,3 @@ def test_tensors_are_made_where_torch_is_and_refused_where_it_is_not(monkeypatch
 def test_unusable_data_sets_are_refused(wrong, says):
     with pytest.raises(BagsError, match=says):
         wrong()
-
-
-def test_bags_of_torchmil_itself_and_back():
-    """With torch and torchmil installed, which nothing here needs: tried with 2.13 and 1.0.2."""
-    torch, data = pytest.importorskip("torch"), pytest.importorskip("torchmil.data")
-    sets = pytest.importorskip("torchmil.datasets")
-    rng = np.random.default_rng(0)
-    toy = sets.ToyDataset(
-        rng.normal(size=(500, 5)), rng.integers(0, 4, 500), num_bags=30, obj_labels=[1],
-        bag_size=(2, 9), seed=0,
-    )  # fmt: skip
-    bags = BagDataset.from_torchmil(toy)
-    assert [int(bag["Y"]) for bag in toy] == bags.y.tolist()
-    loader = torch.utils.data.DataLoader(
-        bags.to_torchmil("torch"), batch_size=30, collate_fn=data.collate_fn
-    )
-    same(bags, BagDataset.from_torchmil(next(iter(loader))))
-
-
-def test_a_data_set_is_shown_in_a_line():
-    found = repr(dataset())
-    assert "12 bags of" in found
-    assert "with names, instance_y, coords" in found
-    assert "\n" not in found

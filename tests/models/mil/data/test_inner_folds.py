@@ -32,19 +32,16 @@ def _bags(n_bag=50, seed=0):
 
 
 MODELS = {
-    "psi": lambda **k: models.PsiVGPMIL(n_inducing=8, max_epochs=8, n_draws=50, **k),
-    "psi-svi": lambda **k: models.PsiVGPMILSVI(n_inducing=8, max_epochs=4, n_draws=50, **k),
-    "vwsgp": lambda **k: models.VWSGP(n_inducing=8, max_epochs=8, **k),
-    "vwsgp-svi": lambda **k: models.VWSGPSVI(n_inducing=8, max_epochs=4, **k),
-    "gpmil": lambda **k: models.GPMIL(max_epochs=2, n_draws=50, **k),
-    "gpmil-s": lambda **k: models.GPMILS(n_inducing=8, max_epochs=4, n_draws=50, **k),
-    "blrt": lambda **k: models.BLRT(n_trees=10, **k),
+    "psi": lambda **k: models.PsiVGPMIL(n_inducing=6, max_epochs=4, n_draws=30, **k),
+    "vwsgp": lambda **k: models.VWSGP(n_inducing=6, max_epochs=4, **k),
+    "gpmil-s": lambda **k: models.GPMILS(n_inducing=6, max_epochs=2, n_draws=30, **k),
+    "blrt": lambda **k: models.BLRT(n_trees=5, **k),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_tuned_model_is_the_one_with_the_chosen_settings_and_stays_so(name, tmp_path):
-    bags = _bags()
+    bags = _bags(30)
     model = MODELS[name](tune=True, calibrate="none").fit(bags, n_thread=1)
     assert model.tune
     rows = model.selection_
@@ -146,7 +143,7 @@ def test_of_a_gaussian_the_weights_are_known():
 
 def test_the_own_law_is_that_of_all_labels_of_the_instances():
     """P(T = 1) summed over every labelling of the instances, eq. (4), at drawn f."""
-    bags = _bags(n_bag=30)
+    bags = _bags(n_bag=16)
     how = {"n_inducing": 8, "variance": 4.0, "lengthscale": 1.0, "calibrate": "none"}
     for log_h in (float(np.log(100.0)), 27.6):
         model = models.PsiVGPMIL(log_h=log_h, n_draws=40_000, **how).fit(bags)

@@ -172,9 +172,9 @@ def test_polya_gamma_and_jaakkola_give_the_same_iterates():
 @pytest.mark.parametrize("density", ["hyperbolic_secant", "gamma", "student_t"])
 @pytest.mark.parametrize("log_h", [np.log(100), np.log(1e12)])
 def test_the_bound_never_falls(density, log_h):
-    for seed in range(12):
+    for seed in range(3):
         model = PsiVGPMIL(
-            density=density, log_h=log_h, n_inducing=8, max_epochs=40, tolerance=1e-12, seed=seed
+            density=density, log_h=log_h, n_inducing=8, max_epochs=25, tolerance=1e-12, seed=seed
         )
         bounds = [each["bound"] for each in model.fit(_bags(seed, n_bag=10)).history_]
         assert len(bounds) > 5
@@ -190,7 +190,7 @@ def test_the_bound_is_below_the_evidence_by_monte_carlo():
         ).fit(bags)
         _, _, k_xx = _dense(model, model.state_, bags.x)
         cov = k_xx + 0.8**2 + 1e-9 * np.eye(bags.n_pix)
-        f = rng.standard_normal((200_000, bags.n_pix)) @ np.linalg.cholesky(cov).T
+        f = rng.standard_normal((100_000, bags.n_pix)) @ np.linalg.cholesky(cov).T
         law = find_density(density, 1.0, 4.0)
         # p(T) = E prod psi / phi prod_b p(T_b | f) / E prod psi / phi: eqs. (18)-(20).
         tilt = (law.log_ratio(f) + np.log(np.cosh(f / 2))).sum(axis=1)
@@ -409,17 +409,6 @@ def test_the_kernel_s_gradient_is_that_of_the_objective(density, kernel):
         assert grad[k] == pytest.approx(difference / 2e-5, abs=2e-4)
 
 
-def test_learning_the_kernel_raises_the_bound():
-    bags = _bags(5, n_bag=60)
-    still, learnt = (
-        PsiVGPMIL(n_inducing=15, lengthscale=5.0, learn_kernel=learns, max_epochs=80).fit(bags)
-        for learns in (False, True)
-    )
-    assert learnt.bound_ > still.bound_ + 1.0
-    name = "rbf_x.lengthscale"
-    assert learnt.named_hyperparameters()[name] < 0.8 * still.named_hyperparameters()[name]
-
-
 def test_log_z_of_two_instances_is_a_double_integral():
     model = PsiVGPMIL(n_inducing=2)
     kernel = parse_kernel("rbf", 1, has_coords=False)
@@ -443,18 +432,17 @@ def test_log_z_of_two_instances_is_a_double_integral():
 # -- blocks, batches ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("density", ["hyperbolic_secant", "gamma"])
-def test_blocks_against_the_whole(density):
+def test_blocks_against_the_whole():
     bags = _bags(2, n_bag=20)
-    model = PsiVGPMIL(density=density, n_inducing=8, learn_kernel=True, tolerance=1e-12)
+    model = PsiVGPMIL(density="gamma", n_inducing=8, learn_kernel=True, tolerance=1e-12)
     whole, cut = (_Steps(model, bags, block_bags=n).run(6) for n in (100, 1))
     for name, value in whole.state.params.items():
         np.testing.assert_allclose(cut.state.params[name], value, atol=1e-9)
 
 
 def test_batches_reach_the_optimum_of_full_sweeps():
-    bags = _bags(4, n_bag=160, shift=3.0)
-    full = PsiVGPMIL(n_inducing=12, tolerance=1e-7, max_epochs=300).fit(bags)
+    bags = _bags(4, n_bag=100, shift=3.0)
+    full = PsiVGPMIL(n_inducing=12, tolerance=1e-7, max_epochs=150).fit(bags)
     for how in ({"learning_rate": 0.9, "decay": 0.7}, {"learning_rate": 0.3, "decay": 0.0}):
         model = PsiVGPMILSVI(n_inducing=12, batch_bags=16, max_epochs=80, **how)
         model.fit(bags)
@@ -557,12 +545,6 @@ def test_bags_are_joint_draws_of_the_dense_posterior(rule, monkeypatch):
     np.testing.assert_allclose(model.predict_bags(bags).mean, p.mean(axis=0), atol=0.06)
 
 
-def test_coinciding_instances_have_one_value():
-    bags = Bags(np.repeat(_bags().x[:8], 3, axis=0), [0, 6, 12, 24], [1.0, 0.0, 1.0])
-    said = PsiVGPMIL(n_inducing=4, variance=5.0).fit(bags).predict_bags(bags)
-    assert np.isfinite(said.draws).all()
-
-
 # -- start, state, errors ----------------------------------------------------------------------
 
 
@@ -601,21 +583,6 @@ def test_space_is_a_kernel_s_columns_in_km():
     assert "coord_scale" not in again.state_.fixed
 
 
-@pytest.mark.parametrize("make", [PsiVGPMIL, PsiVGPMILSVI])
-def test_save_load_threads_and_precision(make, tmp_path):
-    bags = _bags(1, n_bag=24)
-    model = make(n_inducing=8, max_epochs=12).fit(bags, n_thread=1)
-    four = make(n_inducing=8, max_epochs=12).fit(bags, n_thread=4)
-    single = make(n_inducing=8, max_epochs=12, dtype="float32").fit(bags)
-    model.save(tmp_path / "m")
-    again = models.load(tmp_path / "m")
-    said = model.predict_bags(bags).mean
-    np.testing.assert_array_equal(again.predict_bags(bags).mean, said)
-    np.testing.assert_array_equal(four.predict_bags(bags).mean, said)
-    np.testing.assert_allclose(single.predict_bags(bags).mean, said, atol=2e-3)
-    assert again.get_params() == model.get_params()
-
-
 @pytest.mark.parametrize(
     ("make", "change", "says"),
     [
@@ -640,13 +607,6 @@ def test_save_load_threads_and_precision(make, tmp_path):
 def test_impossible_parameters_are_refused(make, change, says):
     with pytest.raises(ParameterError, match=says):
         make(**change).fit(_bags())
-
-
-def test_labels_that_are_none_are_refused():
-    bags = _bags()
-    for y, says in (([0.5] * 14, "needs labels 0 and 1"), ([1.0] * 14, "both classes")):
-        with pytest.raises(BagsError, match=says):
-            PsiVGPMIL().fit(Bags(bags.x, bags.offsets, y))
 
 
 def _large_bags(size, share, seed=1):
@@ -684,13 +644,12 @@ def test_the_start_is_chosen_where_bags_are_large():
 def test_batches_of_large_bags_begin_at_the_start(start):
     """Under the prior nothing tells instances apart: pi iterated there is 1/2 in every bag."""
     how = {"variance": 5.0, "start": start, "n_inducing": 40, "max_epochs": 40, "n_draws": 100}
-    for seed in range(2):
-        bags, hot = _large_bags(50, 0.014, seed)
-        full = PsiVGPMIL(**how, bag_rule="any").fit(bags, n_thread=1)
-        batch = PsiVGPMILSVI(**how, bag_rule="any", batch_bags=8).fit(bags, n_thread=1)
-        assert batch.bound_ == pytest.approx(full.bound_, rel=0.06)
-        assert _own_loss(batch, bags) == pytest.approx(_own_loss(full, bags), abs=0.06)
-        assert roc_auc_score(hot, batch.predict_pixels(bags.x).mean) > 0.97
+    bags, hot = _large_bags(50, 0.014, 0)
+    full = PsiVGPMIL(**how, bag_rule="any").fit(bags, n_thread=1)
+    batch = PsiVGPMILSVI(**how, bag_rule="any", batch_bags=8).fit(bags, n_thread=1)
+    assert batch.bound_ == pytest.approx(full.bound_, rel=0.06)
+    assert _own_loss(batch, bags) == pytest.approx(_own_loss(full, bags), abs=0.06)
+    assert roc_auc_score(hot, batch.predict_pixels(bags.x).mean) > 0.97
 
 
 def test_a_batch_that_says_nothing_leaves_the_start_as_it_is():

@@ -229,9 +229,7 @@ def test_the_bound_at_another_prior_variance_needs_no_new_sums():
         {},
         {"aggregate": "mean"},
         {"accelerate": False},
-        {"variance": 100.0},
         {"learn_variance": True},
-        {"likelihood": "normal"},
         {"likelihood": "normal", "learn_variance": True},
     ],
 )
@@ -247,7 +245,7 @@ def test_the_bound_never_falls_and_is_the_state_s(how):
 
 
 def test_longer_steps_end_where_the_paper_s_do_and_sooner():
-    bags = make_bags(largest=60, n_bag=60)
+    bags = make_bags(largest=40, n_bag=40)
     plain, quick = (
         VWSGP(n_inducing=15, accelerate=by, tolerance=1e-8, max_epochs=2000).fit(bags)
         for by in (False, True)
@@ -274,7 +272,7 @@ def test_instances_are_read_once():
 
 
 def test_the_prior_variance_is_found_from_any_start_in_few_updates():
-    bags = make_bags(largest=400, n_bag=80)
+    bags = make_bags(largest=150, n_bag=60)
     means = np.add.reduceat(bags.x[:, 1], bags.offsets[:-1]) / np.diff(bags.offsets)
     bags = Bags(bags.x, bags.offsets, (means > 1.0).astype(float))  # nearly separable
     how = {"n_inducing": 15, "learn_variance": True, "tolerance": 1e-7, "max_epochs": 40}
@@ -368,7 +366,7 @@ def test_the_bound_is_below_the_marginal_likelihood():
     # Importance sampling from the dense approximation, widened.
     m, post, _ = _jaakkola(cov, bags.y, 50)
     wide = 1.5 * np.linalg.cholesky(post + 1e-9 * np.eye(bags.n_bag))
-    e = rng.standard_normal((200_000, bags.n_bag))
+    e = rng.standard_normal((100_000, bags.n_bag))
     s = m + e @ wide.T
     prior = np.linalg.solve(root, s.T)
     log_weight = (
@@ -404,7 +402,7 @@ def test_kernel_gradient_by_differences():
 
 def test_a_learnt_kernel_has_a_better_bound_at_a_flat_place():
     bags = make_bags(n_bag=150, largest=6, n_feat=5)  # of which three are noise
-    how = {"n_inducing": 30, "kernel": "ard", "tolerance": 1e-5}
+    how = {"n_inducing": 25, "kernel": "ard", "tolerance": 1e-5}
     fixed = VWSGP(learn_variance=True, **how).fit(bags)
     model = VWSGP(learn_kernel=True, max_epochs=250, learning_rate=0.1, **how).fit(bags)
     assert model.bound_ > fixed.bound_ + 3.0
