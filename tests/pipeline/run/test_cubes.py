@@ -211,3 +211,19 @@ def test_one_period_and_a_fixed_one(tmp_path: Path) -> None:
     wet, heat = data.rain.sel(time=slice("2024-01-01", "2024-03-31")), data.t2m.sel(time="2024-04")
     np.testing.assert_allclose(found[2], wet.sum("time").values, rtol=1e-6)
     np.testing.assert_allclose(found[3], heat.max("time").values, rtol=1e-6)
+
+
+def test_all_covariates_may_move(tmp_path: Path) -> None:
+    config = configured(tmp_path, n=2, wet="lag: 1")
+    daily("2024-02-29").to_zarr(tmp_path / "days.zarr", consolidated=False)
+    lines = config.read_text().splitlines(keepends=True)
+    still = ("  elevation:", "  rain:")
+    config.write_text("".join(each for each in lines if not each.startswith(still)), "utf-8")
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    data = daily().sortby("y", ascending=False)
+    for label, before in (("2024-01", "2023-12"), ("2024-02", "2024-01")):
+        names, found = stored(config, label)
+        assert names == ("wet_lag1", "heat")
+        wet = data.rain.sel(time=before).sum("time")
+        np.testing.assert_allclose(found[0], wet.values, rtol=1e-6)
+        np.testing.assert_allclose(found[1], data.t2m.sel(time=label).max("time"), rtol=1e-6)
