@@ -131,7 +131,8 @@ class SpaceTime(VBAgg):
         given = self.kernel
         if given == "auto":
             season = self.season_length is not None
-            given = auto_text(placed="coord_scale" in fixed, season=season)
+            covered = bool(fixed.get("n_feat", np.ones(1))[0] > 0)  # always, of an earlier version
+            given = auto_text(placed="coord_scale" in fixed, season=season, covered=covered)
         if given not in self._texts:
             self._texts[given] = parse_space_time(given, self.season_length, self.harmonics)
         return self._texts[given]
@@ -240,6 +241,7 @@ class SpaceTime(VBAgg):
             "times": sample.times,
             "block_period": sample.block_period,
             "n_area": np.array([sample.n_area]),
+            "n_feat": np.array([sample.x.shape[1]]),
             "step": np.array([np.median(steps) if steps.size else 1.0]),
             "climb_pixels": np.array([climb_pixels(sample)]),
         }

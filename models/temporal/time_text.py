@@ -39,6 +39,8 @@ TIMES: dict[str, Callable[[float, int], MarkovKernel]] = {
 }
 
 
+#: What begins ``auto`` where there are covariates.
+OF_COVARIATES = "ridge(x) + smooth(x) + "
 #: What ``kernel="auto"`` stands for: what stays by covariates and in space, a drift that is smooth
 #: in space and one of each area's own, and a season that differs in space.
 AUTO = (
@@ -123,9 +125,10 @@ def parse_space_time(text: str, season: float | None = 12.0, harmonics: int = 2)
     return SpaceTimeText(tuple(terms), tuple(time_of), tuple(times))
 
 
-def auto_text(*, placed: bool, season: bool) -> str:
-    """Return what ``auto`` stands for, with positions or without, with a season or without."""
+def auto_text(*, placed: bool, season: bool, covered: bool = True) -> str:
+    """Return what ``auto`` stands for, with positions or without, a season, covariates."""
     text, own = (AUTO, AUTO_SEASON) if placed else (AUTO_SPACELESS, AUTO_SPACELESS_SEASON)
+    text = text if covered else text.removeprefix(OF_COVARIATES)
     return f"{text} + {own}" if season else text
 
 

@@ -1,6 +1,7 @@
 """What moves from period to period, in a configuration that is not yet validated.
 
-A covariate with lags becomes one of each lag, and a cube has the run's period as its time. So
+A covariate with lags becomes one of each lag, and a cube, or a table with a column of periods, has
+the run's period as its time. So
 :func:`pipeline.config.series.moves` tells what moves by the marks of a period alone.
 """
 
@@ -32,10 +33,13 @@ def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dic
         found["population"] = _of_period(data["population"])
     if not isinstance(covariates, Mapping):
         return found
-    several = isinstance(data.get("time"), Mapping)
+    several, areas = isinstance(data.get("time"), Mapping), data.get("areas")
     each: dict[str, Any] = {}
     for name, given in covariates.items():
         section = _of_period(given)
+        if isinstance(section, Mapping) and section.get("table") is not None:
+            own_id = areas.get("id") if isinstance(areas, Mapping) else None
+            section = {"id": own_id, "value": str(name), **section}
         lags = _lags(section)
         place = f"{source}: covariates.{name}.lag"
         if lags is None or lags == [0]:
@@ -57,10 +61,11 @@ def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dic
 
 
 def _of_period(section: Any) -> Any:
-    """Return a section with the run's period as the time of a cube that has none."""
-    if isinstance(section, Mapping) and section.get("aggregate") and section.get("time") is None:
-        return {**section, "time": PERIOD}
-    return section
+    """Return a section with the run's period as the time of a cube or table that has none."""
+    if not isinstance(section, Mapping) or section.get("time") is not None:
+        return section
+    of_table = section.get("table") is not None and section.get("period") is not None
+    return {**section, "time": PERIOD} if of_table or section.get("aggregate") else section
 
 
 def _lags(section: Any) -> list[int] | None:

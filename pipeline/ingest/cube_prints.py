@@ -76,7 +76,7 @@ class CubePrints:
     def write(self) -> None:
         """Keep what is known; InputError if there were problems, one line for each cube."""
         if self.problems:
-            raise InputError(_joined(self.problems))
+            raise InputError(joined(self.problems))
         write_json(self.path, self._kept)
 
     def _read(self, config: Config, name: str) -> str:
@@ -101,7 +101,7 @@ def _values(source: Source, grid: Grid, resampling: str) -> str:
     return digest.hexdigest()
 
 
-def _joined(problems: Sequence[Problem]) -> list[Problem]:
+def joined(problems: Sequence[Problem]) -> list[Problem]:
     """Return one problem of each place: a cube that ends lacks every period after it."""
     first: dict[str, Problem] = {}
     more: dict[str, int] = {}
