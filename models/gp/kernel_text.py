@@ -29,6 +29,8 @@ SPACELESS = {
     "smooth_additive": "ridge(x) + smooth(x)",
     "smooth_joint": "ridge(x) + smooth(x) + rbf(x)",
 }
+#: Without covariates.
+BARE = "matern32(space)"
 #: With one covariate: nothing acts together with it.
 ALONE = {"smooth_joint": "smooth_additive"}
 
@@ -192,13 +194,18 @@ def _ard(place: Place) -> Radial:
     return Radial("rbf", place.columns, ard=True, label=place.label, spatial=place.spatial)
 
 
+def _constant(place: Place) -> Constant:
+    del place
+    return Constant()
+
+
 register_factor("ard", _ard)
 for _shape in list(SHAPES.values()):
     register_shape(_shape)
 register_factor("linear", lambda place: Linear(place.columns, place.label))
 register_factor("ridge", lambda place: Ridge(place.columns, place.label))
 register_factor("smooth", lambda place: Smooths(place.columns, place.label))
-register_factor("constant", lambda _: Constant())
+register_factor("constant", _constant)
 register_factor(AREA, lambda place: Areas(place.columns, place.n_area, place.label))
 
 
@@ -234,6 +241,9 @@ def _factor(node: grammar.Factor, text: str, columns: Columns) -> Kernel:
         if len(node.arguments) > 1 or place not in (*COVARIATES, "space"):
             found = f"the place {', '.join(map(str, node.arguments))!r} is not known"
             raise grammar.refused(text, column, found, f"use {node.word}(x) or {node.word}(space)")
+    if place == "x" and not columns.n_feat and factor.build is not _constant:
+        found = f"{str(node)!r} needs covariates"
+        raise grammar.refused(text, node.column, found, "give some, or use (space)")
     if place == "space" and not columns.n_axis:
         found = f"{str(node)!r} needs coordinates"
         raise grammar.refused(text, node.column, found, "give coords, or use (x)")

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from geo.core.errors import InputError, Problem
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
+from pipeline.config.moving import spread
 from pipeline.config.periods import has_periods, periods_of, place_period
 from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
@@ -66,6 +67,7 @@ def read_config(
         document.values = anchored(document.values, place.parent, place.name, problems)
         if len(problems) > n_before:
             return None
+    document.values = spread(document.values, problems, place.name)
     data = document.values
     storage = _storage(data, base)
     series = series_of(data, base, period, problems, place.name, storage, periods_of)

@@ -447,7 +447,7 @@ def test_the_format_is_what_the_specification_says(store: BagStore) -> None:
         ({"y": np.ones(4)}, "responses"),
         ({"ids": ["a"] * 30}, "same id"),
         ({"ids": ["", *map(str, range(29))]}, "empty id"),
-        ({"covariates": []}, "0 covariates"),
+        ({"covariates": [], "units": ["m"]}, "0 covariates and 1 units"),
         ({"units": ["m"]}, "1 units"),
         ({"shard_pixels": 100}, "not a multiple of chunk_pixels 64"),
     ],
