@@ -191,12 +191,7 @@ class StoreBench(Processes):
 def _program(*command: str) -> Iterator[subprocess.Popen[str]]:
     pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=quiet,
-        text=True,
+        [sys.executable, "-m", *command], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=quiet, text=True
     ) as program:
         try:
             yield program

@@ -36,15 +36,10 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 25.0
 #: What is ended: the command, and where its inputs are.
 KINDS = (
-    "run",
-    "check",
-    "ingest of a raster that takes minutes",
-    "ingest, the server is silent at the opening",
-    "ingest, the server falls silent in a read",
-    "predict",
-    "evaluate",
-    "publish",
-)
+    "run", "check", "ingest of a raster that takes minutes",
+    "ingest, the server is silent at the opening", "ingest, the server falls silent in a read",
+    "predict", "evaluate", "publish",
+)  # fmt: skip
 _EXTREME = 120_000  # pixels a side of the raster that takes minutes
 
 

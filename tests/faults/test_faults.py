@@ -18,13 +18,7 @@ import pytest
 
 from tests.faults.bench import Bench
 from tests.faults.flips import flip
-from tests.faults.kinds import (
-    NotPossibleError,
-    Trial,
-    judge_signal,
-    load_kinds,
-    run_trial,
-)
+from tests.faults.kinds import NotPossibleError, Trial, judge_signal, load_kinds, run_trial
 from tests.faults.terminated import KINDS, LIMIT_S, Ending, summary
 
 ROOT = Path(__file__).parents[2]
