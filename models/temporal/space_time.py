@@ -242,7 +242,6 @@ class SpaceTime(VBAgg):
             "block_period": sample.block_period,
             "n_area": np.array([sample.n_area]),
             "n_feat": np.array([sample.x.shape[1]]),
-            "n_feat": np.array([sample.x.shape[1]]),
             "step": np.array([np.median(steps) if steps.size else 1.0]),
             "climb_pixels": np.array([climb_pixels(sample)]),
         }
