@@ -8,12 +8,10 @@ are about those says ``WHOLE_RUNS = True``.
 from __future__ import annotations
 
 from base64 import b64decode
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from matplotlib.figure import Figure
 
 from models.aggregate import hyperparameter_chain as chain
@@ -34,7 +32,6 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(vbagg, "MEMBERS", 4)
     patch.setattr(size_defaults, "SIMULATIONS", "none")
     patch.setattr(Figure, "savefig", _leave_blank)
-    patch.setattr(typer.main, "get_command", cache(typer.main.get_command))  # 50 ms of each command
 
 
 def _leave_blank(self: Figure, file: Any, **how: Any) -> None:
