@@ -79,8 +79,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
-    told = model if config.series is None else model.at(config.series.times[-1])
-    store = as_asked(store, found.ids, told)
+    told = model
+    if config.series is not None:
+        told = model.at(config.series.times[-1])
+        store = as_asked(store, found.ids, told)
     slopes = _coefficients(told, store.covariates)
     if slopes:
         listed = ", ".join(
