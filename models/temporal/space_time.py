@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from models.temporal.time_text import (
 )
 from models.temporal.update import updated
 from models.training.executor import BlockSource
-from models.training.parameters import Count, Positive, Range
+from models.training.parameters import Count, Positive
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,9 +67,6 @@ class SpaceTime(VBAgg):
         Points of the terms of two and more dimensions that hold still, together; 160.
     n_moving, n_season : int
         Points of each such term that drifts, and of each that has a season.
-    moving_covariates : int
-        The last covariates that have other values in each period: ``moving`` in a kernel, the
-        others are ``still``.
     season_length : float or None
         Time that a season takes, in the unit of the periods' times: 12 months. Without it ``auto``
         has no season.
@@ -94,7 +91,6 @@ class SpaceTime(VBAgg):
     n_inducing: Count | Literal["auto"] = "auto"
     n_moving: Count = 64
     n_season: Count = 25
-    moving_covariates: Annotated[int, Range(0, whole=True)] = 0
     season_length: Positive | None = 12.0
     harmonics: Count = 2
 
@@ -138,7 +134,6 @@ class SpaceTime(VBAgg):
         if given == "auto":
             given = auto_text(
                 int(fixed["n_feat"][0]),
-                self.moving_covariates,
                 placed="coord_scale" in fixed,
                 season=self.season_length is not None,
             )
@@ -168,7 +163,6 @@ class SpaceTime(VBAgg):
             has_coords=n_axis > 0,
             n_axis=n_axis,
             n_area=n_area,
-            n_moving=self.moving_covariates,
         )
 
     def split_times(self, fixed: Arrays) -> np.ndarray:
@@ -229,9 +223,6 @@ class SpaceTime(VBAgg):
             msg = "the source has no periods; give PeriodSource(periods), or use VBAgg"
             raise BagsError(msg)
         self.check_params()
-        if self.moving_covariates > sample.x.shape[1]:
-            msg = f"moving_covariates: {self.moving_covariates}, of {sample.x.shape[1]} covariates"
-            raise ParameterError(msg)
         self.forget_kernels()
         fixed, level, own = self.starting_scale(sample)
         base = float(fixed["base_rate"][0])

@@ -26,7 +26,7 @@ from pipeline.training.series import as_asked, open_series, read_series, sized_s
 from pipeline.training.update import update_model
 
 Found = TypeVar("Found")
-_PER_COVARIATE = re.compile(r"(\w+)_(x|still|moving)(?:_\d+)?(\.\w+)\[(\d+)\]")
+_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
 def fit_stage(context: StageContext) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "converged": training.converged,
         "stopped": training.stopped,
         "convergence": convergence,
-        "hyperparameters": _with_covariates(model.named_hyperparameters(), model, store.covariates),
-        "hyperparameter_intervals": _with_covariates(_intervals(model), model, store.covariates),
+        "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
+        "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
         "effects": told_effects(told, store, config),
         **modes,
@@ -215,16 +215,12 @@ def _intervals(model: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def _with_covariates(
-    values: dict[str, Found], model: Any, covariates: tuple[str, ...]
-) -> dict[str, Found]:
+def _with_covariates(values: dict[str, Found], covariates: tuple[str, ...]) -> dict[str, Found]:
     """Replace the numbers of covariates by their names."""
-    first_moving = len(covariates) - getattr(model, "moving_covariates", 0)
     named = {}
     for name, value in values.items():
         found = _PER_COVARIATE.fullmatch(name)
         if found:
-            first = first_moving if found[2] == "moving" else 0
-            name = f"{found[1]}{found[3]}[{covariates[first + int(found[4])]}]"
+            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
         named[name] = value
     return named

@@ -279,7 +279,7 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
 def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 3, more=EVALUATE)
     text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")
-    own = 'kernel: "rbf(still) + smooth(moving) + matern12(space) * time(matern12)"'
+    own = 'kernel: "smooth(x) + matern12(space) * time(matern12)"'
     text = text.replace("n_season: 4}", f"n_season: 4}}\n  {own}")
     config.write_text(text, encoding="utf-8")
     assert main(["run", str(config), "--quiet"]) == 0
