@@ -133,7 +133,8 @@ class SpaceTime(VBAgg):
         given = self.kernel
         if given == "auto":
             given = auto_text(
-                int(fixed["n_feat"][0]),
+                # A fit of before had no function of several covariates, as with one alone.
+                int(fixed["n_feat"][0]) if "n_feat" in fixed else 1,
                 placed="coord_scale" in fixed,
                 season=self.season_length is not None,
             )
@@ -157,13 +158,8 @@ class SpaceTime(VBAgg):
     def _parsed(self, text: str, fixed: Arrays, n_area: int) -> Kernel:
         """Return a kernel of one period from its description."""
         n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        return parse_kernel(
-            text,
-            int(fixed["n_feat"][0]),
-            has_coords=n_axis > 0,
-            n_axis=n_axis,
-            n_area=n_area,
-        )
+        n_feat = fixed["x_mean"].size - self.text(fixed).has_area
+        return parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=n_area)
 
     def split_times(self, fixed: Arrays) -> np.ndarray:
         """Return the number of the time of each of the kernel's split terms."""

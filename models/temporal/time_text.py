@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from models.gp import kernel_grammar as grammar
-from models.gp.kernel_text import AREA, NAMED, check_drawable
+from models.gp.kernel_text import ALONE, AREA, NAMED, SPACELESS, check_drawable
 from models.temporal.markov import (
     Constant,
     MarkovKernel,
@@ -131,7 +131,8 @@ def auto_text(n_feat: int, *, placed: bool, season: bool) -> str:
     placed, season : bool
         Whether there are positions, and whether there is a season.
     """
-    covariates = ["ridge(x) + smooth(x)"] * (n_feat > 0) + ["rbf(x)"] * (n_feat > 1)
+    name = "smooth_joint" if n_feat > 1 else ALONE["smooth_joint"]
+    covariates = [SPACELESS[name]] * (n_feat > 0)
     text, own = (AUTO, AUTO_SEASON) if placed else (AUTO_SPACELESS, AUTO_SPACELESS_SEASON)
     return " + ".join([*covariates, text] + [own] * season)
 
