@@ -90,6 +90,10 @@ class Calendar:
         label = self.label(number)
         return label if "-" in text else label.replace("-", "")
 
+    def days(self, number: int) -> str:
+        """Return the first and the last day of a period, ``2024-02-01/2024-02-29``."""
+        return f"{self.first(number)}/{self.first(number + 1) - timedelta(1)}"
+
     @property
     def _shift(self) -> int:
         return WEEKDAYS.index(self.first_day)
@@ -104,6 +108,29 @@ class Calendar:
         year, week = (int(part) for part in found.groups())
         number = self._week_1(year) + week - 1
         return number if week >= 1 and number < self._week_1(year + 1) else None
+
+
+def days_of(text: str) -> tuple[date, date] | None:
+    """Return the first day of a text and the day after its last; None for another text.
+
+    Parameters
+    ----------
+    text : str
+        A period, whose length its own form tells (``2024``, ``2024-Q1``, ``2024-02``, ``2024-W05``,
+        from Monday, ``2024-02-29``), or two days with a slash between them.
+    """
+    first, slash, last = text.strip().partition("/")
+    if slash:
+        ends = [Calendar("day").number(each.strip()) for each in (first, last)]
+        if None in ends or ends[0] > ends[1]:  # type: ignore[operator]
+            return None
+        return date.fromordinal(ends[0] or 1), date.fromordinal((ends[1] or 1) + 1)
+    for step in STEPS:  # a day is of every step: days first
+        calendar = Calendar(step)
+        number = calendar.number(first)
+        if number is not None:
+            return calendar.first(number), calendar.first(number + 1)
+    return None
 
 
 def _of(form: re.Pattern[str], most: int) -> Callable[[Calendar, str], int | None]:

@@ -56,6 +56,21 @@ def grid_mapping(crs: CRS, grid: Grid | None = None) -> dict[str, Any]:
     return found
 
 
+def is_latitude(name: str, unit: str) -> bool:
+    """Return whether an axis is that of latitudes, by its unit or its name."""
+    return unit in _NORTH or name.lower() in _LATITUDE
+
+
+def is_longitude(name: str, unit: str) -> bool:
+    """Return whether an axis is that of longitudes, by its unit or its name."""
+    return unit in _EAST or name.lower() in _LONGITUDE
+
+
+def are_degrees(units: set[str]) -> bool:
+    """Return whether the units of all axes say that two are latitudes and longitudes."""
+    return bool(units & _NORTH and units & _EAST)
+
+
 def degrees_by_units(source: Any) -> CRS | None:
     """Return the CRS of a NetCDF file without a grid mapping whose axes are in degrees.
 
@@ -74,7 +89,7 @@ def degrees_by_units(source: Any) -> CRS | None:
     tags = source.tags()
     units = {value for key, value in tags.items() if key.endswith("#units")}
     projected = "projection_x_coordinate" in tags.values()
-    if source.transform.is_identity or projected or not (units & _NORTH and units & _EAST):
+    if source.transform.is_identity or projected or not are_degrees(units):
         return None
     west, south, east, north = source.bounds
     inside = -361 <= west < east <= 361 and min(south, north) >= -91 and max(south, north) <= 91
@@ -94,8 +109,8 @@ def axes_trouble(source: Any) -> tuple[str, str] | None:
         return None
     axes = {key.rpartition("#")[0]: source.tags().get(f"{key.rpartition('#')[0]}#units", "")
             for key in source.tags() if "#" in key}  # fmt: skip
-    lat = [name for name, unit in axes.items() if unit in _NORTH or name.lower() in _LATITUDE]
-    lon = [name for name, unit in axes.items() if unit in _EAST or name.lower() in _LONGITUDE]
+    lat = [name for name, unit in axes.items() if is_latitude(name, unit)]
+    lon = [name for name, unit in axes.items() if is_longitude(name, unit)]
     if "projection_x_coordinate" in source.tags().values() or not (lat and lon):
         return None
     y, x = lat[0], lon[0]

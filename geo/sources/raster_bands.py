@@ -7,9 +7,11 @@ its tags, see https://gdal.org/drivers/raster/netcdf.html and ``grib.html``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from rasterio.enums import ColorInterp
 
 from geo.core.errors import InputError, Problem, name_first
@@ -62,7 +64,8 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
     # `time: valid_time` names the axis; the file may still have a single time.
     kept = of_time(path, kept, None if choice.time in axes else choice.time)
     # A mask that is stored as a band is no choice.
-    data = [each for each in kept if source.colorinterp[each.number - 1] != ColorInterp.alpha]
+    colours = source.colorinterp  # of all bands, each time that it is asked for
+    data = [each for each in kept if colours[each.number - 1] != ColorInterp.alpha]
     kept = data or kept
     times = names(kept, "time")
     one_way = len({_packing(source, each) for each in kept}) == 1 or len(kept) == 1
@@ -77,7 +80,7 @@ def _packing(source: Any, band: Band) -> tuple[str, ...]:
 
 def _bands(source: Any) -> list[Band]:
     tags = source.tags()
-    found = []
+    found, stamps = list[Band](), dict[tuple[str, str], dict[str, str]]()
     for number, description in zip(source.indexes, source.descriptions, strict=True):
         own = source.tags(number)
         variable = own.get("NETCDF_VARNAME") or own.get("GRIB_ELEMENT") or description or ""
@@ -86,25 +89,61 @@ def _bands(source: Any) -> list[Band]:
         for axis, value in axes.items():
             units = tags.get(f"{axis}#units", "")
             if " since " in units:
-                time = _time(value, units, tags.get(f"{axis}#calendar", "standard"))
+                time = _stamp(stamps, value, units, tags.get(f"{axis}#calendar", "standard"))
             else:
                 rest.append(f"{axis} {value}")
         if "GRIB_VALID_TIME" in own:
             seconds = own["GRIB_VALID_TIME"].split()[0]
-            time = _time(seconds, "seconds since 1970-01-01", "standard")
+            time = _stamp(stamps, seconds, "seconds since 1970-01-01", "standard")
             rest.append(own.get("GRIB_SHORT_NAME", ""))
         label = ", ".join(filter(None, rest)) or (description or "")
         found.append(Band(number, variable, time, label))
-    return found
+    read = {
+        value: text
+        for (units, calendar), values in stamps.items()
+        for value, text in iso_times(values, units, calendar).items()
+    }
+    return [replace(each, time=read.get(each.time, "")) for each in found]
 
 
-def _time(value: str, units: str, calendar: str) -> str:
-    """Return a time of the CF conventions as ISO text; the number where it is of no real day."""
+def _stamp(
+    stamps: dict[tuple[str, str], dict[str, str]], value: str, units: str, calendar: str
+) -> str:
+    """Keep a number of a time axis for later: thousands are decoded at once."""
+    name = f"{value} {units}"
+    stamps.setdefault((units, calendar), {})[name] = value
+    return name
+
+
+def iso_times(values: Mapping[str, str], units: str, calendar: str) -> dict[str, str]:
+    """Return times of the CF conventions as ISO text, by name.
+
+    Parameters
+    ----------
+    values : mapping of str to str
+        Numbers of the axis, by name.
+    units, calendar : str
+
+    Returns
+    -------
+    dict of str to str
+        Days alone where all times are midnights; the number where it is of no real day.
+    """
     import xarray as xr
 
-    axis = ("t", [float(value)], {"units": units, "calendar": calendar})
+    axis = (
+        "t",
+        [float(value) for value in values.values()],
+        {"units": units, "calendar": calendar},
+    )
     try:
-        decoded = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy().astype("datetime64[m]")[0]
+        times = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy().astype("datetime64[m]")
     except (ValueError, ImportError, OverflowError):  # months of any length, years of 360 days
-        return value
-    return str(decoded).removesuffix("T00:00")
+        return dict(values)
+    return dict(zip(values, texts_of_times(times), strict=True))
+
+
+def texts_of_times(times: np.ndarray) -> list[str]:
+    """Return times, (n,) datetime64[m], as ISO text: days alone where all are midnights."""
+    days = times.astype("datetime64[D]")
+    return [str(each) for each in (days if (days == times).all() else times)]

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from pyproj import CRS
 
+#: How the steps of a period become one value.
+AGGREGATES = ("sum", "mean", "max", "min")
+
 
 @dataclass(frozen=True)
 class BandChoice:
@@ -19,11 +22,15 @@ class BandChoice:
         Variable of a NetCDF, HDF5 or GRIB file, table of a GeoPackage, or description of a band.
     time : str or None
         Time of the band, or the beginning of it: ``2023-01``.
+    aggregate : str or None
+        How all steps within ``time``, a period or first and last day, become one value: one of
+        :data:`AGGREGATES`.
     """
 
     band: int | None = None
     variable: str | None = None
     time: str | None = None
+    aggregate: str | None = None
 
 
 @dataclass(frozen=True)

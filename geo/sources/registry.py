@@ -11,12 +11,15 @@ import numpy as np
 from geo.core.errors import InputError, Problem
 from geo.core.formats import Formats
 from geo.grids.grid import is_mappable
+from geo.sources.aggregated import AggregatedSource
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.zarr_cube import ZarrCube
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
+SOURCES.register(ZarrCube, ".zarr")
 
 
 def source_of(
@@ -29,7 +32,8 @@ def source_of(
     path : str or Path
         File or URL.
     choice : BandChoice, optional
-        Band, variable, time; by default the only one.
+        Band, variable, time; by default the only one. With ``aggregate``, one value of all steps
+        within the time.
     header : RasterHeader, optional
         What replaces what the source says of itself.
 
@@ -38,7 +42,11 @@ def source_of(
     InputError
         If it cannot be opened, or no band fits, or several that differ in more than their times.
     """
-    return SOURCES.of(path)(str(path), choice, header)
+    reader = SOURCES.of(path)
+    if choice.aggregate is None:
+        return reader(str(path), choice, header)
+    every = replace(choice, time=None, aggregate=None)
+    return AggregatedSource(reader(str(path), every, header), choice.time or "", choice.aggregate)
 
 
 def open_source(

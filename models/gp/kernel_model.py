@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from models.core.protocol import Arrays, override
-from models.gp.kernel_text import ALONE, SPACELESS
+from models.gp.kernel_text import ALONE, BARE, SPACELESS
 from models.gp.kernels import Kernel
 from models.gp.scaling import kernel_of, named_kernel, scaled_inputs
 from models.gp.sparse_gp import Factored, Whitened, factorise
@@ -49,6 +49,8 @@ class KernelModel(Estimator):
         if self.kernel != "auto":
             return self.kernel
         name = self.auto_kernel
+        if not fixed["x_mean"].size and "coord_scale" in fixed:
+            return BARE
         if fixed["x_mean"].size < 2:
             name = ALONE.get(name, name)
         return name if "coord_scale" in fixed else SPACELESS[name]

@@ -29,6 +29,8 @@ SPACELESS = {
     "smooth_additive": "ridge(x) + smooth(x)",
     "smooth_joint": "ridge(x) + smooth(x) + rbf(x)",
 }
+#: Without covariates.
+BARE = "matern32(space)"
 #: With one covariate: nothing acts together with it.
 ALONE = {"smooth_joint": "smooth_additive"}
 
@@ -50,32 +52,23 @@ class Place:
 class Columns:
     """How many columns the inputs have of each kind: covariates, the area's number, coordinates.
 
-    ``n_area`` is the number of areas; there is no such column where it is 0. The last ``n_moving``
-    covariates have other values in each period.
+    ``n_area`` is the number of areas; there is no such column where it is 0.
     """
 
     n_feat: int
     n_axis: int
     n_area: int = 0
-    n_moving: int = 0
 
     def place(self, name: str, word: str) -> Place:
-        """Return the place: one of :data:`COVARIATES`, ``area`` or ``space``."""
-        still, n = self.n_feat - self.n_moving, self.n_feat + (self.n_area > 0)
-        columns = {
-            "x": (0, self.n_feat),
-            "still": (0, still),
-            "moving": (still, self.n_feat),
-            AREA: (self.n_feat, n),
-            "space": (n, n + self.n_axis),
-        }[name]
+        """Return the place ``x``, ``area`` or ``space``."""
+        ends = np.cumsum([0, self.n_feat, self.n_area > 0, self.n_axis]).tolist()
+        number = ("x", "area", "space").index(name)
+        columns = (ends[number], ends[number + 1])
         label = word if name == "area" else f"{word}_{name}"
         return Place(columns, label, name == "space", self.n_area)
 
 
 AREA = "area"
-#: All covariates, those that hold still over the periods, and those that do not.
-COVARIATES = ("x", "still", "moving")
 Build = Callable[[Place], Kernel]
 
 
@@ -91,13 +84,7 @@ FACTORS: dict[str, Factor] = {}
 
 
 def parse_kernel(
-    text: str,
-    n_feat: int,
-    *,
-    has_coords: bool,
-    n_axis: int = 2,
-    n_area: int = 0,
-    n_moving: int = 0,
+    text: str, n_feat: int, *, has_coords: bool, n_axis: int = 2, n_area: int = 0
 ) -> Kernel:
     """Build a kernel from its description.
 
@@ -119,9 +106,6 @@ def parse_kernel(
     n_area : int
         Number of areas, where the inputs have a column of the area's number between the covariates
         and the coordinates; ``area`` is then a factor as well.
-    n_moving : int
-        Last covariates that have other values in each period: ``(moving)`` stands for these, and
-        ``(still)`` for the others.
 
     Raises
     ------
@@ -129,7 +113,7 @@ def parse_kernel(
         If the text breaks the grammar, a word is unknown, or coordinates are asked for and there
         are none; the message marks the column.
     """
-    columns = Columns(n_feat, n_axis if has_coords else 0, n_area, n_moving)
+    columns = Columns(n_feat, n_axis if has_coords else 0, n_area)
     return _built(grammar.parse(text, NAMED), text, columns, {})
 
 
@@ -139,7 +123,7 @@ def check_drawable(text: str) -> None:
     The message marks the column of the innermost part that has none.
     """
     for node in grammar.walk(grammar.parse(text, NAMED)):
-        kernel = _built(node, text, Columns(2, 2, n_moving=1), {})
+        kernel = _built(node, text, Columns(2, 2), {})
         try:
             kernel.features(kernel.start(1.0), 2, np.random.default_rng(0))
         except ParameterError as error:
@@ -192,13 +176,18 @@ def _ard(place: Place) -> Radial:
     return Radial("rbf", place.columns, ard=True, label=place.label, spatial=place.spatial)
 
 
+def _constant(place: Place) -> Constant:
+    del place
+    return Constant()
+
+
 register_factor("ard", _ard)
 for _shape in list(SHAPES.values()):
     register_shape(_shape)
 register_factor("linear", lambda place: Linear(place.columns, place.label))
 register_factor("ridge", lambda place: Ridge(place.columns, place.label))
 register_factor("smooth", lambda place: Smooths(place.columns, place.label))
-register_factor("constant", lambda _: Constant())
+register_factor("constant", _constant)
 register_factor(AREA, lambda place: Areas(place.columns, place.n_area, place.label))
 
 
@@ -231,14 +220,13 @@ def _factor(node: grammar.Factor, text: str, columns: Columns) -> Kernel:
         place = AREA
     elif node.arguments:
         place, column = str(node.arguments[0]), node.arguments[0].column
-        if len(node.arguments) > 1 or place not in (*COVARIATES, "space"):
+        if len(node.arguments) > 1 or place not in ("x", "space"):
             found = f"the place {', '.join(map(str, node.arguments))!r} is not known"
             raise grammar.refused(text, column, found, f"use {node.word}(x) or {node.word}(space)")
+    if place == "x" and not columns.n_feat and factor.build is not _constant:
+        found = f"{str(node)!r} needs covariates"
+        raise grammar.refused(text, node.column, found, "give some, or use (space)")
     if place == "space" and not columns.n_axis:
         found = f"{str(node)!r} needs coordinates"
         raise grammar.refused(text, node.column, found, "give coords, or use (x)")
-    stands = columns.place(place, node.word)
-    if place in COVARIATES[1:] and stands.columns[0] == stands.columns[1]:
-        found = f"{str(node)!r} stands for covariates that are not there"
-        raise grammar.refused(text, node.column, found, f"use {node.word}(x), or leave it out")
-    return factor.build(stands)
+    return factor.build(columns.place(place, node.word))

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ from models.temporal.time_text import (
 )
 from models.temporal.update import updated
 from models.training.executor import BlockSource
-from models.training.parameters import Count, Positive, Range
+from models.training.parameters import Count, Positive
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,9 +67,6 @@ class SpaceTime(VBAgg):
         Points of the terms of two and more dimensions that hold still, together; 160.
     n_moving, n_season : int
         Points of each such term that drifts, and of each that has a season.
-    moving_covariates : int
-        The last covariates that have other values in each period: ``moving`` in a kernel, the
-        others are ``still``.
     season_length : float or None
         Time that a season takes, in the unit of the periods' times: 12 months. Without it ``auto``
         has no season.
@@ -94,7 +91,6 @@ class SpaceTime(VBAgg):
     n_inducing: Count | Literal["auto"] = "auto"
     n_moving: Count = 64
     n_season: Count = 25
-    moving_covariates: Annotated[int, Range(0, whole=True)] = 0
     season_length: Positive | None = 12.0
     harmonics: Count = 2
 
@@ -137,8 +133,8 @@ class SpaceTime(VBAgg):
         given = self.kernel
         if given == "auto":
             given = auto_text(
-                int(fixed["n_feat"][0]),
-                self.moving_covariates,
+                # A fit of before had no function of several covariates, as with one alone.
+                int(fixed["n_feat"][0]) if "n_feat" in fixed else 1,
                 placed="coord_scale" in fixed,
                 season=self.season_length is not None,
             )
@@ -162,14 +158,8 @@ class SpaceTime(VBAgg):
     def _parsed(self, text: str, fixed: Arrays, n_area: int) -> Kernel:
         """Return a kernel of one period from its description."""
         n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        return parse_kernel(
-            text,
-            int(fixed["n_feat"][0]),
-            has_coords=n_axis > 0,
-            n_axis=n_axis,
-            n_area=n_area,
-            n_moving=self.moving_covariates,
-        )
+        n_feat = fixed["x_mean"].size - self.text(fixed).has_area
+        return parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=n_area)
 
     def split_times(self, fixed: Arrays) -> np.ndarray:
         """Return the number of the time of each of the kernel's split terms."""
@@ -229,9 +219,6 @@ class SpaceTime(VBAgg):
             msg = "the source has no periods; give PeriodSource(periods), or use VBAgg"
             raise BagsError(msg)
         self.check_params()
-        if self.moving_covariates > sample.x.shape[1]:
-            msg = f"moving_covariates: {self.moving_covariates}, of {sample.x.shape[1]} covariates"
-            raise ParameterError(msg)
         self.forget_kernels()
         fixed, level, own = self.starting_scale(sample)
         base = float(fixed["base_rate"][0])

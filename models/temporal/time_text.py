@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from models.gp import kernel_grammar as grammar
-from models.gp.kernel_text import AREA, NAMED, check_drawable
+from models.gp.kernel_text import ALONE, AREA, NAMED, SPACELESS, check_drawable
 from models.temporal.markov import (
     Constant,
     MarkovKernel,
@@ -120,26 +120,21 @@ def parse_space_time(text: str, season: float | None = 12.0, harmonics: int = 2)
     return SpaceTimeText(tuple(terms), tuple(time_of), tuple(times))
 
 
-def auto_text(n_feat: int, n_moving: int = 0, *, placed: bool, season: bool) -> str:
+def auto_text(n_feat: int, *, placed: bool, season: bool) -> str:
     """Return what ``auto`` stands for.
-
-    Covariates that hold still have the kernel of one period (``smooth_joint``). Those that move
-    have length-scales of their own: months tell theirs well, and would shorten the uncertainty
-    inside areas, of which no month tells, if both had the same.
 
     Parameters
     ----------
-    n_feat, n_moving : int
-        Covariates, and those among them that move.
+    n_feat : int
+        Covariates; they have the kernel of one period (``smooth_joint``), with one alone nothing
+        acts together with it.
     placed, season : bool
         Whether there are positions, and whether there is a season.
     """
-    still = n_feat - n_moving
-    place = "still" if n_moving else "x"
-    parts = ["ridge(x)"] * (n_feat > 0) + [f"smooth({place})"] * (still > 0)
-    parts += [f"rbf({place})"] * (still > 1) + ["smooth(moving)"] * (n_moving > 0)
+    name = "smooth_joint" if n_feat > 1 else ALONE["smooth_joint"]
+    covariates = [SPACELESS[name]] * (n_feat > 0)
     text, own = (AUTO, AUTO_SEASON) if placed else (AUTO_SPACELESS, AUTO_SPACELESS_SEASON)
-    return " + ".join([*parts, text] + [own] * season)
+    return " + ".join([*covariates, text] + [own] * season)
 
 
 def check_space_time(text: str) -> None:

@@ -26,10 +26,7 @@ def new_model(config: Config) -> Estimator:
     """
     spec, fit, series = config.model, config.fit, config.series
     known = constructor_names(spec.kind)
-    own = {}
-    if series is not None:
-        moving = sum(name != "population" for name in config.moving())
-        own = {"season_length": series.season_length, "moving_covariates": moving}
+    own = {} if series is None else {"season_length": series.season_length}
     settings = {}
     for section, keys in ((spec, MODEL_KEYS), (fit, FIT_KEYS)):
         for key in keys:

@@ -38,7 +38,7 @@ def _kernel(value: str) -> str:
         parts = parse_space_time(value)
         if parts.times or parts.has_area:
             for term in parts.terms:
-                parse_kernel(term, 2, has_coords=True, n_area=1, n_moving=1)
+                parse_kernel(term, 1, has_coords=True, n_area=1)
         else:
             parse_kernel(value, 1, has_coords=True)
     except ParameterError as error:

@@ -191,8 +191,10 @@ class Config(Section):
         None, description="for a classification model: 1 or 0 of each area"
     )
     population: Population | None = Field(None, description="people; without it, rates are per km2")
-    covariates: Annotated[dict[str, Covariate], Field(min_length=1)] = Field(
-        examples=[{"elevation": {"path": "elevation.tif"}}], description="at least one raster"
+    covariates: dict[str, Covariate] = Field(
+        default_factory=dict,
+        examples=[{"elevation": {"path": "elevation.tif"}}],
+        description="rasters, cubes and tables of areas; without any, space and time explain all",
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -342,7 +344,7 @@ class Config(Section):
         if self.population is not None:
             paths["population.path"] = self.population.path
         for name, covariate in self.covariates.items():
-            paths[f"covariates.{name}.path"] = covariate.path
+            paths[path_key(f"covariates.{name}", covariate)] = covariate.path
         moving = self.moving()
         for label in () if self.series is None or not moving else self.series.periods:
             own = self if label == self.period else self.at(label)
@@ -350,7 +352,7 @@ class Config(Section):
                 section = own.population if name == "population" else own.covariates[name]
                 key = name if name == "population" else f"covariates.{name}"
                 if section is not None and label != self.period:
-                    paths[f"{key}.{label}.path"] = section.path
+                    paths[path_key(f"{key}.{label}", section)] = section.path
         paths["grid.like"] = self.grid.like
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
@@ -362,6 +364,12 @@ class Config(Section):
             for key in ("ca", "cert", "key"):
                 paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
         return {key: path for key, path in paths.items() if path is not None}
+
+
+def path_key(head: str, section: Covariate | Population) -> str:
+    """Return the key of a layer's path in :meth:`Config.input_paths`."""
+    is_table = isinstance(section, Covariate) and section.table is not None
+    return f"{head}.{'table' if is_table else 'path'}"
 
 
 def _wrong_responses(config: Config) -> Wrong | None:

@@ -73,10 +73,29 @@ class Series:
         return Series(self.calendar, self.first, int(self.time_of(label)), self.spelled)
 
     def of(self, data: Mapping[str, Any], label: str) -> dict[str, Any]:
-        """Return a configuration's values with the marks of a period replaced."""
-        year = str(self.calendar.first(int(self.time_of(label))).year)
-        replaced: dict[str, Any] = _replaced(data, {MARKS[0]: self.text(label), MARKS[1]: year})
-        return {**replaced, "period": label}
+        """Return a configuration's values with the marks of a period replaced.
+
+        Those of a covariate with a lag are of so many periods before, and the period of a cube is
+        its first and last day: its steps are of any length.
+        """
+        number = int(self.time_of(label))
+        found = {key: self._marked(value, number) for key, value in data.items()}
+        covariates = data.get("covariates")
+        if isinstance(covariates, Mapping):
+            found["covariates"] = {
+                name: self._marked(section, number - lag_of(section))
+                for name, section in covariates.items()
+            }
+        return {**found, "period": label}
+
+    def _marked(self, section: Any, number: int) -> Any:
+        label = self.calendar.label(number)
+        year = str(self.calendar.first(number).year)
+        found = _replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
+        cube = isinstance(section, Mapping) and section.get("aggregate")
+        if cube and section.get("time") == MARKS[0]:
+            found["time"] = self.calendar.days(number)
+        return found
 
 
 def series_of(
@@ -154,6 +173,14 @@ def series_of(
         problems.append(Problem(place, found, f"give 1 to {MOST:,}, or another time.step"))
         return None
     return Series(calendar, first, latest, spelled)
+
+
+def lag_of(section: Any) -> int:
+    """Return the lag of a covariate's section, 0 where it has none or several."""
+    given = section.get("lag") if isinstance(section, Mapping) else None
+    if isinstance(given, list | tuple) and len(given) == 1:
+        given = given[0]
+    return given if isinstance(given, int) else 0
 
 
 def moves(text: Any) -> bool:

@@ -19,6 +19,7 @@ from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
 from pipeline.ingest.coarse_grid import coarse_suspicions
+from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
 from pipeline.ingest.profile import (
@@ -40,7 +41,6 @@ from pipeline.ingest.raster_suspicions import (
     population_suspicions,
     raster_suspicions,
 )
-from pipeline.ingest.selection import measurable
 from pipeline.ingest.suspicions import (
     count_suspicions,
     coverage_suspicions,
@@ -248,7 +248,8 @@ def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, Source]
     if inputs.population is not None and config.population is not None:
         yield "population", config.population.path, inputs.population.source
     for name, layer in inputs.covariates.items():
-        yield f"covariates.{name}", config.covariates[name].path, layer.source
+        if config.covariates[name].table is None:
+            yield f"covariates.{name}", config.covariates[name].path, layer.source
 
 
 def _pixel_km2(source: Source, shapes: gpd.GeoSeries) -> float:

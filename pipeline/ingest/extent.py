@@ -20,6 +20,13 @@ from geo.sources.source import Source
 SPACING = 10_000.0
 
 
+def measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
+    """Return which polygons are valid, (n_area,) bool; the others are reported already."""
+    shapes = areas.geometry
+    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
+    return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
+
+
 class Extent:
     """Bounds of the areas in any CRS, cached by CRS.
 

@@ -7,7 +7,7 @@ remaining checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import geopandas as gpd
@@ -25,6 +25,7 @@ from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
 from pipeline.ingest.responses import read_responses
+from pipeline.ingest.table_layers import AreaTables
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.responses.table import Columns
 from pipeline.store.aligned_grid import Layer
@@ -124,6 +125,8 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         population = None
     grid = _grid(config, extent, problems)
     is_run_grid = grid is not None
+    if areas is not None and grid is not None and extent is not None:
+        covariates = with_tables(config, [*config.covariates], grid, areas, covariates, problems)
     if grid is None:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
@@ -143,10 +146,45 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     )
 
 
+def with_tables(
+    config: Config,
+    names: Sequence[str],
+    grid: Grid,
+    areas: gpd.GeoDataFrame | AreaTables,
+    opened: Mapping[str, Layer],
+    problems: list[Problem],
+) -> dict[str, Layer]:
+    """Return covariates with those that are tables of areas among them, in their order.
+
+    Parameters
+    ----------
+    config : Config
+    names : sequence of str
+        The covariates wanted.
+    grid : Grid
+        Of the run.
+    areas : GeoDataFrame or AreaTables
+    opened : mapping of str to Layer
+        Those that are rasters.
+    problems : list of Problem
+        Appended to.
+    """
+    tables = areas if isinstance(areas, AreaTables) else AreaTables(areas)
+    found = dict(opened)
+    for name, spec in config.covariates.items():
+        if name in names and spec.table is not None:
+            layer = tables.layer(config, name, grid, problems)
+            if layer is not None:
+                found[name] = layer
+    return {name: found[name] for name in config.covariates if name in found}
+
+
 def open_layers(
     config: Config, names: Sequence[str], problems: list[Problem]
 ) -> tuple[dict[str, Layer], Layer | None]:
     """Open covariates by their names, and the population if it is named ``population``.
+
+    Covariates that are tables are left out: see :func:`with_tables`.
 
     Parameters
     ----------
@@ -158,7 +196,7 @@ def open_layers(
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        if name not in names:
+        if name not in names or covariate.table is not None:
             continue
         source = open_source(covariate.path, place, problems, covariate.choice, covariate.header)
         if source is not None:

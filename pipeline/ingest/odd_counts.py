@@ -12,9 +12,9 @@ from scipy.stats import median_abs_deviation
 from geo.core.errors import name_first
 from geo.tables.counts import locate_counts
 from pipeline.config.schema import Config
+from pipeline.ingest.extent import measurable
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of
-from pipeline.ingest.selection import measurable
 from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 

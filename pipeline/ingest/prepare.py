@@ -22,10 +22,11 @@ from pipeline.core.progress import Progress
 from pipeline.ingest.balance import begin_balance, check_area_balance, counts_outside
 from pipeline.ingest.checked import Look
 from pipeline.ingest.exposure import pixel_sums
-from pipeline.ingest.extent import Extent
+from pipeline.ingest.extent import Extent, measurable
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
-from pipeline.ingest.selection import Bags, check_ranges, measurable, select_pixels
+from pipeline.ingest.selection import Bags, check_ranges, select_pixels
+from pipeline.ingest.table_layers import own_values, rows_with_own
 from pipeline.ingest.without_counts import summarise
 from pipeline.responses.response import Response
 from pipeline.storage.location import Place
@@ -91,7 +92,9 @@ def prepare(
     members = _members(inputs, config, problems, progress)
     bags = written = None
     layers = InputLayers(inputs.covariates, inputs.population)
-    if inputs.grid is not None and (inputs.covariates or inputs.population):
+    # Where no raster could be opened, there is nothing to look at.
+    some = inputs.covariates or inputs.population or not config.covariates
+    if inputs.grid is not None and some:
         n_tile = sum(1 for _ in inputs.grid.tiles(aligned_grid.TILE))
         with progress.task(_align(inputs), n_tile) as task:
             written = write_aligned_grid(
@@ -247,7 +250,7 @@ def write_store(
             bags_path,
             NewBags(
                 sizes=np.diff(bags.offsets),
-                rows=gatherer.rows,
+                rows=rows_with_own(gatherer.rows, own_values(inputs.covariates, bags.area)),
                 y=y,
                 training=np.isfinite(y),
                 exposure=weights,

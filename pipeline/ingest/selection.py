@@ -13,6 +13,7 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import Problem, name_first
 from geo.grids.membership import Membership
 from pipeline.config.schema import Config
+from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store import aligned_grid
@@ -49,13 +50,6 @@ class Bags:
     fraction: np.ndarray
     left_out: dict[str, Any]
     balance: dict[str, Any] = field(default_factory=dict)
-
-
-def measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
-    """Return which polygons are valid, (n_area,) bool; the others are reported already."""
-    shapes = areas.geometry
-    usable = shapes.notna() & ~shapes.is_empty & shapes.is_valid
-    return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ A period is written again only where something of its own has changed, and touch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,17 +18,20 @@ import zarr
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError, Problem, name_first
+from geo.grids.grid import Grid
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.schema import Config
+from pipeline.config.schema import Config, path_key
 from pipeline.core.progress import Progress
 from pipeline.ingest.checked import suspicions_logged
-from pipeline.ingest.inputs import Inputs, open_layers
+from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
+from pipeline.ingest.inputs import Inputs, open_layers, with_tables
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.responses import read_responses
+from pipeline.ingest.table_layers import AreaTables, own_values, put_own
 from pipeline.responses.table import Columns
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
@@ -70,15 +73,17 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     config, progress = context.config, context.progress
     series = config.series
     assert series is not None
-    prints = Prints.of(context)
+    standing, moving = standing_print(context), config.moving()
+    prints: dict[str, str] = {}
     with tables_kept():
-        _write_standing(context, prints.standing)
+        _write_standing(context, standing)
         store = PixelStore(context.place("work/bags.zarr"))
-        moving = config.moving()
         if moving:
-            with progress.task("periods", len(series.periods)) as task:
-                for label in series.periods:
-                    write_moving(context, store, label, prints.moving[label])
+            tables = AreaTables(_areas(config)) if _has_tables(config) else None
+            prints = moving_prints(context, store.grid, standing, tables)
+            with progress.task("periods", len(prints)) as task:
+                for label, fingerprint in prints.items():
+                    write_moving(context, store, label, fingerprint, tables)
                     task.advance(1)
         frame = read_all(config, store, moving, progress)
     averages = not config.response_kind.adds_up
@@ -86,12 +91,14 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     known = {
         str(label): fingerprint_value(rows.sort_values("area").to_csv(index=False))
         for label, rows in frame.groupby("period")
+        if rows["training"].any()
     }
     write_json(
         config.output.dir / SERIES_FILE,
-        {"standing": prints.standing, "moving": dict(prints.moving), "responses": known},
+        {"standing": standing, "moving": prints, "responses": known},
     )
-    counted = [label for label in series.periods if (frame["period"] == label).any()]
+    seen = set(frame.loc[frame["training"], "period"])
+    counted = [label for label in series.periods if label in seen]
     last = BagStore.open(context.place("work/bags.zarr"), period=counted[-1])
     lacking = [label for label in series.periods if label not in counted]
     if lacking:
@@ -100,56 +107,83 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     return {**summary_of(last, config, progress), "periods": list(series.periods)}
 
 
-@dataclass(frozen=True)
-class Prints:
-    """Fingerprints of what stands still, and of what moves in each period.
+def standing_print(context: StageContext) -> str:
+    """Return the fingerprint of what stands still, by those of the stage's inputs."""
+    config, given = context.config, context.inputs
+    moving = config.moving()
+    files, heads = _files(given), tuple(f"{_head(name)}." for name in moving)
+    of_moving = {key for key in files if key.startswith(heads)}
+    sections = {"areas", "grid", "fit.seed", "output.mask"}
+    still = {
+        key: value
+        for key, value in given.items()
+        if key in sections
+        or key.partition(".")[0] in ("code", "library")
+        or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
+    }
+    still["layers"] = fingerprint_value(
+        {name: _described(layer) for name, layer in _layers(config).items() if name not in moving}
+    )
+    return fingerprint_value(still)
 
-    Attributes
+
+def moving_prints(
+    context: StageContext, grid: Grid | None, standing: str, tables: AreaTables | None = None
+) -> dict[str, str]:
+    """Return the fingerprint of what moves in each period, by label.
+
+    Parameters
     ----------
+    context : StageContext
+    grid : Grid or None
+        Of the run.
     standing : str
-    moving : mapping of str to str
-        By label; empty if nothing moves.
+        Fingerprint of what stands still.
+    tables : AreaTables, optional
+        Of covariates that are tables.
+
+    Raises
+    ------
+    InputError
+        If a cube does not have all steps of a period, or a table not all areas.
     """
+    config, given = context.config, context.inputs
+    series = config.series
+    if series is None or grid is None:
+        message = "a series has a grid once its pixels are written"
+        raise RuntimeError(message)
+    cubes = CubePrints(config.output.dir / CUBES_FILE, grid)
+    each = {}
+    for label in series.periods:
+        own = config.at(label)
+        parts = {}
+        for name in config.moving():
+            section, at = _layers(own)[name], "" if label == config.period else f".{label}"
+            file, described = (
+                given.get(path_key(_head(name) + at, section), ""),
+                _described(section),
+            )
+            if tables is not None and name != "population" and section.table is not None:
+                values = tables.values(own, name, cubes.problems)
+                file = "" if values is None else fingerprint_value(values.tolist())
+            elif section.aggregate is not None:
+                file = cubes.of(own, name, file, described)
+            parts[name] = [file, described]
+        each[label] = fingerprint_value([standing, parts])
+    cubes.write()
+    return each
 
-    standing: str
-    moving: Mapping[str, str]
 
-    @classmethod
-    def of(cls, context: StageContext) -> Prints:
-        """Tell them by the fingerprints of the stage's inputs."""
-        config, given = context.config, context.inputs
-        series, moving = config.series, config.moving()
-        assert series is not None
-        heads = tuple(n if n == "population" else f"covariates.{n}" for n in moving)
-        files = {k for k in given if k.endswith(".path") or k == "grid.like"}
-        of_moving = {key for key in files if key.startswith(tuple(f"{head}." for head in heads))}
-        sections = {"areas", "grid", "fit.seed", "output.mask"}
-        still = {
-            key: value
-            for key, value in given.items()
-            if key in sections
-            or key.partition(".")[0] in ("code", "library")
-            or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
-        }
-        still["layers"] = fingerprint_value(
-            {
-                name: _described(layer)
-                for name, layer in _layers(config).items()
-                if name not in moving
-            }
-        )
-        standing = fingerprint_value(still)
-        if not moving:
-            return cls(standing, {})
-        each = {}
-        for label in series.periods:
-            own = config.at(label)
-            parts = {}
-            for head, name in zip(heads, moving, strict=True):
-                key = f"{head}.path" if label == config.period else f"{head}.{label}.path"
-                parts[name] = [given.get(key, ""), _described(_layers(own)[name])]
-            each[label] = fingerprint_value([standing, parts])
-        return cls(standing, each)
+def _head(name: str) -> str:
+    return name if name == "population" else f"covariates.{name}"
+
+
+def _files(given: Mapping[str, str]) -> set[str]:
+    return {key for key in given if key.endswith((".path", ".table")) or key == "grid.like"}
+
+
+def _has_tables(config: Config) -> bool:
+    return any(each.table is not None for each in config.covariates.values())
 
 
 def _layers(config: Config) -> dict[str, Any]:
@@ -158,7 +192,7 @@ def _layers(config: Config) -> dict[str, Any]:
 
 
 def _described(section: Any) -> dict[str, Any]:
-    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path"})
+    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path", "table"})
     return found
 
 
@@ -215,7 +249,13 @@ def _each_period(
     return found
 
 
-def write_moving(context: StageContext, store: PixelStore, label: str, fingerprint: str) -> None:
+def write_moving(
+    context: StageContext,
+    store: PixelStore,
+    label: str,
+    fingerprint: str,
+    tables: AreaTables | None = None,
+) -> None:
     """Write the grid and the pixels of what moves in a period, unless they are as before.
 
     Parameters
@@ -225,6 +265,8 @@ def write_moving(context: StageContext, store: PixelStore, label: str, fingerpri
         What stands still.
     label : str
     fingerprint : str
+    tables : AreaTables, optional
+        Of covariates that are tables.
 
     Raises
     ------
@@ -239,6 +281,10 @@ def write_moving(context: StageContext, store: PixelStore, label: str, fingerpri
     own, moving, problems = config.at(label), config.moving(), list[Problem]()
     covariates, population = open_layers(own, moving, problems)
     grid = store.grid
+    own_of: dict[int, np.ndarray] = {}
+    if tables is not None and grid is not None:
+        covariates = with_tables(own, moving, grid, tables, covariates, problems)
+        own_of = own_values(covariates, pd.Index(tables.ids).get_indexer(list(store.ids)))
     if problems or grid is None:
         raise InputError(problems)
     names = tuple(covariates)
@@ -255,7 +301,8 @@ def write_moving(context: StageContext, store: PixelStore, label: str, fingerpri
             raise InputError(problems)
         group = zarr.open_group(zarr_at(staging), mode="r+")
         group.attrs["has_population"] = population is not None
-        rows = MovingPixels(store, group, context.place("work/grid.zarr"), population is not None)
+        standing, people = context.place("work/grid.zarr"), population is not None
+        rows = MovingPixels(store, group, standing, people, own_of)
         units = [layer.source.describe().unit for layer in covariates.values()]
         write_period(
             store,
@@ -282,6 +329,9 @@ class MovingPixels:
         The grid of what stands still.
     has_population : bool
         Whether people move.
+    own : mapping of int to (n_bag,) array, optional
+        Values of the store's areas, by number of the covariate: see
+        :func:`pipeline.ingest.table_layers.own_values`.
 
     Attributes
     ----------
@@ -290,8 +340,14 @@ class MovingPixels:
     """
 
     def __init__(
-        self, store: PixelStore, moving: Any, standing: Place, has_population: bool
+        self,
+        store: PixelStore,
+        moving: Any,
+        standing: Place,
+        has_population: bool,
+        own: Mapping[int, np.ndarray] | None = None,
     ) -> None:
+        self._own = own or {}
         self._store, self._moving, self._people = store, moving, has_population
         self._standing = open_aligned_grid(standing)
         self._n_col = int(self._standing["population"].shape[1])
@@ -309,6 +365,7 @@ class MovingPixels:
         pixel = np.concatenate([each.pixel for each in pieces])
         weight = np.concatenate([each.weight for each in pieces]).astype(np.float64)
         x, people = read_pixels(self._moving, pixel, self._n_col)
+        x = put_own(x, self._own, bag, stop - start)
         if self._people:
             _, before = read_pixels(self._standing, pixel, self._n_col)
             people = np.where(people > 0, people, 0.0)
@@ -340,18 +397,9 @@ def _log_gaps(rows: MovingPixels, label: str, progress: Progress) -> None:
         )
 
 
-def read_all(
-    config: Config, store: PixelStore, moving: Sequence[str], progress: Progress
-) -> pd.DataFrame:
-    """Return the responses of all periods, as :func:`write_responses` takes them.
-
-    Raises
-    ------
-    InputError
-        With all problems of the table.
-    """
-    problems: list[Problem] = []
-    spec = config.areas
+def _areas(config: Config) -> gpd.GeoDataFrame:
+    """Return the areas; InputError with their problems."""
+    problems, spec = list[Problem](), config.areas
     areas = read_areas(
         spec.path,
         spec.layer,
@@ -363,29 +411,70 @@ def read_all(
     )
     if areas is None:
         raise InputError(problems)
+    return areas
+
+
+def read_all(
+    config: Config, store: PixelStore, moving: Sequence[str], progress: Progress
+) -> pd.DataFrame:
+    """Return the responses of all periods, as :func:`write_responses` takes them.
+
+    Raises
+    ------
+    InputError
+        With all problems of the table.
+    """
+    problems: list[Problem] = []
+    areas = _areas(config)
     each = _each_period(config, areas, problems)
     if problems:
         raise InputError(problems)
     order = pd.Index(areas[AREA_ID].astype(str)).get_indexer(list(store.ids))
+    weights = _held_weights(config, each, order)
     frames = []
-    for label, columns in each.items():
-        if columns.counts is None or columns.counts.isna().all():
+    for label in config.series.periods if config.series is not None else each:
+        columns, weight = each.get(label, Columns()), weights.get(label)
+        known = columns.counts is not None and not columns.counts.isna().all()
+        if not known and weight is None:
             continue
         own = PixelStore(store.path, period=label) if moving else store
-        value = columns.counts.to_numpy(np.float64)[order]
+        value = np.full(len(store.ids), np.nan)
+        if columns.counts is not None:
+            value = columns.counts.to_numpy(np.float64)[order]
         exposed = own.bag_weight > 0
         lost = ~exposed & np.isfinite(value)
         if lost.any():
             named = name_first([store.ids[k] for k in np.flatnonzero(lost)], N_NAMED)
             progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
         value = np.where(exposed, value, np.nan)
-        tested, weight = (
-            None if given is None else given.to_numpy(np.float64)[order]
-            for given in (columns.tested, columns.weights)
-        )
+        tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
         found = Responses(value, np.isfinite(value), tested, weight)
         frames.append(found.frame(store.ids, label))
-    if not frames:
+    if not any(frame["training"].any() for frame in frames):
         where = f"counts ({config.response.path})"
         raise InputError(Problem(where, "no area has a count in any period", "check the table"))
     return pd.concat(frames, ignore_index=True)
+
+
+def _held_weights(
+    config: Config, each: Mapping[str, Columns], order: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the exposures of each period by area; one that is not given is that before it.
+
+    Before the first that is known, it is the first: an area whose count has not arrived has people
+    all the same.
+    """
+    series = config.series
+    known = {label: own.weights for label, own in each.items() if own.weights is not None}
+    if series is None or not known:
+        return {}
+    none = np.full(order.size, np.nan)
+    table = pd.DataFrame(
+        [
+            known[label].to_numpy(np.float64)[order] if label in known else none
+            for label in series.periods
+        ],
+        index=list(series.periods),
+    )
+    held = table.ffill().bfill()
+    return {label: held.loc[label].to_numpy(np.float64) for label in series.periods}

@@ -15,9 +15,9 @@ from geo.core.errors import name_first
 from geo.grids.overlaps import People, name_overlaps
 from geo.sources.source import Source
 from pipeline.config.schema import Config
+from pipeline.ingest.extent import measurable
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.selection import measurable
 from pipeline.store.level_areas import level_overlap, titles_of
 
 N_NAMED = 5

@@ -21,7 +21,7 @@ from pipeline.store.bag_writer import NewBags, PixelRows, StoreLayout, write_bag
 from pipeline.store.earlier_store import earlier_responses
 from pipeline.store.moments import scaling_of
 from pipeline.store.pixel_store import CACHE_MB, PixelStore
-from pipeline.store.responses import Responses, read_responses, responses_of
+from pipeline.store.responses import Responses, last_weights, read_responses, responses_of
 
 if TYPE_CHECKING:
     from geo.grids.grid import Grid
@@ -147,6 +147,7 @@ class BagStore:
         period: str,
         like: Sequence[str] = (),
         cache_mb: float = CACHE_MB,
+        before: Sequence[str] = (),
     ) -> BagStore:
         """Open the pixels of a period of which no response is known.
 
@@ -158,6 +159,8 @@ class BagStore:
         like : sequence of str
             Periods whose mean stands for what moves among covariates and weights, where nothing is
             known of the period's own.
+        before : sequence of str
+            Periods whose last exposure of each area holds, where exposures are given.
         """
         place = place_of(path)
         pixels = PixelStore(place, cache_mb, period, like)
@@ -167,6 +170,7 @@ class BagStore:
             unknown,
             np.zeros(pixels.n_bag, bool),
             tested=unknown if frame["tested"].notna().any() else None,
+            weight=last_weights(frame, pixels.ids, before),
             averaged=bool(about["averages"]),
             fingerprint=pixels.fingerprint,
         )

@@ -130,7 +130,7 @@ class NewBags:
     period, source : str
         Of the responses.
     covariates, units : sequences of str
-        Name and unit of each covariate.
+        Name and unit of each covariate; none where all move from period to period.
     grid : mapping, optional
         ``Grid.to_dict()`` of the grid that pixel indices refer to.
     coords_crs : str, optional
@@ -197,7 +197,7 @@ class NewBags:
             found = "two bags have the same id; make ids unique"
         elif not all(ids):
             found = "a bag has an empty id; name it"
-        elif not n_covariate or n_unit != n_covariate:
+        elif n_unit != n_covariate:
             found = f"{n_covariate} covariates and {n_unit} units; give one unit for each"
         if found:
             raise StoreInputError(found)
@@ -348,10 +348,11 @@ def new_pixel_array(
         Of the weights.
     """
     dtype, fill = _PIXEL_ARRAYS[name]
-    width = () if n_column is None else (n_column,)
+    shape = () if n_column is None else (n_column,)
+    width = () if n_column is None else (max(1, n_column),)  # no chunk has a width of 0
     return group.create_array(
         name,
-        shape=(n_pix, *width),
+        shape=(n_pix, *shape),
         dtype=dtype,
         chunks=(chunks[0], *width),
         shards=(chunks[1], *width),
@@ -432,7 +433,7 @@ def write_tables(group: zarr.Group, unit: str, **tables: np.ndarray) -> None:
         group.create_array(
             name,
             data=value,
-            chunks=(max(1, min(value.shape[0], 65536)), *value.shape[1:]),
+            chunks=(max(1, min(value.shape[0], 65536)), *(max(1, n) for n in value.shape[1:])),
             serializer=BytesCodec(endian=None if value.dtype == np.uint8 else "little"),
             compressors=[Crc32cCodec()],
             config={"write_empty_chunks": True},

@@ -195,6 +195,35 @@ def read_responses(directory: Place) -> tuple[pd.DataFrame, dict[str, Any]]:
     return table.to_pandas(), about
 
 
+def last_weights(
+    frame: pd.DataFrame, ids: Sequence[str], periods: Sequence[str]
+) -> np.ndarray | None:
+    """Return the last exposure of each area, (n_bag,) float64, NaN where none is known.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Of :func:`read_responses`.
+    ids : (n_bag,) sequence of str
+    periods : sequence of str
+        By rising time.
+
+    Returns
+    -------
+    array or None
+        None where no exposures are given.
+    """
+    known = frame[frame["weight"].notna()]
+    if known.empty:
+        return None
+    order = {label: k for k, label in enumerate(periods)}
+    at = known["period"].map(order)
+    own = known[at.notna()].assign(at=at[at.notna()]).sort_values("at")
+    last = own.drop_duplicates("area", keep="last").set_index("area")["weight"]
+    found: np.ndarray = last.reindex(list(ids)).to_numpy(np.float64)
+    return found
+
+
 def responses_of(
     frame: pd.DataFrame,
     about: Mapping[str, Any],

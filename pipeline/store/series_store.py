@@ -87,7 +87,7 @@ class SeriesStore:
             if period in self.periods:
                 self._open[key] = BagStore.open(self.path, CACHE_MB, period)
             else:
-                self._open[key] = BagStore.ahead(self.path, period, like, CACHE_MB)
+                self._open[key] = BagStore.ahead(self.path, period, like, CACHE_MB, self.periods)
         return self._open[key]
 
     def like(self, period: str, time: float | None = None) -> tuple[str, ...]:

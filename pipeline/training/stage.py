@@ -26,7 +26,7 @@ from pipeline.training.series import as_asked, open_series, read_series, sized_s
 from pipeline.training.update import update_model
 
 Found = TypeVar("Found")
-_PER_COVARIATE = re.compile(r"(\w+)_(x|still|moving)(?:_\d+)?(\.\w+)\[(\d+)\]")
+_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
 def fit_stage(context: StageContext) -> dict[str, Any]:
@@ -51,8 +51,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     progress = context.progress
     work = work_dir(context.config)
     known = read_series(context.config)
-    if context.update:
-        return update_model(context, known)
+    if context.update and known:
+        updated = update_model(context, known)
+        if updated is not None:
+            return updated
     found = _single(context) if context.config.series is None else _series(context)
     config, source, store = found.config, found.source, found.store
     if found.n_pix < found.n_all:
@@ -77,8 +79,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
-    told = model if config.series is None else model.at(config.series.times[-1])
-    store = as_asked(store, found.ids, told)
+    told = model
+    if config.series is not None:
+        told = model.at(config.series.times[-1])
+        store = as_asked(store, found.ids, told)
     slopes = _coefficients(told, store.covariates)
     if slopes:
         listed = ", ".join(
@@ -97,8 +101,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "converged": training.converged,
         "stopped": training.stopped,
         "convergence": convergence,
-        "hyperparameters": _with_covariates(model.named_hyperparameters(), model, store.covariates),
-        "hyperparameter_intervals": _with_covariates(_intervals(model), model, store.covariates),
+        "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
+        "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
         "coefficients": slopes,
         "effects": told_effects(told, store, config),
         **modes,
@@ -211,16 +215,12 @@ def _intervals(model: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def _with_covariates(
-    values: dict[str, Found], model: Any, covariates: tuple[str, ...]
-) -> dict[str, Found]:
+def _with_covariates(values: dict[str, Found], covariates: tuple[str, ...]) -> dict[str, Found]:
     """Replace the numbers of covariates by their names."""
-    first_moving = len(covariates) - getattr(model, "moving_covariates", 0)
     named = {}
     for name, value in values.items():
         found = _PER_COVARIATE.fullmatch(name)
         if found:
-            first = first_moving if found[2] == "moving" else 0
-            name = f"{found[1]}{found[3]}[{covariates[first + int(found[4])]}]"
+            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
         named[name] = value
     return named

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from models.core.errors import ParameterError
-from models.gp.kernel_terms import split_terms
-from models.gp.kernel_text import parse_kernel
+from models.gp.kernel_text import NAMED, parse_kernel
 from models.temporal.markov import Constant, Matern12, Season, TimeSum
 from models.temporal.time_text import STILL, auto_text, check_space_time, parse_space_time
 
@@ -61,15 +60,13 @@ def test_area_is_no_kernel_of_one_period() -> None:
     assert kernel.names[-1] == "area.variance"
 
 
-def test_covariates_that_move_have_length_scales_of_their_own() -> None:
-    text = auto_text(3, 1, placed=True, season=False)
-    kernel = parse_kernel(parse_space_time(text).period, 3, has_coords=True, n_area=2, n_moving=1)
-    columns = [term.columns for term in split_terms(kernel)]
-    assert columns == [(0, 3), (0, 1), (1, 2), (0, 2), (2, 3), (4, 6), (4, 6), (3, 4)]
-    assert {"smooth_still.lengthscale", "smooth_moving.lengthscale"} < set(kernel.names)
-    alone = auto_text(1, placed=True, season=True)  # nothing is beside it
-    assert alone.startswith("ridge(x) + smooth(x) + matern32(space)")
-    all_move = auto_text(2, 2, placed=False, season=True)
-    assert all_move.startswith("ridge(x) + smooth(moving) + area")
-    with pytest.raises(ParameterError, match="covariates that are not there"):
-        parse_kernel("smooth(moving)", 2, has_coords=True)
+def test_auto_has_of_covariates_what_one_period_has() -> None:
+    for n_feat, begins in (
+        (0, "matern32(space) + "),
+        (1, "ridge(x) + smooth(x) + matern32(space) + "),
+        (2, f"{NAMED['smooth_joint']} + "),
+    ):
+        text = auto_text(n_feat, placed=True, season=True)
+        assert text.startswith(begins)
+        assert text.endswith("season")
+    assert "season" not in auto_text(2, placed=False, season=False)
