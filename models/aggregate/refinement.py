@@ -242,7 +242,15 @@ class Curvature:
 
 
 class Members:
-    """Draws of the hyperparameters, each with its ``q``."""
+    """Draws of the hyperparameters, each with its ``q``.
+
+    Attributes
+    ----------
+    unpromised : float
+        Nats that the bound may fall at a draw besides what was promised.
+    """
+
+    unpromised = UNPROMISED
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -301,12 +309,12 @@ class Members:
                 at, offset = None, 0.5 * offset
                 continue
             fell = value - at.value
-            if fell <= STEEP * max(fall, 0.0) + UNPROMISED:
+            if fell <= STEEP * max(fall, 0.0) + self.unpromised:
                 break
             # The posterior falls faster than was promised, or the best q was not found there: about
             # as deep as was promised, and not to the edge of what is allowed: steps that aim there
             # end beyond it, again and again.
-            at, offset = None, offset * np.sqrt(max(fall, 0.5 * UNPROMISED) / fell)
+            at, offset = None, offset * np.sqrt(max(fall, 0.5 * self.unpromised) / fell)
         if at is None:
             at = search.point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params

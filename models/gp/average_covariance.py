@@ -43,6 +43,12 @@ class AverageCovariance:
         Weights, at least 0.
     offsets : (n_area + 1,) int64
         Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``.
+
+    Attributes
+    ----------
+    ones : (n_area,) float64
+        Sums of the weights.
+    terms : list of Term
     """
 
     def __init__(self, kernel: Kernel, z: np.ndarray, b: np.ndarray, offsets: np.ndarray) -> None:
@@ -50,21 +56,14 @@ class AverageCovariance:
         self._n_area = offsets.size - 1
         area = np.repeat(np.arange(self._n_area), np.diff(offsets))
         self._sums = csr_array((b, (area, np.arange(b.size))), (self._n_area, b.size))
+        self.ones = self._sums @ np.ones(b.size)
         self._nodes, self._mass, self._apart, self._own = self._choose()
         self.terms = list(split_terms(kernel))
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
         self._known: list[OrderedDict[bytes, Part]] = [OrderedDict() for _ in self.terms]
 
-    def __call__(
-        self, theta: np.ndarray, share: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the covariances of the whole function's averages, and what they lack of ``f``'s.
-
-        Parameters
-        ----------
-        theta : (n_theta,) float64
-        share : (n_term,) float64, optional
-            Factor of the covariances of each term; 1 where not given.
 
         Returns
         -------
@@ -75,17 +74,22 @@ class AverageCovariance:
         """
         total, inside = np.zeros((self._n_area, self._n_area)), np.zeros(self._n_area)
         for number in range(len(self.terms)):
-            k, lacking = self._part(number, theta)
-            total += k if share is None else share[number] * k
+            k, lacking = self.part(number, theta)
+            total += k
             if lacking is not None:
                 inside += lacking
         return total, inside
 
+    @property
+    def means(self) -> np.ndarray:
+        """Weighted means of the inputs: (n_area, n_dim)."""
+        return np.asarray(self._sums @ self._z) / np.maximum(self.ones, 1e-300)[:, None]
+
     def term(self, number: int, theta: np.ndarray) -> np.ndarray:
         """Return the part of one term."""
-        return self._part(number, theta)[0]
+        return self.part(number, theta)[0]
 
-    def _part(self, number: int, theta: np.ndarray) -> Part:
+    def part(self, number: int, theta: np.ndarray) -> Part:
         """Return the part of one term, and what it adds inside the areas."""
         term, known = self.terms[number], self._known[number]
         own = theta[term.places]
@@ -103,7 +107,7 @@ class AverageCovariance:
     def _of(self, term: Term) -> Matrix:
         kernel = term.kernel
         if isinstance(kernel, Constant):
-            level = np.outer(*(2 * [self._sums @ np.ones(self._b.size)]))
+            level = np.outer(self.ones, self.ones)
             return lambda theta: float(np.exp(theta[0])) * level
         if _is_linear(kernel):
             means = self._sums @ self._z  # the kernel of averages is the average of the kernel

@@ -6,16 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.cluster import KMeans
 
 from models.aggregate.vbagg import CLIMB_PIXELS
 from models.core.protocol import Arrays, Summary
+from models.core.thinning import thin
 from models.gp.area_kernel import Areas
-from models.gp.inducing_points import choose_inducing_points, shared_points, simple_nodes
+from models.gp.inducing_points import (
+    LARGEST_NODES,
+    LEAST_NODES,
+    MOST_NODES,
+    choose_inducing_points,
+    shared_points,
+    simple_nodes,
+)
 from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant as Level
 from models.gp.kernels import Kernel, Linear
 from models.gp.regression_kernels import Ridge
 from models.temporal.markov import MarkovKernel, Season, TimeSum
+from models.temporal.periods import PeriodSummary
 from models.temporal.time_text import STILL
 
 LEAST_CLIMB = 10  # pixels of a bag, where bags are many
@@ -42,12 +52,16 @@ def place_terms(
     whole: Kernel,
     times: np.ndarray,
     kernels: Sequence[MarkovKernel],
-    n_area: int,
+    sample: PeriodSummary,
     z: np.ndarray,
     points: Points,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, Arrays]:
     """Place the inducing variables of each term: what moves has fewer, for it has more states.
+
+    Those of terms of space are averages over areas, or over groups of neighbouring areas where
+    areas are more than points: what counts tell of a field of any length-scale. Other terms of two
+    and more dimensions have points.
 
     Parameters
     ----------
@@ -55,22 +69,22 @@ def place_terms(
     times : (n_split,) int
         Number of the time of each of its split terms.
     kernels : sequence of MarkovKernel
-    n_area : int
+    sample : PeriodSummary
     z : (n_sample, n_dim) float64
-        Scaled inputs of a sample.
+        Scaled inputs of the sample.
     points : Points
     rng : numpy Generator
 
     Returns
     -------
-    w : (n_value, n_dim) float64
+    w : (n_node, n_dim) float64
     dict of arrays
         As of :class:`models.gp.inducing_points.Inducing`, and ``value_time`` (n_value,), the number
         of the time of each.
     """
     terms = list(split_terms(whole))
-    nodes: list[np.ndarray] = [_own_nodes(term, z, n_area) for term in terms]
-    wide = [k for k, own in enumerate(nodes) if not own.size]
+    groups: list[Nodes | None] = [_own_nodes(term, z, sample.n_area) for term in terms]
+    wide = [k for k, own in enumerate(groups) if own is None]
     still = [k for k in wide if times[k] == STILL or kernels[times[k]].still]
     shared = shared_points([terms[k] for k in still], points.still) if still else []
     count = dict(zip(still, shared, strict=True))
@@ -78,17 +92,83 @@ def place_terms(
         if k not in count:
             count[k] = points.season if _has_season(kernels[times[k]]) else points.moving
         first, last = terms[k].columns
-        own = choose_inducing_points(z[:, first:last], count[k], rng)
-        nodes[k] = np.zeros((own.shape[0], z.shape[1]))
-        nodes[k][:, first:last] = own
-    sizes = np.array([own.shape[0] for own in nodes])
-    return np.concatenate(nodes), {
+        own = np.zeros_like(z)
+        own[:, first:last] = z[:, first:last]
+        if getattr(terms[k].kernel, "spatial", False) and sample.bag is not None:
+            groups[k] = _averages(own, sample, count[k], rng)
+        else:
+            groups[k] = Nodes.points(choose_inducing_points(own, count[k], rng))
+    placed = [own for own in groups if own is not None]
+    sizes = np.array([own.w.shape[0] // own.n_node for own in placed])
+    return np.concatenate([own.w for own in placed]), {
         "term_values": sizes,
-        "term_nodes": np.ones(sizes.size, dtype=np.int64),
-        "node_share": np.ones(sizes.sum()),
+        "term_nodes": np.array([own.n_node for own in placed]),
+        "node_share": np.concatenate([own.share for own in placed]),
         "term_of": np.arange(sizes.size),
         "value_time": np.repeat(times, sizes),
     }
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What the inducing variables of a term are made of.
+
+    Attributes
+    ----------
+    w : (n_value * n_node, n_dim) float64
+    n_node : int
+        Of each inducing variable.
+    share : (n_value * n_node,) float64
+        Of each in its average.
+    """
+
+    w: np.ndarray
+    n_node: int
+    share: np.ndarray
+
+    @classmethod
+    def points(cls, w: np.ndarray) -> Nodes:
+        """Return nodes that are inducing variables themselves."""
+        return cls(w, 1, np.ones(w.shape[0]))
+
+
+def _averages(z: np.ndarray, sample: PeriodSummary, count: int, rng: np.random.Generator) -> Nodes:
+    """Return nodes of the averages over areas, or over ``count`` groups of them.
+
+    Parameters
+    ----------
+    z : (n_sample, n_dim) float64
+        Scaled inputs, zero where the term does not look.
+    sample : PeriodSummary
+    count : int
+    rng : numpy Generator
+    """
+    assert sample.bag is not None
+    weight = np.ones(z.shape[0]) if sample.pixel_weight is None else sample.pixel_weight
+    areas, group = np.unique(sample.bag % sample.n_area, return_inverse=True)
+    if areas.size > count:
+        mass = np.maximum(np.bincount(group, weight), np.finfo(float).tiny)
+        centre = np.stack([np.bincount(group, weight * column) / mass for column in z.T], axis=1)
+        seed = int(rng.integers(2**31))
+        group = KMeans(count, n_init=1, random_state=seed).fit_predict(centre)[group]
+    order = np.argsort(group, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(group))])
+    n_group = offsets.size - 1
+    n_node = int(np.clip(MOST_NODES // n_group, LEAST_NODES, LARGEST_NODES))
+    chosen = thin(z[order], weight[order], offsets, n_node, rng)
+    w, share = np.zeros((n_group, n_node, z.shape[1])), np.zeros((n_group, n_node))
+    sizes = np.diff(chosen.offsets)
+    row = np.repeat(np.arange(n_group), sizes)
+    column = np.arange(row.size) - np.repeat(chosen.offsets[:-1], sizes)
+    w[row, column], share[row, column] = z[order][chosen.pixel], chosen.weight
+    few = (
+        np.arange(n_node) >= sizes[:, None]
+    )  # what is missing stands on the first, without a share
+    w[few] = np.repeat(w[:, :1], n_node, axis=1)[few]
+    total = share.sum(axis=1, keepdims=True)
+    even = ~few / sizes[:, None]
+    share = np.where(total > 0, share / np.where(total > 0, total, 1.0), even)
+    return Nodes(w.reshape(-1, z.shape[1]), n_node, share.ravel())
 
 
 def constant_values(whole: Kernel, fixed: Arrays) -> np.ndarray:
@@ -117,14 +197,14 @@ def constant_values(whole: Kernel, fixed: Arrays) -> np.ndarray:
     return ones
 
 
-def _own_nodes(term: Term, z: np.ndarray, n_area: int) -> np.ndarray:
-    """Return the nodes of a term of areas, or of a linear or one-dimensional one; else none."""
+def _own_nodes(term: Term, z: np.ndarray, n_area: int) -> Nodes | None:
+    """Return the nodes of a term of areas, or of a linear or one-dimensional one; else None."""
     if isinstance(term.kernel, Areas):
         nodes = np.zeros((n_area, z.shape[1]))
         nodes[:, term.kernel.columns[0]] = np.arange(n_area)
-        return nodes
+        return Nodes.points(nodes)
     found = simple_nodes(term, z)
-    return np.zeros((0, z.shape[1])) if found is None else found
+    return None if found is None else Nodes.points(found)
 
 
 def climb_pixels(sample: Summary) -> int:

@@ -14,15 +14,19 @@ from models.aggregate.fit_memory import Memory, Search
 from models.aggregate.hyperparameter_chain import Chain, explore
 from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
-from models.aggregate.refinement import MOST_CHAINED, Members, Refinement, stages_of
+from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
 from models.aggregate.site_evidence import STEP
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, State, Stats, override
-from models.temporal.pooled_evidence import PooledEvidence, find_pooled_places
 from models.temporal.profile import HeldSites, TemporalProfile
+from models.temporal.series_evidence import SeriesEvidence, find_series_places
 from models.temporal.temporal_model import TemporalModel
 from models.training.few_pixels import ALL_PIXELS
 
+# Areas times periods whose evidence is explored: its cost grows by the third power.
+MOST_CHAINED = 1000
+# Nats a bag that ``q`` may lack of the posterior under a draw: as in one period of 40 areas.
+BY_BAG = 0.05
 # Of all hyperparameters, in logarithms: nearer than this the held sites' Hessian is not taken anew.
 # It costs a smoother for each hyperparameter, twice.
 NEAR_BY = 1.0
@@ -74,16 +78,15 @@ class TemporalSearch(Search):
 
 
 class TemporalMembers(Members):
-    """Draws of the hyperparameters by the areas' averages over time, or a normal distribution.
+    """Draws of the hyperparameters by the evidence between areas and periods, or a normal law.
 
     Parameters
     ----------
     search : TemporalSearch
     model : TemporalModel
     profile : TemporalProfile
-        Of the few pixels of the climb.
     pieces : FewByPeriod
-        These pixels.
+        Few pixels of each bag.
     """
 
     def __init__(
@@ -94,7 +97,8 @@ class TemporalMembers(Members):
         pieces: FewByPeriod,
     ) -> None:
         super().__init__(search)
-        self._space_time, self._few, self._pieces = model, profile, pieces
+        self._space_time, self._smoother, self._pieces = model, profile, pieces
+        self.unpromised = max(UNPROMISED, BY_BAG * search.n_bag)
 
     @override
     def init(self, state: State) -> State:
@@ -103,17 +107,18 @@ class TemporalMembers(Members):
         chain = self._explored(state, phi, covariance)
         if chain is not None:
             rows = chain.representatives(search.n_member)
-            return replace(memory, draws=chain.phi[rows], fall=chain.fall[rows]).into(state)
+            fall = chain.fall[rows] - chain.fall.min()  # below the best: that is not at the fit
+            return replace(memory, draws=chain.phi[rows], fall=fall).into(state)
         offsets = member_offsets(covariance, search.n_member, search.model.seed)
         fall = fall_at(offsets, covariance)
         return replace(memory, draws=phi + offsets, fall=fall).into(state)
 
     def _explored(self, state: State, phi: np.ndarray, covariance: np.ndarray) -> Chain | None:
-        """Return a chain on the evidence of the averages; None where it does not tell."""
+        """Return a chain on the evidence; None where bags are many, or it does not tell."""
         model, n_area = self._space_time, int(state.fixed["n_area"][0])
-        if model.priors != "weak" or not 1 < n_area <= MOST_CHAINED:
+        if model.priors != "weak" or n_area < 2 or self._search.n_bag > MOST_CHAINED:
             return None
-        basis, now = self._few.smoothed(state)
+        basis, now = self._smoother.smoothed(state)
         shared = model.shared_params(state)
         periods = {
             t: (
@@ -123,11 +128,10 @@ class TemporalMembers(Members):
             for t, bags in self._pieces.blocks.items()
         }
         with np.errstate(all="ignore"):
-            curvature = np.linalg.inv(covariance)
-            evidence = PooledEvidence(model, state, periods, curvature)
+            evidence = SeriesEvidence(model, state, periods)
             if not evidence.usable:
                 return None
-            places = find_pooled_places(model, state)
+            places = find_series_places(model, state)
             return explore(evidence, phi, covariance, places, self._search.model.seed)
 
     @staticmethod
@@ -180,7 +184,7 @@ class TemporalRefinement(Refinement):
             tolerance=model.nats_left,
             space_time=model,
         )
-        self._stages = stages_of(self._search, TemporalMembers(self._search, model, few, pieces))
+        self._stages = stages_of(self._search, TemporalMembers(self._search, model, whole, pieces))
 
 
 class FewByPeriod:

@@ -242,7 +242,7 @@ class SpaceTime(VBAgg):
         text, times = self.text(fixed), self.split_times(fixed)
         points = Points(self.n_points, self.n_moving, self.n_season)
         whole = self._whole(fixed)
-        w, terms = place_terms(whole, times, text.times, sample.n_area, z, points, rng)
+        w, terms = place_terms(whole, times, text.times, sample, z, points, rng)
         fixed |= terms
         n_value, n_period = int(fixed["term_values"].sum()), sample.times.size
         narrow = Site(np.zeros(n_value), np.eye(n_value) / NARROW_ROOT)

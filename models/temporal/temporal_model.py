@@ -17,7 +17,6 @@ class TemporalModel(SurfaceModel, Protocol):
     """A model whose rates follow one sparse Gaussian process in each period, tied over time."""
 
     nats_left: float
-    moving_covariates: int
 
     @property
     def n_member(self) -> int:
@@ -29,6 +28,9 @@ class TemporalModel(SurfaceModel, Protocol):
 
     def text(self, fixed: Arrays) -> SpaceTimeText:
         """Return the parts of the kernel's description."""
+
+    def split_times(self, fixed: Arrays) -> np.ndarray:
+        """Return the number of the time of each of the kernel's split terms."""
 
     def state_space(self, state: State, times: np.ndarray | None = None) -> StateSpace:
         """Return the prior over the periods of a fit, or over other times."""
@@ -44,9 +46,6 @@ class TemporalModel(SurfaceModel, Protocol):
 
     def shared_params(self, state: State) -> Arrays:
         """Return what the blocks of all periods need alike."""
-
-    def split_times(self, fixed: Arrays) -> np.ndarray:
-        """Return the number of the time of each of the kernel's split terms."""
 
     def with_area(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return a block whose inputs hold the number of the area, where the kernel has them."""
