@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -24,6 +24,7 @@ SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
 N_LINE = 48
 MOST_NODES = 1024  # of all areas together
 LEAST_NODES, LARGEST_NODES = 4, 32  # of one area
+TABLES = 16  # matrices of a term that are kept: a chain stays near where it is
 #: Parameters of a term whose part is kept: half the steps of a chain move few terms.
 RECENT = 3
 Matrix = Callable[[np.ndarray], np.ndarray]
@@ -120,12 +121,10 @@ class AverageCovariance:
 
     def _tabulated(self, unit: Matrix) -> Matrix:
         """Interpolate the matrices of a term of variance 1 by the logarithm of its length-scale."""
-        known: dict[int, np.ndarray] = {}
 
+        @lru_cache(TABLES)
         def at(number: int) -> np.ndarray:
-            if number not in known:
-                known[number] = unit(np.array([0.0, SHORTEST + STEP * number]))
-            return known[number]
+            return unit(np.array([0.0, SHORTEST + STEP * number]))
 
         def matrix(theta: np.ndarray) -> np.ndarray:
             place = (np.clip(theta[1], SHORTEST, LONGEST - 1e-9) - SHORTEST) / STEP

@@ -33,7 +33,7 @@ LEAST_CLIMB = 10  # pixels of a bag, where bags are many
 
 @dataclass(frozen=True)
 class Points:
-    """Points of terms of two and more dimensions.
+    """Most inducing variables of terms of two and more dimensions.
 
     Attributes
     ----------

@@ -64,9 +64,10 @@ class SpaceTime(VBAgg):
     kernel : str
         See :mod:`models.temporal.time_text`, which says what ``auto`` is.
     n_inducing : int or "auto"
-        Points of the terms of two and more dimensions that hold still, together; 160.
+        Inducing variables of the terms of two and more dimensions that hold still, together; 160.
+        Those of space are averages of areas, :func:`models.temporal.placing.place_terms`.
     n_moving, n_season : int
-        Points of each such term that drifts, and of each that has a season.
+        Those of each such term that drifts, and of each that has a season.
     season_length : float or None
         Time that a season takes, in the unit of the periods' times: 12 months. Without it ``auto``
         has no season.
