@@ -16,18 +16,14 @@ are repeated, and the fastest counts. Without a GPU it prints one line and ends 
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
-from benchmarks.speed import BAG_PIXELS, N_FEAT, make_bags
+from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.speed import BAG_PIXELS, N_FEAT, make_bags, seconds_of
 from models import VBAgg
 from models.backend.arrays import Device, namespace
 from models.core.block import BagBlock
@@ -110,7 +106,7 @@ def gemm_rate(device: Device, repeats: int, size: int = GEMM) -> float:
             namespace(a).matmul(a, b, out=out)
             device.finish()
 
-        return 2.0 * size**3 / min(_seconds(run) for _ in range(repeats + 2))
+        return 2.0 * size**3 / min(seconds_of(run) for _ in range(repeats + 2))
 
 
 def measure_pass(device: Device, n_pix: int, n_ind: int, repeats: int) -> dict[str, float]:
@@ -121,14 +117,14 @@ def measure_pass(device: Device, n_pix: int, n_ind: int, repeats: int) -> dict[s
     params = model.block_params(state)
     with block_executor(model, source, 1, device) as executor:
         executor.sum(params, numbers)  # copies the blocks to the card, compiles the kernels
-        seconds = min(_seconds(lambda: executor.sum(params, numbers)) for _ in range(repeats))
+        seconds = min(seconds_of(lambda: executor.sum(params, numbers)) for _ in range(repeats))
 
         def with_driver() -> None:
             # A new dictionary, so that the pass cannot reuse results of the last call.
             at = replace(state, params=dict(state.params))
             model.objective(at, executor.sum(model.block_params(at), numbers), n_bag)
 
-        whole = min(_seconds(with_driver) for _ in range(repeats))
+        whole = min(seconds_of(with_driver) for _ in range(repeats))
     rate = gemm_rate(device, repeats, min(GEMM, max(64, n_pix)))
     floor = 4.0 * n_pix * n_ind**2 / rate
     return {
@@ -208,21 +204,11 @@ def _problem(n_pix: int, n_ind: int, dtype: Any, block_pixels: int) -> tuple[Any
     return model, source, replace(state, params=params), bags.n_bag
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
-
-
 def main() -> None:
     """Measure, write the JSON and print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pixels", type=int, default=1_000_000)
-    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
-    parser.add_argument("--epoch-pixels", type=int, default=100_000_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(
+        __doc__, pixels=10**6, inducing=576, epoch_pixels=10**8, repeats=5, results=RESULTS
+    )
     try:
         device = find_device("gpu")
     except ParameterError as error:

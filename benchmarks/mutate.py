@@ -9,7 +9,6 @@ writes ``benchmarks/results/mutate.json``; with ``--only``, the other faults kee
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -18,6 +17,8 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from benchmarks.report import parsed
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/mutate.json"
@@ -153,9 +154,8 @@ def mutated(fault: Fault, text: str) -> str:
 
 def main() -> None:
     """Try the faults, and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of faults, from 1")
-    only = parser.parse_args().only or range(1, len(FAULTS) + 1)
+    numbers = {"type": int, "nargs": "*", "help": "numbers of faults, from 1"}
+    only = parsed(__doc__, only=numbers).only or range(1, len(FAULTS) + 1)
     before = json.loads(RESULT.read_text())["faults"] if RESULT.exists() else []
     known = {(each["file"], each["old"]): each["found"] for each in before}
     for number in only:

@@ -10,15 +10,13 @@ alone). Writes ``benchmarks/results/pairs.json`` and prints a table.
 
 from __future__ import annotations
 
-import argparse
 import time
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models.backend.blas import one_blas_thread
 from models.gp import pixel_pass, sparse_gp
 from models.gp.bag_variance import BagVariance, bag_variance
@@ -128,12 +126,7 @@ def measure(n_pix: int, n_ind: int, n_bag: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pixels", type=int, default=6667)
-    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
-    parser.add_argument("--bags", type=int, default=4)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, pixels=6667, inducing=576, bags=4, results=RESULTS)
     result = measure(options.pixels, options.inducing, options.bags)
     write_results(options.results / "pairs.json", result)
     print(f"{'method':20} {'seconds':>8} {'error':>8} {'bias':>8} {'gradient':>9}")

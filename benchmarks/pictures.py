@@ -12,13 +12,13 @@ has their checksums. ``tests/test_pictures.py`` holds the README against it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.report import parsed
 from pipeline.storage.fingerprint import fingerprint_file
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +34,7 @@ PICTURES = (
 
 def main() -> None:
     """Make the runs and the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("directory", type=Path)
-    directory = parser.parse_args().directory.resolve()
+    directory = parsed(__doc__, "directory").directory.resolve()
     outs = {"madagascar": run_madagascar(directory), "labels": run_labels(directory)}
     record = {}
     for name, run, file in PICTURES:

@@ -5,7 +5,6 @@ Writes ``benchmarks/results/sizing.json``, of which the table in ``docs/operatio
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import parsed
 from pipeline.config.reader import load_config
 from pipeline.demo.country import simulate_country
 from pipeline.plan.estimate import plan_run
@@ -38,9 +38,7 @@ def sized(plan: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Simulate, plan, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=OUT)
-    given = parser.parse_args()
+    given = parsed(__doc__, out=OUT)
     found = {}
     with tempfile.TemporaryDirectory() as directory:
         for size in SIZES:

@@ -20,17 +20,15 @@ where the two sides differ, or where a figure is above its own limit.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, write_results
+from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, VBAgg
 from models.backend.blas import one_blas_thread
 from models.gp.sparse_gp import JITTER
@@ -191,7 +189,7 @@ def gemm_rate(dtype: str, size: int = 3000) -> float:
     """Return the flops a second of one large matrix product on all cores."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(size, size)).astype(dtype) for _ in range(2))
-    return 2.0 * size**3 / _seconds(lambda: a @ b)
+    return 2.0 * size**3 / seconds_of(lambda: a @ b)
 
 
 def measure(n_pix: int, n_ind: int, repeats: int, n_thread: int | None = None) -> dict[str, Any]:
@@ -260,7 +258,8 @@ def _runs(ours: Ours, peer: Torch | None, natural: Ours | None) -> dict[str, Cal
     return runs
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Return the wall time of a call."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
@@ -269,18 +268,13 @@ def _seconds(run: Callable[[], Any]) -> float:
 def _both_seconds(run: Callable[[], Any]) -> tuple[float, float]:
     """Return the clock seconds and the sum of processor seconds."""
     started = time.process_time()
-    wall = _seconds(run)
+    wall = seconds_of(run)
     return wall, time.process_time() - started
 
 
 def main() -> None:
     """Measure, write the JSON and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pixels", type=int, default=20_000)
-    parser.add_argument("--inducing", "--landmarks", type=int, default=576)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    options = parsed(__doc__, pixels=20_000, inducing=576, repeats=5, results=RESULTS)
     result = measure(options.pixels, options.inducing, options.repeats)
     write_results(options.results / "speed.json", result)
     names = [*result["float64"]]

@@ -18,7 +18,6 @@ paper's figure 2), natural-gradient and Adam steps, on bags in memory; draws ``v
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -32,7 +31,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.report import RESULTS, wait_with_usage, write_results
+from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 from benchmarks.speed import gemm_rate
 from models import Bags
 from models.backend.blas import one_blas_thread
@@ -314,15 +313,16 @@ def draw(compared: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Measure, write the JSON, draw the figure and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--instances", type=int, default=N_INSTANCE)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--figures", type=Path, default=FIGURES)
-    parser.add_argument("--keep", action="store_true", help="leave the store on disk")
-    parser.add_argument("--simulate", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parsed(
+        __doc__,
+        "directory?",
+        instances=N_INSTANCE,
+        results=RESULTS,
+        figures=FIGURES,
+        keep=(False, "leave the store on disk"),
+        simulate=Path,
+        fit=Path,
+    )
     if options.simulate:
         simulate(options.simulate, options.instances)
         return
@@ -330,7 +330,7 @@ def main() -> None:
         print(json.dumps(fit_store(options.fit)))
         return
     if options.directory is None:
-        parser.error("give the directory that the store is simulated into")
+        sys.exit("error: give the directory that the store is simulated into")
     large = measure_store(options.directory, options.instances, keep=options.keep)
     print({name: value for name, value in large.items() if name != "bounds"})
     compared = compare_svi(os.cpu_count() or 1)

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.config.schema import Config
-from pipeline.publishing.metrics import OUTCOMES, record_run
+from pipeline.publishing.metrics import OUTCOMES, RunMetrics, record_run
 
 ROOT = Path(__file__).parents[1]
 MONITORING = ROOT / "infra" / "monitoring"
@@ -36,7 +36,8 @@ def written(tmp_path: Path) -> dict[str, set[str]]:
         },
         context={"base": tmp_path},
     )
-    assert record_run(config, "published", 3.0, {"fit": (2.0, False)}, 7, {"coverage": 0.9}) == []
+    run = RunMetrics("published", {"fit": (2.0, False)}, {"coverage": 0.9})
+    assert record_run(config, run, 3.0, 7) == []
     text = (tmp_path / "disagg_malaria.prom").read_text()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):

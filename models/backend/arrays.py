@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -375,14 +375,9 @@ class Device:
         self._compute.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         """Return to the stream that was used before."""
-        self._compute.__exit__(kind, error, trace)
+        self._compute.__exit__(*exc)
 
     def put(self, array: np.ndarray) -> Any:
         """Bring an array to the device, on the current stream."""

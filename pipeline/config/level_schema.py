@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Section, config_error
-from pipeline.config.values import Encoding, InputPath
+from pipeline.config.input_schema import Areas
+from pipeline.config.values import InputPath
 
 TRAINING, COUNTRY, PIXELS = "training", "country", "pixels"
 #: Names that a level cannot have: levels that are always there, and other sheets and curves.
@@ -32,7 +33,7 @@ def _level(value: str) -> str:
     return value
 
 
-class LevelAreas(Section):
+class LevelAreas(Areas):
     """``output.areas``: areas of one more level, with or without counts."""
 
     path: InputPath = Field(
@@ -49,15 +50,6 @@ class LevelAreas(Section):
     level: Annotated[str, AfterValidator(_level)] = Field(
         examples=["province"],
         description="name of the level, such as province; part of the files' names",
-    )
-    encoding: Encoding | None = Field(
-        None,
-        examples=["cp1252"],
-        description="encoding of a Shapefile; by default what its .cpg says, or Latin-1",
-    )
-    repair: bool = Field(
-        False,
-        description="mend invalid polygons, merge features that share an id, drop empty ones",
     )
 
 

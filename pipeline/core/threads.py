@@ -6,11 +6,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-import dask
-from dask import threaded
+from dask.system import CPU_COUNT
 
 from geo.core.stopping import Stopped, stoppable
 from models.backend.blas import one_blas_thread
@@ -66,37 +65,6 @@ def map_in_order(
                 future.cancel()
 
 
-class _Gate:
-    """Admits calls until it is closed; `drain` waits for the admitted calls to end."""
-
-    def __init__(self) -> None:
-        self._free = threading.Condition()
-        self._inside = 0
-        self._closed = False
-
-    def enter(self) -> bool:
-        with self._free:
-            self._inside += not self._closed
-            return not self._closed
-
-    def leave(self) -> None:
-        with self._free:
-            self._inside -= 1
-            self._free.notify_all()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def close(self) -> None:
-        self._closed = True
-
-    def drain(self) -> None:
-        with self._free:
-            self._closed = True
-            self._free.wait_for(lambda: self._inside == 0)
-
-
 def run_tasks(
     function: Callable[..., Result],
     arguments: Iterable[tuple[object, ...]],
@@ -106,42 +74,39 @@ def run_tasks(
 
     If a call raises, or the user interrupts, no further call starts, and the exception propagates
     after the running calls have ended: cleaning up cannot race with a writer. They end at their
-    next read of a raster (:mod:`geo.core.stopping`): a tile may take minutes. (Dask itself
-    raises at once, while its other threads continue.)
+    next read of a raster (:mod:`geo.core.stopping`): a tile may take minutes.
 
     Parameters
     ----------
     function : callable
         Called from several threads.
     arguments : iterable of tuple
-        Arguments of each call; must not contain Dask collections.
+        Arguments of each call.
     workers : int, optional
-        Number of threads; Dask's default if not given.
+        Number of threads; the number of cores, as Dask counts them, if not given.
     """
-    gate = _Gate()
+    stop = threading.Event()
 
-    def guarded(call: tuple[object, ...]) -> Result | None:
-        if not gate.enter():
-            return None
+    def guarded(call: tuple[object, ...]) -> Result:
+        if stop.is_set():
+            raise Stopped
         try:
-            with stoppable(lambda: gate.closed):
+            with stoppable(stop.is_set):
                 return function(*call)
-        except Stopped:  # the exception that closed the gate is the one to raise
-            return None
         except BaseException:
-            gate.close()
+            stop.set()
             raise
-        finally:
-            gate.leave()
 
-    # Dask gets only the index of a call: it would search the arguments for collections.
-    calls = list(arguments)
-    task = dask.delayed(lambda k: guarded(calls[k]), pure=False)
-    try:
-        # Given by name ("threads"), Dask would import distributed, which takes half a second.
-        return list(
-            dask.compute(*map(task, range(len(calls))), scheduler=threaded.get, num_workers=workers)
-        )
-    except BaseException:
-        gate.drain()
-        raise
+    with ThreadPoolExecutor(workers or CPU_COUNT, thread_name_prefix="disagg") as pool:
+        try:
+            calls = [pool.submit(guarded, call) for call in arguments]
+            wait(calls, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+    failures = [call.exception() for call in calls if not call.cancelled()]
+    for failure in failures:
+        # The exception that stopped the others is the one to raise.
+        if failure is not None and not isinstance(failure, Stopped):
+            raise failure
+    return [call.result() for call in calls]

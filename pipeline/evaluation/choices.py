@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
+
+from pipeline.core.text_tables import text_table
 
 KEY = "choices"
 
@@ -52,15 +53,8 @@ def choices_parts(report: dict[str, Any]) -> list[Table | str]:
     found = report.get(KEY, {})
     parts: list[Table | str] = []
     if "settings" in found:
-        table = Table(
-            title="settings, by the log probability of bags left out, nats",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-        )
-        table.add_column("settings")
-        for heading in ("log score", "+-", ""):
-            table.add_column(heading, justify="right")
+        title = "settings, by the log probability of bags left out, nats"
+        table = text_table(title, "log score", "+-", "", named="settings")
         for row in sorted(found["settings"], key=lambda row: -(row["log_score"] or -1e300)):
             named = ", ".join(f"{name} {_said(value)}" for name, value in row["settings"].items())
             score = "failed" if row["log_score"] is None else f"{row['log_score']:.3f}"

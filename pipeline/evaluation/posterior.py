@@ -17,7 +17,7 @@ from models.aggregate.aggregate_model import RateDraws
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.prediction import BagPrediction
 from pipeline.evaluation.folds import block_centres
-from pipeline.products.areas import AreaDraws, predict_areas
+from pipeline.products.areas import AreaDraws, block_draws, draw_functions, predict_areas
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def draw_posterior(
     n_thread : int, optional
         Blocks drawn at the same time, one a core if not given; results do not depend on it.
     """
-    functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
+    functions = draw_functions(model, n_draws, seed)
     law: dict[str, Any] = {}
 
     def draw(number: int, part: Any) -> PosteriorDraws:
@@ -133,18 +133,9 @@ def draw_posterior(
         y = np.asarray(part.y, dtype=np.float64)
         eta = np.maximum(found.draws, TINY) if likelihood.positive else found.draws
         each = np.asarray(likelihood.terms(y, eta, found.params, found.bag_data).value)
-        counts = found.observed(np.random.default_rng([seed, 2, number])).draws
-        tested = part.trials if likelihood.needs_trials else None
-        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
+        log_density = np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0]))
         return PosteriorDraws(
-            bag=np.asarray(part.bag, dtype=np.int64),
-            y=y,
-            people=weight,
-            mean=found.mean * (1.0 if tested is None else tested),
-            expected=found.draws * (1.0 if tested is None else tested),
-            counts=np.asarray(counts, dtype=np.float64),
-            log_density=np.asarray(logsumexp(each, axis=0) - np.log(each.shape[0])),
-            tested=np.full(weight.shape, np.nan) if tested is None else tested,
+            **vars(block_draws(part, found, log_density, (seed, number))),
             log_lik=each,
             bag_data=np.array(found.bag_data, np.float64),
             centre=block_centres(part).T,

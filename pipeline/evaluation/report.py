@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from geo.core.text_safety import markdown_text
 from pipeline.config.schema import Config
+from pipeline.core.text_tables import text_console, text_table
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.choices import choices_parts
@@ -39,22 +37,17 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def render_report(report: dict[str, Any], width: int = 100, what: str = "areas") -> str:
+def render_report(report: dict[str, Any], what: str = "areas") -> str:
     """Write an evaluation as text: the verdict in the first line, then tables.
 
     Parameters
     ----------
     report : dict
         As in ``evaluation.json``.
-    width : int
-        Columns of the terminal.
     what : str
         Name of the bags in the title.
     """
-    # Names and units of users are no markup.
-    console = Console(
-        file=io.StringIO(), width=width, color_system=None, force_terminal=False, markup=False
-    )
+    console = text_console()
     labels = "auc" in report["in_sample"]
     if KEY in report:
         console.print(report[KEY]["sentence"], soft_wrap=True, markup=False, highlight=False)
@@ -82,14 +75,16 @@ def _calibration(report: dict[str, Any]) -> list[Any]:
         return [*([] if line is None or "auc" in report["in_sample"] else [line]), *said]
     n = found["n_simulations"]
     title = f"calibration: {n} refits to data simulated from the map"
-    columns = ["true rates\nby pixel", "true rates\nby people", "areas"]
-    return [calibration_table(found, _table(title, columns)), LIMIT, *said]
+    empty = text_table(title, "true rates\nby pixel", "true rates\nby people", "areas")
+    return [calibration_table(found, empty), LIMIT, *said]
 
 
 def area_table(report: dict[str, Any]) -> Table:
     """Return the scores of areas: in sample, held out, and of a constant rate."""
     columns = _held_out_columns(report)
-    table = _table(f"{report['name']}: {report['n_areas']} areas", [title for title, _ in columns])
+    table = text_table(
+        f"{report['name']}: {report['n_areas']} areas", *(heading for heading, _ in columns)
+    )
     for name, path in _LINES:
         if path[0] not in report["in_sample"]:  # of responses that are no counts
             continue
@@ -134,9 +129,8 @@ def label_table(report: dict[str, Any], what: str) -> Table:
     columns = _held_out_columns(report)
     if "instances" in report:
         columns.append(("instances", report["instances"]))
-    table = _table(
-        f"{report['name']}: {report['n_areas']:,} {what}", [title for title, _ in columns]
-    )
+    title = f"{report['name']}: {report['n_areas']:,} {what}"
+    table = text_table(title, *(heading for heading, _ in columns))
     for name, path in _LABEL_LINES:
         if path[0] in report["in_sample"]:
             table.add_row(name, *(_number(_at(scores, path)) for _, scores in columns))
@@ -145,14 +139,12 @@ def label_table(report: dict[str, Any], what: str) -> Table:
 
 def label_truth_table(truth: dict[str, Any]) -> Table:
     """Return the scores of pixels against their true labels, and those of the areas' labels."""
-    table = _table(
+    table = text_table(
         f"truth: {truth['n_pix']:,} pixels in areas",
-        [
-            "model\nall areas",
-            "model\nby people",
-            "model\npositive areas",
-            "area's label\nall areas",
-        ],
+        "model\nall areas",
+        "model\nby people",
+        "model\npositive areas",
+        "area's label\nall areas",
     )
     for name, path in _LABEL_LINES:
         if path[0] not in truth["pixels"]:
@@ -165,16 +157,14 @@ def label_truth_table(truth: dict[str, Any]) -> Table:
 
 def truth_table(truth: dict[str, Any]) -> Table:
     """Return the scores of pixels against the truth, and those of the areas' observed rates."""
-    table = _table(
+    table = text_table(
         f"truth: {truth['n_pix']:,} pixels in areas",
-        [
-            "model\nby pixel",
-            "model\nby people",
-            "observed rate\nby pixel",
-            "observed rate\nby people",
-            "one rate\nby pixel",
-            "one rate\nby people",
-        ],
+        "model\nby pixel",
+        "model\nby people",
+        "observed rate\nby pixel",
+        "observed rate\nby people",
+        "one rate\nby pixel",
+        "one rate\nby people",
     )
     ways = (truth["pixels"], truth["people"])
     for name, path in (
@@ -215,14 +205,6 @@ def _held_out_columns(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]
             columns.append((f"held out\nby {scheme}", held_out["model"]))
             columns.append((f"constant\nby {scheme}", held_out["constant"]))
     return columns
-
-
-def _table(title: str, columns: list[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
 
 
 def _at(scores: dict[str, Any], path: tuple[str, ...]) -> Any:

@@ -25,10 +25,13 @@ from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.folds import area_centres
 from pipeline.evaluation.forecasts import score_forecasts, tell_forecasts
 from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint
+from pipeline.evaluation.posterior import Posterior
+from pipeline.evaluation.predictive_checks import predictive_checks
+from pipeline.evaluation.prior_sensitivity import prior_sensitivity
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import evaluation_task
-from pipeline.evaluation.trust import trust
 from pipeline.evaluation.verdict import KEY, verdict
+from pipeline.prediction.support_shares import read_support
 from pipeline.products.products import EVALUATION
 from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
@@ -134,3 +137,36 @@ def _calibration(context: StageContext, config: Config, whole: BagStore, model: 
         lambda store, client: fit_areas(config, store, client, start),
         lambda store: fit_fingerprint(config, store, start),
     ).measure(whole)
+
+
+def trust(
+    config: Config, stores: tuple[Any, Any], model: Any, posterior: Posterior, out: Path
+) -> dict[str, Any]:
+    """Return the keys of ``evaluation.json`` that ask whether to trust the map.
+
+    Parameters
+    ----------
+    config : Config
+    stores : tuple of BagStore
+        The store that the model was fitted to, and the one of ``posterior``, which may be thinned.
+    model : fitted model
+    posterior : Posterior
+    out : Path
+        Output directory, where predict left the numbers of ``support``.
+
+    Returns
+    -------
+    dict
+        ``predictive_checks``, ``support`` (if the predict stage has run for this model) and
+        ``prior_sensitivity``.
+    """
+    counts = config.response_kind.countable
+    found: dict[str, Any] = {"predictive_checks": predictive_checks(posterior.areas, counts=counts)}
+    whole, store = stores
+    support = read_support(out, whole)
+    if support is not None:
+        found["support"] = support
+    found["prior_sensitivity"] = prior_sensitivity(
+        model, posterior, list(store.ids), config.output.rate_per
+    )
+    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich import box
 from rich.table import Table
+
+from pipeline.core.text_tables import text_table
 
 _CHECKS = {
     "zeros": "share of areas without a case",
@@ -19,12 +20,7 @@ _NAMED = 5  # areas that a line names
 
 def checks_table(checks: dict[str, Any]) -> Table:
     """Return the predictive checks as a table: observed, predicted, p."""
-    table = Table(
-        title="predictive checks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    table.add_column("")
-    for column in ("observed", "90 % of replicated data", "p"):
-        table.add_column(column, justify="right")
+    table = text_table("predictive checks", "observed", "90 % of replicated data", "p")
     for key, name in _CHECKS.items():
         if key in checks:
             row = checks[key]

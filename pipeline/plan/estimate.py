@@ -8,13 +8,13 @@ benchmarks.plan`` compares with real runs (``docs/plan.md``). It reads no pixel.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.utils import parse_bytes
 
 from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
@@ -362,13 +362,9 @@ def _standing(path: Path) -> Path:
 
 def _memory(config: Config) -> int:
     if config.compute.memory != "auto":
-        return _bytes(config.compute.memory)
+        found: int = parse_bytes(config.compute.memory)
+        return found
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _bytes(text: str) -> int:
-    number, prefix, binary = re.fullmatch(r"\s*([\d.]+)\s*([kKMGT]?)(i?)B\s*", text).groups()  # type: ignore[union-attr]
-    return round(float(number) * (1024 if binary else 1000) ** " KMGT".index(prefix.upper() or " "))
 
 
 def _warnings(config: Config, plan: RunPlan, cores: int, model: Any) -> list[str]:

@@ -23,12 +23,6 @@ from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.raster import device_of
 from pipeline.prediction.support_shares import SupportShares
 from pipeline.prediction.totals import MapTotals, explain_difference, fitted_total
-from pipeline.prediction.without_counts import (
-    blank_unknown,
-    log_without_counts,
-    sum_draws,
-    sum_labels,
-)
 from pipeline.products.area_factors import AreaFactors
 from pipeline.products.areas import (
     AreaDraws,
@@ -46,6 +40,9 @@ from pipeline.products.tile_pixels import TileReader
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import Balance, add_results, balance_of, render_balance
+
+_RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+_SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
 
 
 @dataclass(frozen=True)
@@ -319,3 +316,69 @@ def _balance(
     )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance
+
+
+#: Columns that still have a meaning if the exposure of an area's total is unknown.
+
+
+def blank_unknown(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:
+    """Leave only the rates of areas whose number tested, or whose exposure, is unknown.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`pipeline.products.areas.tabulate_areas`; computed for one person tested, or
+        for the people of the pixels.
+    store : BagStore
+        The areas, in the same order.
+    """
+    known = store.known_trials & store.known_exposure
+    blank = [column for column in table.columns if column not in (*_RATES, "people")]
+    return table.assign(
+        people=table["people"].where(store.known_exposure),
+        **{column: table[column].where(known) for column in blank},
+    )
+
+
+def sum_draws(draws: AreaDraws, store: BagStore, interval: float) -> dict[str, Any]:
+    """Sum the joint draws over the areas without a count.
+
+    Returns
+    -------
+    dict
+        ``n`` areas and their ``people``; ``expected`` cases with the ends ``lower`` and ``upper``
+        of the central ``interval`` of the joint posterior; ``count_lower`` and ``count_upper``, the
+        predictive interval of the count itself. Empty if every area has a count. The sums are None
+        if the number tested is unknown in one.
+    """
+    chosen = ~store.in_training[draws.bag]
+    if not chosen.any():
+        return {}
+    known_exposure = store.known_exposure[draws.bag[chosen]].all()
+    if not (known_exposure and store.known_trials[draws.bag[chosen]].all()):
+        people = float(draws.people[chosen].sum()) if known_exposure else None
+        return {"n": int(chosen.sum()), **dict.fromkeys(_SUMS), "people": people}
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(draws.expected[:, chosen].sum(axis=1), tails)
+    count_lower, count_upper = np.quantile(draws.counts[:, chosen].sum(axis=1), tails)
+    return {
+        "n": int(chosen.sum()),
+        "people": float(draws.people[chosen].sum()),
+        "expected": float(draws.mean[chosen].sum()),
+        "lower": float(lower),
+        "upper": float(upper),
+        "count_lower": float(count_lower),
+        "count_upper": float(count_upper),
+    }
+
+
+def sum_labels(table: pd.DataFrame) -> dict[str, Any]:
+    """Return number ``n`` and ``expected`` positives of the areas without a label, if any."""
+    rows = table[~table["in_training"]]
+    return {"n": len(rows), "expected": float(rows["probability"].sum())} if len(rows) else {}
+
+
+def log_without_counts(config: Config, found: dict[str, Any], progress: Progress) -> None:
+    """Log the result of `sum_draws` or `sum_labels`."""
+    if found:
+        progress.log(f"predict: {config.response_kind.expected_elsewhere(found)}")

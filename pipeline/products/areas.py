@@ -134,26 +134,42 @@ def draw_areas(
 
     def draw(number: int, part: Any) -> AreaDraws:
         prediction = predict_areas(model, part, functions, observed=observed, factors=factors)
-        # A generator for each block: the noise depends neither on threads nor on other blocks.
-        counts = prediction.observed(np.random.default_rng([seed, 2, number])).draws
-        # With trials the aggregate is a probability: its rate is per person tested.
-        tested = part.trials if prediction.likelihood.needs_trials else None
-        weight = np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1])
         y = np.asarray(part.y, dtype=np.float64)
         seen = np.isfinite(y)  # areas without a count have no density
         log_density = np.asarray(prediction.log_density(np.where(seen, y, 0.0)), dtype=np.float64)
-        return AreaDraws(
-            bag=np.asarray(part.bag, dtype=np.int64),
-            y=y,
-            people=weight,
-            mean=prediction.mean * (1.0 if tested is None else tested),
-            expected=prediction.draws * (1.0 if tested is None else tested),
-            counts=np.asarray(counts, dtype=np.float64),
-            log_density=np.where(seen, log_density, np.nan),
-            tested=np.full(weight.shape, np.nan) if tested is None else tested,
-        )
+        return block_draws(part, prediction, np.where(seen, log_density, np.nan), (seed, number))
 
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
+
+
+def block_draws(
+    part: Any, prediction: Any, log_density: np.ndarray, seed: tuple[int, int]
+) -> AreaDraws:
+    """Return the draws of a block's areas, with their noise.
+
+    Parameters
+    ----------
+    part : BagBlock
+    prediction : BagPrediction
+        From :func:`predict_areas`.
+    log_density : (n_bag,) float64 array
+    seed : tuple of int
+        Of the run, and the number of the block: the noise depends neither on threads nor on other
+        blocks.
+    """
+    counts = prediction.observed(np.random.default_rng([seed[0], 2, seed[1]])).draws
+    # With trials the aggregate is a probability: its rate is per person tested.
+    tested = part.trials if prediction.likelihood.needs_trials else None
+    return AreaDraws(
+        bag=np.asarray(part.bag, dtype=np.int64),
+        y=np.asarray(part.y, dtype=np.float64),
+        people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
+        mean=prediction.mean * (1.0 if tested is None else tested),
+        expected=prediction.draws * (1.0 if tested is None else tested),
+        counts=np.asarray(counts, dtype=np.float64),
+        log_density=log_density,
+        tested=tested,
+    )
 
 
 def predict_areas(

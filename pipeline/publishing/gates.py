@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,95 +49,86 @@ def check_gates(config: Config, before: Path | None) -> list[Check]:
         One for each configured gate, and by default one for each scheme of ``evaluate.schemes``:
         whether the map is better than one rate for the whole country.
     """
+    return list(_checks(config, before))
+
+
+def _checks(config: Config, before: Path | None) -> Iterator[Check]:
     gates, out = config.gates, config.output.dir
     report = read_json(out / EVALUATION.file)
     stages = read_json(out / "work" / "stages.json")
-    checks = []
     if gates.converged:
         converged = stages.get("fit", {}).get("summary", {}).get("converged")
-        checks.append(
-            _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
-        )
+        yield _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
     held_out = report.get("held_out", {}).get(gates.scheme, {})
     score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
     if gates.min_gain is not None:
         gain = None if score is None or constant is None else constant - score
         least = gates.min_gain
-        checks.append(
-            _check(
-                "held-out gain",
-                gain,
-                f"at least {least:g} nats an area",
-                lambda v: v >= least,
-                f"gain over a constant rate on held-out areas ({gates.scheme}) is {_say(gain)} "
-                f"nats an area, at least {least:g} required",
-                "evaluate.schemes",
-            )
+        yield _check(
+            "held-out gain",
+            gain,
+            f"at least {least:g} nats an area",
+            lambda v: v >= least,
+            f"gain over a constant rate on held-out areas ({gates.scheme}) is {_say(gain)} "
+            f"nats an area, at least {least:g} required",
+            "evaluate.schemes",
         )
     if gates.min_correlation is not None:
         value, lowest = _association(held_out.get("model")), gates.min_correlation
-        checks.append(
-            _check(
-                "held-out correlation",
-                value,
-                f"at least {lowest:g}",
-                lambda v: v >= lowest,
-                f"correlation on held-out areas ({gates.scheme}) is {_say(value)}, at least "
-                f"{lowest:g} required",
-                "evaluate.schemes",
-            )
+        yield _check(
+            "held-out correlation",
+            value,
+            f"at least {lowest:g}",
+            lambda v: v >= lowest,
+            f"correlation on held-out areas ({gates.scheme}) is {_say(value)}, at least "
+            f"{lowest:g} required",
+            "evaluate.schemes",
         )
     if gates.coverage is not None:
         least, largest = gates.coverage
         level = f"{config.output.interval:g}"
         totals = config.response_kind.totals
         covered = (held_out.get("model") or {}).get("intervals", {}).get(level, {}).get("coverage")
-        checks.append(
-            _check(
-                "coverage",
-                covered,
-                f"{least:g} to {largest:g}",
-                lambda v: least <= v <= largest,
-                f"intervals of {level} contain {_say(covered)} of the held-out {totals} "
-                f"({gates.scheme}), {least:g} to {largest:g} required",
-                "evaluate.schemes",
-            )
+        yield _check(
+            "coverage",
+            covered,
+            f"{least:g} to {largest:g}",
+            lambda v: least <= v <= largest,
+            f"intervals of {level} contain {_say(covered)} of the held-out {totals} "
+            f"({gates.scheme}), {least:g} to {largest:g} required",
+            "evaluate.schemes",
         )
-    checks += _label_checks(config, held_out.get("model") or {})
+    yield from _label_checks(config, held_out.get("model") or {})
     if gates.pixel_coverage is not None:
-        checks.append(_pixel_coverage(report, gates.pixel_coverage, config.output.interval))
+        yield _pixel_coverage(report, gates.pixel_coverage, config.output.interval)
     absent = stages.get("ingest", {}).get("summary", {}).get("areas_without_counts", {})
     if absent or "min_counted" in gates.model_fields_set:
         fewest = gates.min_counted
         counted = 1.0 - absent.get("share", 0.0) if "ingest" in stages else None
-        checks.append(
-            _check(
-                "areas with counts",
-                counted,
-                f"at least {fewest:g}",
-                lambda v: v >= fewest,
-                f"{_say(counted)} of the areas have a count, at least {fewest:g} required",
-                "",
-            )
+        yield _check(
+            "areas with counts",
+            counted,
+            f"at least {fewest:g}",
+            lambda v: v >= fewest,
+            f"{_say(counted)} of the areas have a count, at least {fewest:g} required",
+            "",
         )
     if gates.max_change is not None and before is not None:
         per = config.output.rate_per  # the published map may have another unit
         scale = per / read_json(before / "version.json").get("rate_per", per)
         change, limit = map_change(before, out, scale), gates.max_change
-        checks.append(
-            _check(
-                "change",
-                change,
-                f"at most {limit:g}",
-                lambda v: v <= limit,
-                f"the map changed by {_say(change)} from {before.name}, at most {limit:g} allowed",
-                "the grid",
-            )
+        yield _check(
+            "change",
+            change,
+            f"at most {limit:g}",
+            lambda v: v <= limit,
+            f"the map changed by {_say(change)} from {before.name}, at most {limit:g} allowed",
+            "the grid",
         )
-    return checks + _better_than_constant(config, report, absent.get("share"))
+    yield from _better_than_constant(config, report, absent.get("share"))
 
 
-def _label_checks(config: Config, scores: dict[str, Any]) -> list[Check]:
+def _label_checks(config: Config, scores: dict[str, Any]) -> Iterator[Check]:
     """Check what held-out areas with labels say of the probabilities themselves."""
     gates = config.gates
     error = (scores.get("calibration") or {}).get("error")
@@ -145,28 +136,23 @@ def _label_checks(config: Config, scores: dict[str, Any]) -> list[Check]:
         ("log loss", "max_log_loss", gates.max_log_loss, scores.get("log_loss")),
         ("calibration error", "max_calibration_error", gates.max_calibration_error, error),
     )
-    checks = []
     for name, key, most, value in measured:
         if most is None:
             continue
         why = config.response_kind.without.get(f"gates.{key}")
         if why is not None:
             said = f"held-out {name}: {why}; remove gates.{key}"
-            checks.append(Check(f"held-out {name}", None, f"at most {most:g}", False, said))
+            yield Check(f"held-out {name}", None, f"at most {most:g}", False, said)
             continue
         limit = float(most)
-        checks.append(
-            _check(
-                f"held-out {name}",
-                value,
-                f"at most {most:g}",
-                limit.__ge__,
-                f"{name} of held-out areas ({gates.scheme}) is {_say(value)}, at most {most:g} "
-                "allowed",
-                "evaluate.schemes",
-            )
+        yield _check(
+            f"held-out {name}",
+            value,
+            f"at most {most:g}",
+            limit.__ge__,
+            f"{name} of held-out areas ({gates.scheme}) is {_say(value)}, at most {most:g} allowed",
+            "evaluate.schemes",
         )
-    return checks
 
 
 def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interval: float) -> Check:
@@ -215,7 +201,7 @@ def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interva
 
 def _better_than_constant(
     config: Config, report: dict[str, Any], absent: float | None
-) -> list[Check]:
+) -> Iterator[Check]:
     """Check that the map beats one rate by every scheme asked for.
 
     Where areas are left out the answer must be ``yes``: of 100 maps of shuffled counts 7 had a
@@ -237,8 +223,7 @@ def _better_than_constant(
     off = "set gates.better_than_constant: false"
     if asked is True and not schemes:
         why = f"was not measured; set evaluate.schemes: [area, block], or {off}"
-        return [Check(KEY, None, "yes", False, f"{KEY}: {why}")]
-    checks = []
+        yield Check(KEY, None, "yes", False, f"{KEY}: {why}")
     for scheme in schemes:
         gate = f"better than a constant {SCHEMES[scheme]}"
         found = (report.get(KEY) or {}).get(scheme) or {}
@@ -250,7 +235,7 @@ def _better_than_constant(
             again, add = "run `disagg evaluate` again", f"add {scheme} to evaluate.schemes"
             why = found.get("reason") or (again if scheme in config.evaluate.schemes else add)
             said = f"{gate}: was not measured; {why}, or {off}"
-            checks.append(Check(gate, None, about, False, said))
+            yield Check(gate, None, about, False, said)
             continue
         # A gain of plus or minus infinity has no number in JSON; the answer has what it means.
         size = "infinite" if gain is None else f"{gain:+.3g}"
@@ -272,8 +257,7 @@ def _better_than_constant(
         if answer == "unclear":
             about += " (unclear: the 90 % interval has 0)"
         value = found.get("better") if gain is None else gain
-        checks.append(Check(gate, value, about, passed, "" if passed else said))
-    return checks
+        yield Check(gate, value, about, passed, "" if passed else said)
 
 
 def map_change(before: Path, after: Path, scale: float = 1.0) -> float | None:

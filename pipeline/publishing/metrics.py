@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,26 @@ if TYPE_CHECKING:
     from pipeline.publishing.publish import Publication
 
 
+@dataclass
 class RunMetrics:
-    """Metrics that a run collects, to be written at its end."""
+    """Metrics that a run collects, to be written at its end.
 
-    def __init__(self) -> None:
-        self.outcome = "failed"
-        self.stages: dict[str, tuple[float, bool]] = {}
-        self.gates: dict[str, float] = {}
-        self.alerts_failed = 0
+    Attributes
+    ----------
+    outcome : str
+        One of `OUTCOMES`.
+    stages : dict of str to (float, bool)
+        Seconds of each stage, and whether it was skipped.
+    gates : dict of str to float
+        Measured value of each gate.
+    alerts_failed : int
+        Notifications that reached nobody.
+    """
+
+    outcome: str = "failed"
+    stages: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    gates: dict[str, float] = field(default_factory=dict)
+    alerts_failed: int = 0
 
     def add(self, result: Mapping[str, Any]) -> None:
         """Add a finished stage."""
@@ -63,16 +76,7 @@ def recorded_metrics(config: Config, on_error: Callable[[str], None]) -> Iterato
         metrics.outcome = "cancelled"
         raise
     finally:
-        errors = record_run(
-            config,
-            metrics.outcome,
-            time.monotonic() - start,
-            metrics.stages,
-            _version(config),
-            metrics.gates,
-            metrics.alerts_failed,
-        )
-        for error in errors:
+        for error in record_run(config, metrics, time.monotonic() - start, _version(config)):
             on_error(error)
 
 
@@ -96,31 +100,18 @@ OUTCOMES = (
 
 
 def record_run(
-    config: Config,
-    outcome: str,
-    seconds: float,
-    stages: Mapping[str, tuple[float, bool]],
-    version: int | None = None,
-    gates: Mapping[str, float] | None = None,
-    alerts_failed: int = 0,
+    config: Config, run: RunMetrics, seconds: float, version: int | None = None
 ) -> list[str]:
     """Write or push the metrics of a finished run.
 
     Parameters
     ----------
     config : Config
-    outcome : str
-        One of `OUTCOMES`.
+    run : RunMetrics
     seconds : float
         Wall time of the run.
-    stages : mapping of str to (float, bool)
-        Seconds of each stage, and whether it was skipped.
     version : int, optional
         Number of the current version.
-    gates : mapping of str to float, optional
-        Measured value of each gate.
-    alerts_failed : int, optional
-        Notifications that reached nobody.
 
     Returns
     -------
@@ -131,7 +122,7 @@ def record_run(
     if metrics.textfile is None and metrics.pushgateway is None:
         return []
     troubles = []
-    registry = _registry(config, outcome, seconds, stages, version, gates or {}, alerts_failed)
+    registry = _registry(config, run, seconds, version)
     if metrics.textfile is not None:
         from prometheus_client import write_to_textfile
 
@@ -153,13 +144,7 @@ def record_run(
 
 
 def _registry(
-    config: Config,
-    outcome: str,
-    seconds: float,
-    stages: Mapping[str, tuple[float, bool]],
-    version: int | None,
-    gates: Mapping[str, float],
-    alerts_failed: int,
+    config: Config, run: RunMetrics, seconds: float, version: int | None
 ) -> CollectorRegistry:
     from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -171,26 +156,26 @@ def _registry(
 
     runs = Counter("disagg_runs", "Runs by outcome", ("map", "outcome"), registry=registry)
     for each in OUTCOMES:
-        runs.labels(config.name, each).inc(before.get(each, 0.0) + (each == outcome))
+        runs.labels(config.name, each).inc(before.get(each, 0.0) + (each == run.outcome))
     now = time.time()
     gauge("last_run_timestamp_seconds", "When the last run ended").labels(config.name).set(now)
     good = gauge("last_good_run_timestamp_seconds", "When a run last ended well")
-    if outcome in ("published", "unchanged", "finished", "superseded"):
+    if run.outcome in ("published", "unchanged", "finished", "superseded"):
         good.labels(config.name).set(now)
     elif "good" in before:
         good.labels(config.name).set(before["good"])
     gauge("last_run_seconds", "Wall time of the last run").labels(config.name).set(seconds)
     dead = gauge("alerts_failed", "Notifications of the last run that reached nobody")
-    dead.labels(config.name).set(alerts_failed)
+    dead.labels(config.name).set(run.alerts_failed)
     took = gauge("stage_seconds", "Seconds of a stage in the last run", ("stage",))
     skipped = gauge("stage_skipped", "1 where a stage was up to date", ("stage",))
-    for name, (stage_seconds, was_skipped) in stages.items():
+    for name, (stage_seconds, was_skipped) in run.stages.items():
         took.labels(config.name, name).set(0.0 if was_skipped else stage_seconds)
         skipped.labels(config.name, name).set(float(was_skipped))
     if version is not None:
         gauge("version", "Number of the current version").labels(config.name).set(version)
     measured = gauge("gate", "What a gate measured in the last run", ("gate",))
-    for name, value in gates.items():
+    for name, value in run.gates.items():
         measured.labels(config.name, name).set(value)
     return registry
 

@@ -439,7 +439,7 @@ class Response:
         Parameters
         ----------
         found : mapping
-            From :mod:`pipeline.prediction.without_counts`.
+            From :mod:`pipeline.prediction.one_map`.
         """
         if found["expected"] is None:
             return f"rates of {found['n']:,} areas without a count"

@@ -6,16 +6,12 @@ totals, ``evaluation.json`` has it under ``balance``. Where a number is not know
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
+from pipeline.core.text_tables import text_console, text_table
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_file
 
@@ -23,7 +19,6 @@ Balance = dict[str, Any]
 
 #: Where predict leaves the balance for evaluate, in the output directory.
 BALANCE = "work/balance.json"
-WIDTH = 100  # columns of the text table
 MODEL = "work/model/arrays.npz"  # the model's description has times of its own
 
 #: Rows of people: key, words, and whether the row is a part of the one above it.
@@ -151,16 +146,10 @@ def made_of(out: Path, store: Any) -> dict[str, str]:
 def render_balance(balance: Balance, title: str) -> str:
     """Write a balance as a text table; numbers that are 0 or not known have no row of parts."""
     unit = "people" if balance["unit"] == "people" else "km2"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    table.add_column(unit, justify="right")
-    table.add_column(balance["cases"].get("unit", "cases"), justify="right")
+    table = text_table(title, unit, balance["cases"].get("unit", "cases"))
     for words, part, *row in balance_rows(balance):
         table.add_row(("  " if part else "") + words, *(_number(value) for value in row))
-    # Names and units of users are no markup.
-    console = Console(
-        file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, markup=False
-    )
+    console = text_console()
     console.print(table)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())

@@ -36,13 +36,6 @@ SMALL = Design("linear", 20, n_side=18)
 # -- the simulator -----------------------------------------------------------------------------
 
 
-def test_matern_has_its_closed_forms():
-    r = np.array([0.0, 0.3, 1.0, 4.0, 20.0])
-    h = np.sqrt(3.0) * r / 2.5
-    np.testing.assert_allclose(matern(r, 2.5, 1.5), (1 + h) * np.exp(-h), rtol=1e-10)
-    np.testing.assert_allclose(matern(r, 2.5, 0.5), np.exp(-r / 2.5), rtol=1e-10)
-
-
 @pytest.mark.parametrize("smoothness", [1.0, 1.5])
 def test_matern_is_the_transform_of_its_spectrum(smoothness):
     """In the plane the spectrum is (2 nu / l^2 + w^2)^-(nu + 1), up to a factor."""

@@ -16,7 +16,7 @@ def test_every_figure_is_made(tmp_path, monkeypatch, capsys):
     strict.install(monkeypatch)
     monkeypatch.setattr(gpu, "STEP_BAGS", 4)
     monkeypatch.setattr(gpu, "DEVICE_PIXELS", 1500)
-    sizes = ["--pixels", "4000", "--landmarks", "20", "--epoch-pixels", "9700", "--repeats", "1"]
+    sizes = ["--pixels", "4000", "--inducing", "20", "--epoch-pixels", "9700", "--repeats", "1"]
     monkeypatch.setattr(sys, "argv", ["gpu.py", *sizes, "--results", str(tmp_path)])
     gpu.main()
     result = json.loads((tmp_path / "gpu.json").read_text())

@@ -3,6 +3,7 @@ import pytest
 import rasterio
 from affine import Affine
 
+from tests.geo.web import serving
 from tests.real_data import MADAGASCAR
 
 
@@ -39,3 +40,11 @@ def madagascar():
     if not MADAGASCAR.is_dir():
         pytest.skip(f"real data not found: no {MADAGASCAR} (set DISAGG_SHARED_DATA)")
     return MADAGASCAR
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """Serve a folder."""
+    folder = tmp_path_factory.mktemp("web")
+    with serving(folder / "www", folder / "log") as server:
+        yield server

@@ -8,6 +8,22 @@ import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
 
+#: Kernels of every shape, with and without space, added and multiplied.
+KERNELS = (
+    "additive",
+    "rbf",
+    "matern12(space) + linear",
+    "matern52(x) * rbf(space) + ard",
+    "matern32(x)",
+    "rbf + constant",
+)
+
+
+def objective(model, state, bags, n_bag=None):
+    """Return a model's objective of bags as one block; as half of all, if not given how many."""
+    stats, _ = model.block_stats(model.block_params(state), bags, None)
+    return model.objective(state, stats, n_bag or 2 * bags.n_bag)
+
 
 def differences(value: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-6):
     """Return central differences by each entry, in the shape of ``at``."""

@@ -12,13 +12,16 @@ from models.core.errors import BagsError, ParameterError
 from models.core.protocol import override
 from models.mil.data.calibration import Recalibration
 from models.mil.data.inner_folds import Rounds, Settings
-from models.mil.data.left_out import left_out_log_probability
 from models.training.estimator import Estimator
 
 if TYPE_CHECKING:
     from models.core.block import BagBlock
     from models.likelihoods.prediction import Prediction
     from models.likelihoods.probability import Probability, ProbabilityDraws
+from scipy.special import logsumexp
+
+from models.core.errors import UnsupportedError
+from models.likelihoods.probability import Probability, ProbabilityDraws, label_log_density
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -177,3 +180,24 @@ class InnerFits(Estimator):
         """Return the parameter by which ``y`` is no label of 0 and 1; empty where it is one."""
         named = self.unlabelled.items()
         return next((name for name, values in named if getattr(self, name) in values), "")
+
+
+def left_out_log_probability(y: np.ndarray, predicted: Any) -> np.ndarray:
+    """Return the log probability of each label given the other bags: (n_bag,), nats.
+
+    Parameters
+    ----------
+    y : (n_bag,)
+        Labels of the bags, 0 or 1, that the model was fitted to.
+    predicted : ProbabilityDraws or Probability
+        The model's own distribution of their probabilities.
+    """
+    if isinstance(predicted, ProbabilityDraws):
+        log_p = label_log_density(np.asarray(y)[None, :], predicted.draws)
+        return np.asarray(np.log(log_p.shape[0]) - logsumexp(-log_p, axis=0))
+    if isinstance(predicted, Probability) and predicted.link == "logistic":
+        # 1 / sigma(t f) = 1 + e^(-t f), and e^(-t f) is log-normal.
+        sign = 2.0 * np.asarray(y) - 1.0
+        return np.asarray(-np.logaddexp(0.0, -sign * predicted.m + 0.5 * predicted.s))
+    msg = f"{type(predicted).__name__} has no draws of a posterior; choose settings with tune=True"
+    raise UnsupportedError(msg)

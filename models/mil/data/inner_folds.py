@@ -222,7 +222,7 @@ def choose(
 
 
 def _by_weights(model: Classifier, rounds: Rounds, fitter: Fitter) -> list[Candidate]:
-    """Choose by :mod:`models.mil.data.left_out`: each candidate is fitted once, to all bags."""
+    """Choose by what is said of left-out bags: each candidate is fitted once, to all bags."""
 
     def score(candidate: Classifier, number: int) -> np.ndarray:
         fitter.fit(candidate, None, f"choice-{number}")

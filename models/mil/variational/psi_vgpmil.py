@@ -70,8 +70,8 @@ class PsiVGPMIL(ClosedFormClassifier):
         See :func:`models.gp.kernel_text.parse_kernel`.
     variance : float or "auto"
         Prior variance of ``f`` about the intercept; where it starts if it is learnt. ``auto``
-        chooses among 1, 5 and 25 by :mod:`left_out` (1 where the kernel is learnt, or
-        the density is another, whose ``P(T | f)`` lacks ``log Z``).
+        chooses among 1, 5 and 25 by :func:`models.mil.data.inner_fits.left_out_log_probability` (1
+        where the kernel is learnt, or the density is another, whose ``P(T | f)`` lacks ``log Z``).
     lengthscale : float or "auto"
         Length-scale of the features, in roots of their number (the paper starts at 1, with the
         features in deviations); where it starts if it is learnt. ``auto`` chooses among 1, 1/2 and

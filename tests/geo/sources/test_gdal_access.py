@@ -14,16 +14,8 @@ from geo.core.trust import Trust, trusting
 from geo.sources.input_files import input_files
 from geo.sources.raster import RasterSource
 from geo.sources.registry import open_source
-from tests.geo.web import serving
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("web")
-    with serving(folder / "www", folder / "log") as server:
-        yield server
 
 
 def tif(path, values=VALUES, **options):

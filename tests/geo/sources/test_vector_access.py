@@ -13,14 +13,6 @@ import shapely
 from geo.core.errors import InputError
 from geo.sources.boundary import read_areas
 from geo.sources.boundary_formats import read_vector
-from tests.geo.web import serving
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("web")
-    with serving(folder / "www", folder / "log") as server:
-        yield server
 
 
 @pytest.fixture

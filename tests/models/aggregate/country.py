@@ -10,6 +10,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammaln
 
 from models import Bags
+from models.aggregate.profile_bound import ProfileBound
+from models.training.few_pixels import asked
 
 
 def country(seed=0, side=24, n_area=16, cases=19.0, range_=5.0, sd=0.5):
@@ -103,3 +105,12 @@ def widened(state, root=0.3):
     """Return a state whose ``q`` is not as narrow as a fit's start: its deviation there."""
     wide = np.log(root) * np.eye(state.params["root"].shape[0])
     return replace(state, params={**state.params, "root": wide})
+
+
+def profile_of(model, bags):
+    """Return the profile bound of a model of bags."""
+    return ProfileBound(
+        model,
+        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
+        bags.n_bag,
+    )

@@ -10,14 +10,12 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from models import Bags, VBAgg
-from models.aggregate.profile_bound import ProfileBound
 from models.core.block import BagBlock
 from models.core.thinning import thinned_block
 from models.gp.priors import LARGE_SHARE, TAIL, log_prior_noise, unit_of
 from models.likelihoods.registry import find_likelihood
 from models.training.executor import BagsSource
-from models.training.few_pixels import asked
-from tests.models.aggregate.country import matern32
+from tests.models.aggregate.country import matern32, profile_of
 
 KERNEL = "linear(x) + matern32(space)"
 SD_PIXEL, SD_AREA = 0.8, 0.5
@@ -45,14 +43,6 @@ def start(bags, **settings):
     model = VBAgg(likelihood="normal", kernel=KERNEL, **settings)
     rng = np.random.default_rng(0)
     return model, model.init(BagsSource(bags, 0).summary(rng), rng)
-
-
-def profile_of(model, bags):
-    return ProfileBound(
-        model,
-        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
-        bags.n_bag,
-    )
 
 
 def test_the_default_has_it_and_false_is_the_model_before():

@@ -10,10 +10,8 @@ from scipy.spatial.distance import cdist
 
 from models import VBAgg
 from models.aggregate import moment_matching
-from models.aggregate.profile_bound import ProfileBound
 from models.training.executor import BagsSource
-from models.training.few_pixels import asked
-from tests.models.aggregate.country import Dense, country, matern32
+from tests.models.aggregate.country import Dense, country, matern32, profile_of
 from tests.plain import plain
 
 KERNEL = "ridge + matern32(space)"
@@ -31,11 +29,7 @@ def setting():
     model = plain(VBAgg, kernel=KERNEL, link="exp", pair_pixels=10**6, integrate="none")
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
-    profile = ProfileBound(
-        model,
-        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
-        bags.n_bag,
-    )
+    profile = profile_of(model, bags)
     return bags, state, profile
 
 

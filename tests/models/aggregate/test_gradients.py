@@ -13,17 +13,8 @@ from models.gp.sparse_gp import Whitened
 from models.training.executor import BagsSource
 from models.training.loop import start_training
 from tests.models.aggregate.country import widened
-from tests.models.differences import check_gradient
+from tests.models.differences import KERNELS, check_gradient, objective
 from tests.plain import plain
-
-KERNELS = (
-    "additive",
-    "rbf",
-    "matern12(space) + linear",
-    "matern52(x) * rbf(space) + ard",
-    "matern32(x)",
-    "rbf + constant",
-)
 
 
 def _disturbed(model, bags, seed=1):
@@ -36,20 +27,15 @@ def _disturbed(model, bags, seed=1):
     return replace(state, params=params)
 
 
-def _objective(model, state, bags):
-    stats, _ = model.block_stats(model.block_params(state), bags, None)
-    return model.objective(state, stats, 2 * bags.n_bag)
-
-
 def _check_gradient(model, bags, monkeypatch):
     monkeypatch.setattr(pixel_pass, "ROWS", 10)  # several tiles
     monkeypatch.setattr(bag_variance, "PAIRS", 8)
     state = _disturbed(model, bags)
 
     def value(params):
-        return _objective(model, replace(state, params=params), bags).bound
+        return objective(model, replace(state, params=params), bags).bound
 
-    check_gradient(value, state.params, _objective(model, state, bags).grad)
+    check_gradient(value, state.params, objective(model, state, bags).grad)
 
 
 WEAK, EFFECT = {"priors": "weak"}, {"priors": "weak", "area_effect": True}
@@ -89,9 +75,9 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences(
 def test_making_the_kernel_again_changes_no_gradient(bags, monkeypatch):
     model = plain(VBAgg, link="exp", kernel="additive", n_inducing=7)
     state = _disturbed(model, bags)
-    kept = _objective(model, state, bags).grad
+    kept = objective(model, state, bags).grad
     monkeypatch.setattr(pixel_pass, "KEEP", 0)
-    again = _objective(model, state, bags).grad
+    again = objective(model, state, bags).grad
     for name in kept:
         np.testing.assert_array_equal(kept[name], again[name])
 
@@ -101,7 +87,7 @@ def test_natural_gradient_is_the_fisher_preconditioned_gradient(link, bags):
     # With a tiny step, (d mean, d cov) = Fisher^-1 (grad): cov g_mean and 2 cov g_cov cov.
     model = plain(VBAgg, link=link, kernel="additive", n_inducing=5)
     state = _disturbed(model, bags)
-    at = _objective(model, state, bags)
+    at = objective(model, state, bags)
     before = Whitened(state.params["v_mean"], state.params["root"])
     cov = before.factor() @ before.factor().T
     full_cov = at.d_cov - 0.5 * np.eye(5) + 0.5 * np.linalg.inv(cov)

@@ -10,15 +10,14 @@ from scipy.optimize import minimize
 
 from models import Bags, VBAgg
 from models.aggregate import profile_bound
-from models.aggregate.profile_bound import ProfileBound, constant_values
+from models.aggregate.profile_bound import constant_values
 from models.aggregate.site_evidence import SiteEvidence
 from models.core.errors import NumericalError
 from models.gp.kernel_model import whitened
 from models.gp.priors import log_prior, log_prior_level
 from models.gp.sparse_gp import factor_of
 from models.training.executor import BagsSource
-from models.training.few_pixels import asked
-from tests.models.aggregate.country import country
+from tests.models.aggregate.country import country, profile_of
 from tests.plain import plain
 
 SETTINGS = {
@@ -42,11 +41,7 @@ def _profile(bags=None, **settings):
     model = plain(VBAgg, **{"link": "exp", "priors": "weak", "integrate": "none", **settings})
     source, rng = BagsSource(bags, 0), np.random.default_rng(0)
     state = model.init(source.summary(rng), rng)
-    profile = ProfileBound(
-        model,
-        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
-        bags.n_bag,
-    )
+    profile = profile_of(model, bags)
     return model, state, profile
 
 

@@ -20,10 +20,9 @@ from models.aggregate.quasi_newton import (
 from models.core.errors import NumericalError
 from models.core.persist import state_arrays, state_from
 from models.training.executor import BagsSource, ThreadExecutor
-from models.training.few_pixels import asked
 from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
-from tests.models.aggregate.country import country
+from tests.models.aggregate.country import country, profile_of
 from tests.plain import plain
 
 WHOLE_RUNS = True
@@ -39,14 +38,6 @@ def bags():
 def _model(**settings):
     fixed = {"kernel": KERNEL, "link": "exp", "priors": "weak", "integrate": "none"}
     return plain(VBAgg, **{**fixed, **settings})
-
-
-def _profile(model, bags):
-    return ProfileBound(
-        model,
-        lambda at, slopes: model.block_stats(asked(model, at, slopes=slopes), bags, None)[0],
-        bags.n_bag,
-    )
 
 
 def _fitted_from(model, bags, state, max_epochs=300, n_thread=1):
@@ -74,7 +65,7 @@ def _start(model, bags):
 def test_a_fit_ends_at_the_optimum_that_another_optimiser_finds(bags):
     model = _model(area_effect=True)
     start = _start(model, bags)
-    profile = _profile(model, bags)
+    profile = profile_of(model, bags)
     phi = profile.pack(start.params)
     last = [start]
 
@@ -101,7 +92,7 @@ def test_members_stand_where_hyperparameters_were_drawn(priors, bags):
     training = _fitted_from(model, bags, _start(model, bags))
     members, memory = training.state.members, training.state.memory
     assert members["weight"] == pytest.approx(np.full(6, 1 / 6))
-    profile = _profile(model, bags)
+    profile = profile_of(model, bags)
     mode = profile.pack(training.state.params)
     rows = [
         profile.pack({**training.state.params, **{k: v[n] for k, v in members.items()}})
@@ -223,7 +214,7 @@ def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
     assert thinned.converged
     assert thinned.history[-1]["bound"] == pytest.approx(exact.history[-1]["bound"], abs=0.1)
     # Members: each q is at its best on all pixels.
-    profile = _profile(model, bags)
+    profile = profile_of(model, bags)
     for number in range(4):
         own = {k: v[number] for k, v in thinned.state.members.items() if k != "weight"}
         state = replace(thinned.state, params={**thinned.state.params, **own})

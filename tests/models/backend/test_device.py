@@ -24,16 +24,9 @@ from models.gp import bag_variance, evidence_pass, pathwise, pixel_pass
 from models.training.executor import BagsSource
 from models.training.loop import start_training
 from tests.models.backend import strict_cupy as strict
+from tests.models.differences import KERNELS
 from tests.plain import plain
 
-KERNELS = (
-    "additive",
-    "rbf",
-    "matern12(space) + linear",
-    "matern52(x) * rbf(space) + ard",
-    "matern32(x)",
-    "rbf + constant",
-)
 ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devices() else [])]
 
 

@@ -13,15 +13,8 @@ from models.gp import pixel_pass
 from models.gp.kernel_text import parse_kernel
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training
+from tests.models.differences import KERNELS
 from tests.plain import plain
-
-KERNELS = (
-    "additive",
-    "rbf",
-    "matern12(space) + linear",
-    "matern52(x) * rbf(space) + ard",
-    "matern32(x)",
-)
 
 
 def _setting(text="additive", n_pix=61, n_ind=17, seed=0):

@@ -14,7 +14,7 @@ from models.gp.scaling import scaled_inputs
 from models.likelihoods.observation import Observation
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
-from tests.models.differences import check_gradient
+from tests.models.differences import check_gradient, objective
 from tests.plain import plain
 
 COMBINATIONS = [
@@ -52,11 +52,6 @@ def _model(likelihood="poisson", link="exp", **changed):
     return plain(VBAgg, likelihood=likelihood, link=link, estimator="monte_carlo", **given)
 
 
-def _objective(model, state, bags):
-    stats, _ = model.block_stats(model.block_params(state), bags, None)
-    return model.objective(state, stats, 2 * bags.n_bag)
-
-
 #: Each law and link with one kernel, each kernel with one law.
 GRADIENTS = [(*law, KERNELS[0]) for law in COMBINATIONS]
 GRADIENTS += [("poisson", "exp", False, kernel) for kernel in KERNELS[1:]]
@@ -72,9 +67,9 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences_of_the_same_
     state = _state(model, bags)
 
     def value(params):
-        return _objective(model, replace(state, params=params), bags).bound
+        return objective(model, replace(state, params=params), bags).bound
 
-    check_gradient(value, state.params, _objective(model, state, bags).grad, step=1e-4)
+    check_gradient(value, state.params, objective(model, state, bags).grad, step=1e-4)
 
 
 def _values(model, state, bags, steps):
@@ -164,8 +159,8 @@ def test_what_natural_steps_use_is_exact_under_the_normal_law(make_bags):
     bags = make_bags()
     model = _model("normal", "identity")
     state = _state(model, bags)
-    drawn = _objective(model, state, bags)
-    exact = _objective(model.set_params(estimator="second_order"), state, bags)
+    drawn = objective(model, state, bags)
+    exact = objective(model.set_params(estimator="second_order"), state, bags)
     np.testing.assert_allclose(drawn.d_mean, exact.d_mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(drawn.d_cov, exact.d_cov, rtol=1e-9, atol=1e-12)
 
@@ -177,7 +172,7 @@ def test_the_hessian_and_the_slope_by_the_root_agree_on_average(make_bags):
     state = _state(model, bags)
     differ = []
     for step in range(300):
-        at = _objective(model, replace(state, step=step), bags)
+        at = objective(model, replace(state, step=step), bags)
         whitened = sparse_gp.Whitened(state.params["v_mean"], state.params["root"])
         by_root = at.grad["root"] + whitened.kl_backward()[1]
         differ.append((by_root - whitened.root_adjoint(at.d_cov))[np.tril_indices(5)])
@@ -197,10 +192,10 @@ def test_draws_are_decided_by_seed_and_step(bags):
 def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkeypatch):
     model = _model()
     state = _state(model, bags)
-    kept = _objective(model, state, bags)
+    kept = objective(model, state, bags)
     for name, value in (("KEEP", 0), ("ROWS", 7)):
         monkeypatch.setattr(pathwise, name, value)
-        again = _objective(model, state, bags)
+        again = objective(model, state, bags)
         assert again.bound == pytest.approx(kept.bound, rel=1e-12)
         for key, grad in kept.grad.items():
             np.testing.assert_allclose(
@@ -233,23 +228,12 @@ def test_a_fit_by_draws_ends_near_the_deterministic_one(make_bags):
                     batch_bags=32,
                     max_epochs=stop,
                 )
-        ends.append(_objective_of_all(judge, training.state, bags))
+        ends.append(objective(judge, training.state, bags, bags.n_bag).bound)
     assert ends[1] - training.history[0]["bound"] > 30
     assert ends[0] == pytest.approx(ends[1], abs=1.5)
-
-
-def _objective_of_all(model, state, bags):
-    stats, _ = model.block_stats(model.block_params(state), bags, None)
-    return model.objective(state, stats, bags.n_bag).bound
 
 
 @pytest.mark.parametrize("text", ["linear * matern32(space)", "linear(x) * linear(space)"])
 def test_a_kernel_without_features_is_refused_at_the_start(text, bags):
     with pytest.raises(ParameterError, match="sum of products of stationary kernels"):
         _model(kernel=text).fit(bags)
-
-
-@pytest.mark.parametrize("changed", [{"n_paths": 5}, {"n_paths": 0}, {"n_features": 0}])
-def test_impossible_numbers_are_refused(changed, bags):
-    with pytest.raises(ParameterError, match=next(iter(changed))):
-        _model(**changed).fit(bags)

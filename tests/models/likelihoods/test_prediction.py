@@ -67,17 +67,6 @@ def test_draws_have_the_moments_of_the_pixels(fitted):
     assert np.mean(f.var(axis=0) / p.s) == pytest.approx(1, abs=0.04)
 
 
-def test_bag_draws_are_sums_of_the_same_functions_whatever_the_tiles(fitted):
-    model, bags = fitted
-    draws = model.sample_functions(50, np.random.default_rng(0))
-    whole = model.predict_bags(bags, draws=draws).draws
-    by_hand = np.add.reduceat(draws.rate(bags.x, bags.coords) * bags.weight, bags.offsets[:-1], 1)
-    np.testing.assert_allclose(whole, by_hand, rtol=1e-10)
-    keep = np.arange(bags.n_bag) % 2 == 0
-    half = model.predict_bags(bags.select(keep), draws=draws).draws
-    np.testing.assert_allclose(half, whole[:, keep], rtol=1e-10)
-
-
 def test_joint_draws_have_the_variance_of_the_sum(fitted):
     model, bags = fitted
     joint = model.predict_bags(bags, n_draws=4000).draws.var(axis=0)

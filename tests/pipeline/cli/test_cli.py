@@ -148,14 +148,6 @@ def test_an_interruption_is_130_and_says_how_to_go_on(project, capsys, monkeypat
     assert "Traceback" not in err
 
 
-def test_a_defect_is_1_with_a_traceback(project, capsys, monkeypatch):
-    replace_stage(monkeypatch, ZeroDivisionError("ours"))
-    assert main(["run", str(project / "run.yaml")]) == 1
-    err = capsys.readouterr().err
-    assert "Traceback" in err
-    assert "defect of disagg" in err
-
-
 def test_a_defect_of_any_command_is_json_for_machines(tmp_path, capsys, monkeypatch):
     group = typer.main.get_command(cli_main.app)
     given = tmp_path / "given.yaml"
@@ -228,11 +220,6 @@ def test_mistakes_in_the_command_are_2(arguments, says, capsys, tmp_path, monkey
     assert says in err.lower()
     assert len(err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_stage_before_its_time_says_what_to_run(project, capsys):
-    assert main(["fit", str(project / "run.yaml")]) == 2
-    assert "run `disagg ingest run.yaml` first" in capsys.readouterr().err
 
 
 def test_a_stage_on_old_inputs_says_so(project, capsys):

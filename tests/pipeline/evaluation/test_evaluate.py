@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from geo.grids.positions import Positions
 from geo.sources.raster import RasterSource
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
@@ -108,51 +107,6 @@ def test_other_data_or_folds_are_never_taken_for_these(world, tmp_path):
 # -- the truth
 
 
-class Oracle:
-    """Knows the true rate but for noise of its own stated size."""
-
-    def __init__(self, world, noise, stated):
-        self.world, self.noise, self.stated = world, noise, stated
-
-    def predict_pixels(self, x, coords):
-        row, col = np.nonzero(np.ones(self.world.grid.shape))
-        centres = Positions.of(self.world.grid, None).km(row, col)
-        known = {
-            tuple(np.round(c, 6)): t
-            for c, t in zip(centres, self.world.truth[row, col], strict=True)
-        }
-        truth = np.array([known[tuple(np.round(c, 6))] for c in coords])
-        rng = np.random.default_rng(int(1e6 * coords.sum()) % 2**32)
-        m = np.log(truth) + self.noise * rng.standard_normal(truth.shape[0])
-        return Prediction("exp", m, np.full(m.shape, self.stated**2), 1.0)
-
-
-def compare(world, noise, stated):
-    source = RasterSource(world.directory / "truth.tif")
-    return compare_with_truth(Oracle(world, noise, stated), world.store, source, [0.5, 0.9])
-
-
-def test_a_calibrated_map_covers_the_truth_at_every_level(world):
-    report = compare(world, 0.2, 0.2)
-    assert report["n_pix"] == world.store.n_pix
-    for way in ("pixels", "people"):
-        assert report[way]["coverage"]["0.5"] == pytest.approx(0.5, abs=0.1)
-        assert report[way]["coverage"]["0.9"] == pytest.approx(0.9, abs=0.06)
-        assert report[way]["log_rate"]["rmse"] == pytest.approx(0.2, abs=0.03)
-
-
-def test_a_map_too_sure_of_itself_is_found_out(world):
-    assert compare(world, 0.4, 0.05)["pixels"]["coverage"]["0.9"] < 0.3
-
-
-def test_the_true_map_is_perfect_and_better_than_the_areas_rates(world):
-    report = compare(world, 0.0, 1e-4)
-    assert report["pixels"]["log_rate"]["correlation"] == pytest.approx(1)
-    assert report["pixels"]["within_areas"]["correlation"] == pytest.approx(1)
-    assert report["people"]["rate"]["rmse"] < 1e-6
-    assert report["pixels"]["observed_rate"]["log_rate"]["rmse"] > 0.1
-
-
 def test_scores_of_pixels_by_a_second_route(world):
     report = compare_with_truth(
         world.model, world.store, RasterSource(world.directory / "truth.tif"), [0.9], one_rate=0.06
@@ -169,6 +123,13 @@ def test_scores_of_pixels_by_a_second_route(world):
     assert report["pixels"]["coverage"]["0.9"] == pytest.approx(inside.mean())
     people = np.average(inside, weights=rows.weight)
     assert report["people"]["coverage"]["0.9"] == pytest.approx(people)
+    inner = [each - np.repeat(np.add.reduceat(each, world.store.offsets[:-1]) / world.store.sizes,
+                              world.store.sizes) for each in (a, b)]  # fmt: skip
+    within = report["pixels"]["within_areas"]["correlation"]
+    assert within == pytest.approx(np.corrcoef(*inner)[0, 1])
+    rate = np.repeat(world.store.y / world.store.bag_weight, world.store.sizes)
+    observed = report["pixels"]["observed_rate"]["log_rate"]["rmse"]
+    assert observed == pytest.approx(np.sqrt(np.mean((a - np.log(rate)) ** 2)))
     one = report["people"]["one_rate"]
     assert one["rate"]["mae"] == pytest.approx(
         np.average(np.abs(truth - 0.06), weights=rows.weight)

@@ -23,9 +23,8 @@ from pipeline.config.check_schema import Check
 from pipeline.config.context import StageContext
 from pipeline.levels.area_sums import AreaSums, LevelDraws
 from pipeline.levels.level_files import GLOSSARY
-from pipeline.levels.level_share import share_on_map
 from pipeline.levels.level_tables import Observed, Summary, tabulate_level
-from pipeline.levels.levels import grid_of, log_overlaps, log_unmapped, open_levels
+from pipeline.levels.levels import grid_of, log_overlaps, log_unmapped, open_levels, share_on_map
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.products.products import layers

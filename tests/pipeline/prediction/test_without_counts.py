@@ -135,27 +135,3 @@ def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
         "code"
     )
     assert frame.geometry["M04"].equals(box(west, south, east, north))
-
-
-def test_a_run_on_an_object_store_has_them_there(files: Any, bucket: str) -> None:
-    out = f"s3://{bucket}/map"
-    del files.cases["M05"]
-    files.counts()
-    mapping = {**files.mapping(), **SMALL, "model": {"kind": "constant"}}
-    mapping |= {"output": {"dir": out, "draws": 20}}
-    mapping["storage"] = {"scratch": str(files.directory / "scratch")}
-    path = files.directory / "run.yaml"
-    path.write_text(yaml.safe_dump(mapping))
-
-    def table() -> pd.DataFrame:
-        for stage in PREDICT:
-            assert main([stage, str(path), "--quiet"]) == 0
-        (written,) = (files.directory / "scratch").rglob("areas.csv")
-        return pd.read_csv(written).set_index("code")
-
-    first = table()
-    assert list(first.index[~first["in_training"]]) == ["M05"]
-    files.cases["M05"] = "15"
-    files.counts()
-    second = table()
-    assert second["in_training"].all()

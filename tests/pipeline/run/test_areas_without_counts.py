@@ -206,22 +206,6 @@ def test_the_total_is_of_the_joint_posterior(ran):
     assert total["upper"] - total["lower"] > 2 * apart
 
 
-def test_nothing_runs_twice_and_a_damaged_store_is_made_again(ran, capsys):
-    directory, absent, _ = ran
-    config = directory / "some.yaml"
-    assert main(["run", str(config), "--json", "--quiet"]) == 0
-    stages = json.loads(capsys.readouterr().out)["stages"]
-    assert all(stage["skipped"] for stage in stages)
-    store = directory / "some/work/bags.zarr"
-    shard = next(path for path in sorted(store.rglob("*")) if path.parent.name == "0")
-    shard.write_bytes(bytes(len(shard.read_bytes())))
-    assert main(["run", str(config), "--json", "--quiet"]) == 0
-    stages = {each["name"]: each for each in json.loads(capsys.readouterr().out)["stages"]}
-    assert not stages["ingest"]["skipped"]
-    assert stages["fit"]["skipped"]
-    assert set(absent) < set(BagStore.open(store).ids)
-
-
 def test_an_incomplete_period_is_not_published_by_itself(ran):
     directory, _, _ = ran
     config = load_config(directory / "some.yaml")

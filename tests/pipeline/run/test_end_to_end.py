@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -12,26 +10,12 @@ import pytest
 import rasterio
 from rio_cogeo.cogeo import cog_validate
 
-from pipeline.cli.main import main
-
 RATES = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median")
 
 
 @pytest.fixture
 def ran(country):
     return country / "disagg.yaml"
-
-
-@pytest.fixture
-def copied(ran, tmp_path):
-    """A copy, to change."""
-    shutil.copytree(ran.parent, tmp_path / "copy")
-    return tmp_path / "copy" / ran.name
-
-
-def _seconds(config):
-    record = json.loads((config.parent / "out/work/stages.json").read_text())
-    return {name: entry["started"] + str(entry["seconds"]) for name, entry in record.items()}
 
 
 def test_every_map_is_there_and_is_a_valid_cog(ran):
@@ -69,51 +53,6 @@ def test_every_map_is_there_and_is_a_valid_cog(ran):
 
     text = (out / "evaluation.json").read_text()
     assert "truth" in json.loads(text, parse_constant=refuse)  # no NaN, no Infinity
-
-
-def test_nothing_is_done_twice_but_what_changed(copied, capsys):
-    config, directory = copied, copied.parent
-    before = _seconds(config)
-    for path in directory.glob("*.tif"):
-        os.utime(path)  # newer, but with the same content
-    assert main(["run", str(config), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [stage["skipped"] for stage in told["stages"]] == [True] * 5
-    assert _seconds(config) == before
-    config.write_text(config.read_text().replace("rate_per: 1000", "rate_per: 100"))
-    assert main(["run", str(config), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {s["name"] for s in told["stages"] if not s["skipped"]} == {"predict", "report"}
-    (directory / "out/rate_mean.tif").write_bytes(b"damaged")
-    assert main(["predict", str(config), "--quiet"]) == 0
-    with rasterio.open(directory / "out/rate_mean.tif") as tif:
-        assert np.isfinite(tif.read(1)).any()
-
-
-def test_a_wrong_count_is_one_line_and_leaves_the_last_maps(copied, capsys):
-    directory = copied.parent
-    counts = directory / "cases.csv"
-    lines = counts.read_text().splitlines()
-    lines[4] = lines[4].split(",")[0] + ",-7"
-    counts.write_text("\n".join(lines) + "\n")
-    assert main(["run", str(copied)]) == 2
-    errors = [x for x in capsys.readouterr().err.splitlines() if x.startswith("error:")]
-    assert len(errors) == 1
-    assert "cases.csv" in errors[0]
-    assert "row 5" in errors[0]
-    assert "-7" in errors[0]
-    assert (directory / "out/rate_mean.tif").is_file()
-
-
-def test_an_output_directory_that_cannot_be_made_is_one_line(copied, capsys):
-    (copied.parent / "blocked").write_text("in the way")
-    text = copied.read_text()
-    for where in ("blocked", "blocked/out"):
-        copied.write_text(text.replace("dir: out", f"dir: {where}"))
-        assert main(["run", str(copied)]) == 2
-        err = capsys.readouterr().err
-        assert "error: output.dir" in err
-        assert "Traceback" not in err
 
 
 def test_the_same_job_in_python_gives_the_same_map(ran, tmp_path):

@@ -185,13 +185,6 @@ def test_constant_covariate_has_deviation_one(tmp_path: Path, country: Country) 
     assert mean[1] == np.float32(0.1)
 
 
-def test_every_shard_is_written_by_one_task_only() -> None:
-    ranges = shard_ranges(1000, 256)
-    assert ranges == [(0, 256), (256, 512), (512, 768), (768, 1000)]
-    shards = [set(range(a // 256, -(-b // 256))) for a, b in ranges]
-    assert not any(a & b for a, b in itertools.combinations(shards, 2))
-
-
 def test_tasks_touch_only_their_own_shard(tmp_path: Path, country: Country) -> None:
     spans = []
 

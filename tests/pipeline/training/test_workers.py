@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import models.backend.blas
+from benchmarks.coordination import cluster
 from models import VBAgg
 from models.training.executor import ThreadExecutor
 from models.training.loop import Training, start_training
@@ -58,24 +57,6 @@ def new_model(max_epochs: int = 5) -> VBAgg:
     )
 
 
-@contextmanager
-def cluster(n_worker: int, *, processes: bool) -> Iterator[Client]:
-    where: dict[str, Any] = {"host": "127.0.0.1"} if processes else {}
-    with (
-        LocalCluster(
-            n_workers=n_worker,
-            threads_per_worker=1,
-            processes=processes,
-            memory_limit=0,
-            dashboard_address=":0",
-            silence_logs=50,
-            **where,
-        ) as workers,
-        Client(workers) as client,
-    ):
-        yield client
-
-
 @pytest.fixture(scope="module")
 def alone(store: BagStore) -> Training:
     training = fit(new_model(), store, n_thread=1)
@@ -118,25 +99,6 @@ def test_two_processes_and_resumed_on_threads(
     with cluster(2, processes=True) as processes, cluster(4, processes=False) as threads:
         assert_identical(fit(new_model(), store, processes), alone)
         assert_identical(start_then_resume(store, tmp_path, processes, threads), alone)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("processes", [False, True])
-def test_every_number_and_every_resume(
-    store: BagStore, alone: Training, tmp_path: Path, processes: bool
-) -> None:
-    with (
-        cluster(1, processes=processes) as one,
-        cluster(2, processes=processes) as two,
-        cluster(4, processes=processes) as four,
-    ):
-        clients = {"0": None, "1": one, "2": two, "4": four}
-        for name, client in clients.items():
-            assert_identical(fit(new_model(), store, client), alone)
-            for other, then in clients.items():
-                path = tmp_path / f"{name}-{other}"
-                assert_identical(start_then_resume(store, path, client, then), alone)
 
 
 def test_equal_stretches_send_one_sum_each(store: BagStore) -> None:

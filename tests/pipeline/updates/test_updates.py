@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from geo.core.errors import InputError, Problem
 from pipeline.config.reader import load_config
 from pipeline.core.errors import ClusterError, StoreError
-from pipeline.publishing.metrics import record_run
+from pipeline.publishing.metrics import RunMetrics, record_run
 from pipeline.publishing.notify import send_notification
 from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.lock import MapBusyError, exclusive, hold_map, is_held, is_locked, lock_owner
@@ -261,7 +261,8 @@ def test_figures_go_on_counting(files):
     config = load_config(write_config(files, metrics={"textfile": "prom"}, name="my map"))
     stages = {"ingest": (1.5, False), "fit": (20.0, True)}
     for outcome in ("published", "published", "held"):
-        assert record_run(config, outcome, 22.0, stages, 2, {"coverage": 0.9}) == []
+        run = RunMetrics(outcome, stages, {"coverage": 0.9})
+        assert record_run(config, run, 22.0, 2) == []
     text = (files.directory / "prom" / "disagg_my_map.prom").read_text()
     found = {
         (sample.name, *sorted(sample.labels.values())): sample.value
@@ -302,11 +303,11 @@ def posts():
 def test_figures_are_pushed(files, posts):
     gateway = f"127.0.0.1:{posts}"
     config = load_config(write_config(files, metrics={"pushgateway": gateway}, name="m"))
-    assert record_run(config, "failed", 1.0, {}) == []
+    assert record_run(config, RunMetrics("failed"), 1.0) == []
     assert Posts.got[0][0] == "/metrics/job/disagg/map/m"
     assert b'disagg_runs_total{map="m",outcome="failed"} 1.0' in Posts.got[0][1]
     config = load_config(write_config(files, metrics={"pushgateway": "127.0.0.1:1"}))
-    assert "metrics.pushgateway (127.0.0.1:1)" in record_run(config, "failed", 1.0, {})[0]
+    assert "metrics.pushgateway (127.0.0.1:1)" in record_run(config, RunMetrics("failed"), 1.0)[0]
 
 
 class Mail(socketserver.StreamRequestHandler):

@@ -12,6 +12,7 @@ import models
 from models import Bags
 from models.core.errors import UnsupportedError
 from models.likelihoods.probability import Probability, ProbabilityDraws, label_log_density
+from models.mil.data.inner_fits import left_out_log_probability
 from models.mil.data.inner_folds import (
     BagsFitter,
     Candidate,
@@ -20,7 +21,6 @@ from models.mil.data.inner_folds import (
     judged_folds,
     table,
 )
-from models.mil.data.left_out import left_out_log_probability
 
 
 def _bags(n_bag=50, seed=0):
