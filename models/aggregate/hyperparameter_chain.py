@@ -30,7 +30,7 @@ SDS = np.log([0.015, 0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.65, 0.95, 1.4])
 SPREADS = np.log([0.1, 0.2, 0.35, 0.6, 1.0, 1.7])  # deviations of the field, in large ones
 SIDES = np.log([0.15, 0.3, 0.6, 1.2, 2.4, 5.0, 12.0])  # length-scales, in sides of an area
 EXPLANATIONS = ("noise between areas", "a field shorter than an area", "a field wider than an area")
-AGREE = 6.0  # nats that half the draws may be above the optimum of the bound
+AGREE = 6.0  # nats that half the draws of one period may be above the optimum of the bound
 ANYWHERE = 0.1  # share of the jumps that the grid's evidence does not rule
 
 
@@ -225,6 +225,8 @@ def explore(
     places: Places | None,
     seed: int,
     n_step: int = WARM + KEPT,
+    *,
+    agree: float = AGREE,
 ) -> Chain | None:
     """Draw hyperparameters around a fit.
 
@@ -240,6 +242,8 @@ def explore(
     seed : int
     n_step : int
         Of the chain; the first :data:`WARM` are left out.
+    agree : float
+        Nats that half the draws may be above the fit: it is at the optimum of the bound.
 
     Returns
     -------
@@ -293,7 +297,7 @@ def explore(
     fall = first.value - np.array([each.value for each in found])
     # The fit is at the optimum of the bound. Where most draws are far above it the evidence is
     # another function than the bound, and tells nothing of the posterior.
-    return Chain(drawn, fall, noise) if np.median(fall) > -AGREE else None
+    return Chain(drawn, fall, noise) if np.median(fall) > -agree else None
 
 
 def _jumps(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from models.aggregate.fit_memory import Memory, Search
-from models.aggregate.hyperparameter_chain import Chain, explore
+from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
 from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
 from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
@@ -132,7 +132,9 @@ class TemporalMembers(Members):
             if not evidence.usable:
                 return None
             places = find_series_places(model, state)
-            return explore(evidence, phi, covariance, places, self._search.model.seed)
+            agree = max(AGREE, self.unpromised)
+            seed = self._search.model.seed
+            return explore(evidence, phi, covariance, places, seed, agree=agree)
 
     @staticmethod
     @override
